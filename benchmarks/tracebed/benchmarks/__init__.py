@@ -1,0 +1,1 @@
+"""Benchmarks that really shrink and expand: fixed work, pinned threads, malleability points."""

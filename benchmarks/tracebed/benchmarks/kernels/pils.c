@@ -1,0 +1,1 @@
+int tracebed_kernels_version(void) { return 1; }

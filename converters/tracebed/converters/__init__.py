@@ -1,0 +1,1 @@
+"""Workload models and public logs in, clean submission lists out."""

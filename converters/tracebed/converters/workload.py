@@ -1,0 +1,344 @@
+"""The Workload: a submission list, its schema, its provenance, its files.
+
+A workload is a pandas table with one row a job, sorted by submit time, and the record of how it came to be.
+Columns that a workload does not have take the default of `SCHEMA`; only the `REQUIRED` ones must be there.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracebed.errors import InputError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+class Kind(enum.StrEnum):
+    """Who decides a job's size, and when (Feitelson and Rudolph 1996)."""
+
+    RIGID = "rigid"
+    """The user, at submission."""
+    MOLDABLE = "moldable"
+    """The scheduler, at the start."""
+    MALLEABLE = "malleable"
+    """The scheduler, while the job runs."""
+    EVOLVING = "evolving"
+    """The job itself, while it runs."""
+
+
+class Column(NamedTuple):
+    """One column of a workload: numpy dtype, meaning with its unit, and what it is where a workload lacks it.
+
+    `default` is a value, or the name of the column that stands in for this one.
+    """
+
+    dtype: str
+    meaning: str
+    default: object = None
+
+
+NOT_KNOWN = float("nan")
+
+SCHEMA: dict[str, Column] = {
+    "job_id": Column("str", "the job's name, unique in the workload"),
+    "submit_time": Column("float64", "s since time 0 of the workload"),
+    "run_time": Column("float64", "static run time on the requested allocation, s; NaN: not known"),
+    "time_limit": Column("float64", "wall time that the user asked for, s; NaN: none", NOT_KNOWN),
+    "nodes": Column("int64", "requested nodes; 0: not known"),
+    "cores_per_node": Column("int64", "requested cores on each of these nodes", 1),
+    "kind": Column("str", "rigid, moldable, malleable or evolving", Kind.RIGID.value),
+    "nodes_min": Column("int64", "the fewest nodes that the job can run on", "nodes"),
+    "nodes_max": Column("int64", "the most nodes that the job can use", "nodes"),
+    "nodes_pref": Column("int64", "the nodes that the job would rather have", "nodes"),
+    "speedup": Column("str", "speedup model over nodes: linear, amdahl, downey or table", "linear"),
+    "speedup_parameters": Column("str", "its numbers, separated by spaces (amdahl: parallel fraction)", ""),
+    "application": Column("str", "the benchmark that stands for the job", "pils"),
+    "application_parameters": Column("str", "its options as name=value, separated by spaces", ""),
+    "state_mib": Column("float64", "what a reconfiguration must move, MiB", 0.0),
+    "memory_mib": Column("float64", "memory asked for on each node, MiB; NaN: not known", NOT_KNOWN),
+    "user": Column("str", "user (pseudonym)", ""),
+    "group": Column("str", "group, project or account (pseudonym)", ""),
+    "queue": Column("str", "queue or quality of service", ""),
+    "partition": Column("str", "partition", ""),
+    "status": Column("str", "how the job ended in its log: completed, failed, cancelled, ...", ""),
+    "after": Column("str", "job_id that must have ended before this job is submitted", ""),
+    "think_time": Column("float64", "s between the end of `after` and the submission; NaN: none", NOT_KNOWN),
+    "deadline": Column("float64", "s since time 0; NaN: none", NOT_KNOWN),
+    "earliest_start": Column("float64", "s since time 0; NaN: none", NOT_KNOWN),
+    "behaviour": Column("str", "processes' communication (independent, bsp, forks, ...)", ""),
+    "logged_start": Column("float64", "start in the log, s since time 0; NaN: not known", NOT_KNOWN),
+    "logged_end": Column("float64", "end in the log, s since time 0; NaN: not known", NOT_KNOWN),
+}
+REQUIRED = tuple(name for name, column in SCHEMA.items() if column.default is None)
+
+
+@dataclass(frozen=True)
+class System:
+    """The machine a workload was made for: nodes, and cores on each; `None`: not known."""
+
+    nodes: int | None = None
+    cores_per_node: int | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that a workload was read from; `name` without its folder, so that a copy elsewhere is the same."""
+
+    name: str
+    sha256: str
+    bytes: int
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        """Describe the file at `path` as it stands on the disk (compressed, if it is)."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return cls(path.name, digest, path.stat().st_size)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was done to a workload: which, how, and what it counted."""
+
+    name: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    seed: int | None = None
+    version: str = field(default_factory=lambda: version("tracebed"))
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a workload comes from: system, clock, source files, and every step since, in order."""
+
+    system: System = field(default_factory=System)
+    time_zone: str | None = None
+    """Name in the zoneinfo database."""
+    unix_start: float | None = None
+    """The instant of time 0, s since 1970-01-01 UTC."""
+    sources: tuple[Source, ...] = ()
+    steps: tuple[Step, ...] = ()
+    header: dict[str, list[str]] = field(default_factory=dict)
+    """What the source file says of itself: label -> values, in order (SWF header comments)."""
+
+    def to_json(self) -> str:
+        """One line of JSON, keys in a fixed order."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Provenance:
+        """Inverse of `to_json`. Raises InputError where `text` is none of ours."""
+        try:
+            raw = json.loads(text)
+            return cls(
+                system=System(**raw["system"]),
+                time_zone=raw["time_zone"],
+                unix_start=raw["unix_start"],
+                sources=tuple(Source(**source) for source in raw["sources"]),
+                steps=tuple(Step(**step) for step in raw["steps"]),
+                header=raw["header"],
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"not a provenance record of tracebed: {error}") from error
+
+
+class Workload:
+    """A submission list: `table` (one row a job, see `SCHEMA`) and its `provenance`. Treat both as frozen."""
+
+    def __init__(
+        self, table: pd.DataFrame, provenance: Provenance | None = None, *, where: str | None = None
+    ) -> None:
+        """Check and adopt `table`.
+
+        The table is sorted by submit time (stable) and its columns are brought to the dtypes of `SCHEMA`.
+
+        Args:
+            table: one row a job; columns outside `SCHEMA` are kept as they are if they begin with `extra_`.
+            provenance: the record so far.
+            where: the file it comes from, for messages.
+
+        Raises:
+            InputError: a column is missing, unknown or of the wrong type; a value is impossible; an id repeats.
+        """
+        self.table = _checked(table, where)
+        self.provenance = provenance or Provenance()
+
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+        return len(self.table)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column as an array of shape (jobs,), its default where the workload lacks it."""
+        if name in self.table:
+            return self.table[name].to_numpy()
+        default = SCHEMA[name].default
+        if isinstance(default, str) and default in SCHEMA:
+            return self.column(default)
+        dtype = SCHEMA[name].dtype
+        return np.full(len(self), default, dtype=object if dtype == "str" else dtype)
+
+    def floats(self, name: str) -> FloatArray:
+        """Return a numeric column as float64."""
+        return np.asarray(self.column(name), dtype=np.float64)
+
+    def ints(self, name: str) -> IntArray:
+        """Return an integer column as int64."""
+        return np.asarray(self.column(name), dtype=np.int64)
+
+    def with_step(
+        self, step: Step, table: pd.DataFrame | None = None, *, system: System | None = None
+    ) -> Workload:
+        """Return the workload after `step`: a new table or system where given, the step in the provenance."""
+        provenance = replace(
+            self.provenance,
+            steps=(*self.provenance.steps, step),
+            system=system or self.provenance.system,
+        )
+        return Workload(self.table if table is None else table, provenance)
+
+    def with_provenance(self, **changes: Any) -> Workload:
+        """Return the same jobs with fields of the provenance replaced."""
+        return Workload(self.table, replace(self.provenance, **changes))
+
+    def runnable(self) -> tuple[Workload, dict[str, int]]:
+        """Return the jobs that can be run, and how many cannot, by reason (run time or nodes not known)."""
+        no_time = ~np.isfinite(self.floats("run_time"))
+        no_nodes = self.ints("nodes") < 1
+        counts = {
+            "jobs without a run time left out": int(no_time.sum()),
+            "jobs without nodes left out": int((no_nodes & ~no_time).sum()),
+        }
+        keep = ~(no_time | no_nodes)
+        return (self if keep.all() else Workload(self.table[keep], self.provenance)), counts
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the jobs (not of the provenance): equal for equal tables, whatever file held them."""
+        digest = hashlib.sha256()
+        for name in sorted(self.table.columns):
+            values = self.table[name].to_numpy()
+            digest.update(name.encode())
+            if values.dtype.kind in "if":
+                digest.update(values.tobytes())
+            else:
+                digest.update("\0".join(map(str, values)).encode())
+        return digest.hexdigest()
+
+
+def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
+    """Return `table` with the dtypes of SCHEMA, sorted by submit time; raise InputError where it cannot be."""
+    for name in REQUIRED:
+        if name not in table:
+            raise InputError(
+                f"column {name!r} is missing", where=where, mend=f"a workload has {', '.join(REQUIRED)}"
+            )
+    unknown = [name for name in table if name not in SCHEMA and not str(name).startswith("extra_")]
+    if unknown:
+        raise InputError(
+            f"unknown column {unknown[0]!r}",
+            where=where,
+            mend="rename it, or prefix it with 'extra_' to keep it",
+        )
+    columns: dict[str, Any] = {}
+    for name in table:
+        values = table[name]
+        if name in SCHEMA and (values.dtype != SCHEMA[name].dtype):
+            values = _converted(values, str(name), where)
+        columns[str(name)] = values
+    result = pd.DataFrame(columns, index=table.index)
+    _refuse(result, result["submit_time"].isna(), "submit_time is missing", where)
+    for name in (
+        "run_time",
+        "time_limit",
+        "nodes",
+        "nodes_min",
+        "nodes_max",
+        "nodes_pref",
+        "state_mib",
+        "memory_mib",
+    ):
+        if name in result:
+            _refuse(result, result[name] < 0, f"{name} is negative", where)
+    for name in result:
+        if SCHEMA.get(str(name), SCHEMA["job_id"]).dtype == "float64":
+            _refuse(result, np.isinf(result[name]), f"{name} is infinite", where)
+    _refuse(
+        result,
+        columns.get("cores_per_node", pd.Series(1, result.index)) < 1,
+        "cores_per_node is below 1",
+        where,
+    )
+    if "kind" in result:
+        _refuse(result, ~result["kind"].isin([*Kind]), "kind is none of " + ", ".join(Kind), where)
+    _refuse(result, result["job_id"].duplicated(), "job_id is not unique", where)
+    if {"nodes_min", "nodes_max"} & set(result.columns):
+        low = result.get("nodes_min", result["nodes"])
+        pref = result.get("nodes_pref", result["nodes"])
+        high = result.get("nodes_max", result["nodes"])
+        _refuse(result, (low > pref) | (pref > high), "not nodes_min <= nodes_pref <= nodes_max", where)
+    submit = result["submit_time"].to_numpy()
+    if np.any(np.diff(submit) < 0):
+        result = result.iloc[np.argsort(submit, kind="stable")]
+    return result.reset_index(drop=True)
+
+
+def _converted(values: pd.Series[Any], name: str, where: str | None) -> pd.Series[Any]:
+    dtype = SCHEMA[name].dtype
+    if dtype == "str":
+        return values.astype(object).where(values.notna(), "").astype("str")
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    bad = (numbers.isna() & values.notna()) | (numbers.isna() if dtype == "int64" else False)
+    if dtype == "int64":
+        bad |= numbers != np.floor(numbers)
+    if bad.any():
+        row = int(np.argmax(bad.to_numpy()))
+        raise InputError(
+            f"{name} {values.iloc[row]!r} is not {'a whole number' if dtype == 'int64' else 'a number'} (row {row + 1})",
+            where=where,
+        )
+    return numbers.astype(dtype)
+
+
+def _refuse(table: pd.DataFrame, bad: Any, what: str, where: str | None) -> None:
+    bad = np.asarray(bad, dtype=bool)
+    if bad.any():
+        row = int(np.argmax(bad))
+        more = f", and {bad.sum() - 1:,} more" if bad.sum() > 1 else ""
+        raise InputError(f"{what} (job {table['job_id'].iloc[row]!r}, row {row + 1}{more})", where=where)
+
+
+def read_workload(path: Path | str, *, format: str | None = None, **options: Any) -> Workload:
+    """Read a workload from a file of any format that tracebed knows; see `formats.registry`."""
+    from tracebed.converters.formats import registry
+
+    return registry.read(Path(path), format=format, **options)
+
+
+def write_workload(workload: Workload, path: Path | str, *, format: str | None = None) -> None:
+    """Write a workload in the format that the name of `path` asks for, or `format`; see `formats.registry`."""
+    from tracebed.converters.formats import registry
+
+    registry.write(workload, Path(path), format=format)
+
+
+def steps_of(provenance: Mapping[str, Any]) -> list[str]:
+    """Return one line a step for people: its name, parameters and counts."""
+    return [
+        f"{step['name']}({', '.join(f'{k}={v}' for k, v in step['parameters'].items())})"
+        + (f": {', '.join(f'{k} {v:,}' for k, v in step['counts'].items())}" if step["counts"] else "")
+        for step in provenance["steps"]
+    ]

@@ -1,0 +1,90 @@
+"""The command `tracebed`. A command's module is imported only when it is called, so that --help stays fast."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+from tracebed.errors import ExitCode, TracebedError
+
+CLI = "tracebed.orchestrator.cli"
+
+# command -> (module, one line of help); the order is that of the work.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": (f"{CLI}.demo", "The whole way on this machine: draw, scale, replay, simulate, compare, report."),
+    "generate": (f"{CLI}.workloads", "Draw a workload from a model."),
+    "convert": (f"{CLI}.workloads", "Read a log or workload of any known format and write it in another."),
+    "describe": (f"{CLI}.workloads", "Sizes, run times, load and arrivals of a workload: table and plot."),
+    "scale": (f"{CLI}.workloads", "Map a workload onto fewer nodes, cut a window, compress its times."),
+    "malleable": (f"{CLI}.workloads", "Turn a share of the rigid jobs into malleable ones."),
+    "simulate": (f"{CLI}.runs", "Predict a workload under a policy, in virtual time."),
+    "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, for real."),
+    "metrics": (f"{CLI}.verdicts", "What a run amounts to: makespan, waits, slowdowns, utilisation."),
+    "compare": (f"{CLI}.verdicts", "Hold a predicted run against a real one: verdict table and report."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules that are imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of the work."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of `cmd_name` and return its command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(package_name="tracebed")
+def tracebed() -> None:
+    """Checks HPC scheduling simulators against reality.
+
+    A workload goes in, a run comes out (real or predicted), and two runs are compared.
+
+    \b
+    Exit status: 0 done (of compare: accurate), 1 inaccurate, 2 usage or bad input,
+    3 inconclusive, 4 unhealthy testbed, 130 interrupted.
+
+    \b
+    Example:
+      tracebed demo
+    """
+
+
+def main() -> None:
+    """Entry point: run the command, and turn every error of ours into one line and an exit status."""
+    import warnings
+
+    from tracebed.orchestrator.cli.console import show_warning
+
+    warnings.showwarning = show_warning
+    warnings.simplefilter("default")
+    try:
+        status = tracebed.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = ExitCode.USAGE
+    except TracebedError as error:
+        click.echo(f"tracebed: {error}", err=True)
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("tracebed: interrupted", err=True)
+        status = ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output left (| head): nothing to say, and nobody to say it to
+        status = ExitCode.OK
+    sys.exit(int(status or 0))

@@ -1,0 +1,187 @@
+"""What all commands share: shared options, tables for people, JSON for machines, progress, warnings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+import click
+from tracebed.errors import InputError, Tolerated
+
+if TYPE_CHECKING:
+    from tracebed.converters.workload import Workload
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def output_option(what: str, *, required: bool = True) -> Callable[[Command], Command]:
+    """`-o/--output PATH`, the same everywhere."""
+    return click.option(
+        "-o", "--output", type=click.Path(path_type=Path), required=required, metavar="PATH", help=what
+    )
+
+
+def json_option(command: Command) -> Command:
+    """`--json`: print JSON for machines in place of the table."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")(command)
+
+
+def seed_option(command: Command) -> Command:
+    """`--seed N`: of the numpy Generator that every draw of the command comes from."""
+    return click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws."
+    )(command)
+
+
+def workload_argument(command: Command) -> Command:
+    """Take the workload's file; `load_workload` reads it."""
+    return click.argument("workload", type=click.Path(path_type=Path), metavar="WORKLOAD")(command)
+
+
+def load_workload(path: Path, **options: Any) -> Workload:
+    """Read a workload with a progress line, should it take long."""
+    from tracebed.converters.workload import read_workload
+
+    with progress(f"reading {path.name}"):
+        return read_workload(path, **options)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document; what JSON has no word for (NaN) becomes null."""
+    click.echo(json.dumps(_plain(value), indent=2))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and value != value else value
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table: first column left, the others right; numbers readable."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", header_style="dim")
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))
+    width = None if sys.stdout.isatty() else 160
+    Console(width=width, highlight=False).print(table)
+
+
+def cell(value: Any) -> str:
+    """Return a value as a table shows it: four significant digits, thousands apart, a dash for nothing."""
+    if value is None or (isinstance(value, float) and value != value):
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def say(message: str) -> None:
+    """Tell the person something, on standard error, so that standard output stays clean."""
+    click.echo(message, err=True)
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning as one line; a library's own warnings keep to themselves unless Python is asked for them."""
+    if issubclass(category, Tolerated) or category is UserWarning:
+        click.echo(f"tracebed: warning: {message}", err=True)
+    elif sys.warnoptions:
+        click.echo(f"{filename}:{lineno}: {category.__name__}: {message}", err=True)
+
+
+class Progress:
+    """A task whose progress is shown: call `update(done)`."""
+
+    def __init__(self, show: Callable[[float], None]) -> None:
+        """Take what draws `done` of the total."""
+        self._show = show
+
+    def update(self, done: float) -> None:
+        """Show that `done` of the total is done."""
+        self._show(done)
+
+
+@contextmanager
+def progress(what: str, total: float | None = None) -> Iterator[Progress]:
+    """Show `what` while the block runs, once it has taken a second: a bar on a terminal, plain lines elsewhere."""
+    import time
+
+    begun = time.monotonic()
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        task = bar.add_task(what, total=total, visible=total is None)
+
+        def draw(done: float) -> None:
+            bar.update(task, completed=done, visible=time.monotonic() - begun > 1.0)
+
+        with bar:
+            yield Progress(draw)
+    else:
+        due = begun + 1.0
+
+        def line(done: float) -> None:
+            nonlocal due
+            now = time.monotonic()
+            if now >= due:
+                due = now + 10.0
+                click.echo(f"{what}: {done / total:.0%}" if total else what, err=True)
+
+        yield Progress(line)
+
+
+DURATION_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(text: str) -> float:
+    """Parse `90`, `90s`, `15m`, `2h` or `1d` into seconds; raise InputError otherwise."""
+    text = text.strip()
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    try:
+        return float(number) * DURATION_UNITS[text[len(number) :]]
+    except (ValueError, KeyError):
+        raise InputError(f"{text!r} is not a duration", mend="write 90s, 15m, 2h or 1d") from None
+
+
+class Duration(click.ParamType):
+    """A click type for `duration`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        try:
+            return duration(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = Duration()

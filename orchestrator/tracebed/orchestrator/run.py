@@ -1,0 +1,266 @@
+"""The Run: what happened, whoever made it happen.
+
+A run is a folder of `run.json` and four Parquet tables. A replay on real nodes, a prediction, the output of
+somebody else's simulator and a public log read as the run that it once was all have this one form, so that one
+code measures them. Times in the tables are trace seconds since time 0 of the workload (wall seconds times the
+speed); the facts of the wall clock stand in `run.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tracebed.errors import InputError
+
+FORMAT = 1
+"""Version of the folder's layout; a reader refuses a newer one."""
+
+TABLES: dict[str, dict[str, str]] = {
+    # A row a job, in submit order.
+    "jobs": {
+        "job_id": "str",
+        "kind": "str",
+        "submit_planned": "float64",  # the workload's submit time
+        "submit": "float64",  # when it really was submitted
+        "start": "float64",  # when its nodes became its own; NaN: never
+        "launched": "float64",  # when its first work began; NaN: never, or not observed
+        "end": "float64",  # when its nodes were free again; NaN: never
+        "state": "str",  # a JobState
+        "reason": "str",
+        "nodes": "int64",  # requested
+        "run_time": "float64",  # the workload's: dedicated, on the requested nodes
+        "time_limit": "float64",
+        "user": "str",
+    },
+    # A row each time a job holds (some cores of) a node without change.
+    "allocations": {
+        "job_id": "str",
+        "node": "int64",  # index into `info.nodes`
+        "start": "float64",
+        "end": "float64",
+        "cores": "int64",
+        "cpus": "str",  # the CPU mask as a list (0-3,7); empty where nodes are virtual
+    },
+    # A row each reconfiguration that was asked for, by stage; NaN: the stage was not reached or not observed.
+    "reconfigurations": {
+        "job_id": "str",
+        "kind": "str",  # expand or shrink
+        "nodes_from": "int64",
+        "nodes_to": "int64",
+        "asked": "float64",  # the policy decided
+        "decided": "float64",  # the job took note, at a malleability point
+        "applied": "float64",  # it works on the new nodes
+        "ended": "float64",  # released nodes are free again
+        "state": "str",  # applied, or cancelled where the job ended first
+    },
+    # Samples of use and power, where there are any.
+    "nodes": {
+        "time": "float64",
+        "node": "int64",
+        "cpu_busy": "float64",  # busy cores
+        "power_w": "float64",
+    },
+}
+
+STATES = ("completed", "failed", "killed", "cancelled", "rejected", "interrupted", "unknown")
+"""How a job can end. killed: at its limit; rejected: it can never fit; interrupted: the run ended before it."""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node as the run saw it."""
+
+    name: str
+    cores: int
+    sockets: int = 1
+
+
+@dataclass
+class RunInfo:
+    """The facts of a run that are not rows: `run.json`."""
+
+    source: str
+    """`replay`, `simulator`, the name of another simulator, or `log`."""
+    execution: str
+    """`computed` (jobs burnt CPU), `emulated` (jobs slept), `simulated`, `logged`; mixed nodes: `computed+emulated`."""
+    nodes: list[NodeFacts]
+    workload: dict[str, Any]
+    """`name`, `sha256`, `jobs` and `provenance`."""
+    policy: str
+    policy_parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """Everything else that shaped the run: runtime model, overheads, interval, grain, ..."""
+    seed: int = 0
+    speed: float = 1.0
+    """Trace seconds per wall second; of a simulation: the speed whose overheads it predicts."""
+    resolution_s: float = 0.0
+    """Resolution of the times, trace seconds (0: exact)."""
+    state: str = "completed"
+    """`completed` or `interrupted`."""
+    interruptions: list[str] = field(default_factory=list)
+    lateness_ms: dict[str, float] = field(default_factory=dict)
+    """A replay's own lateness, wall ms after the due instants of submissions: p50, p99, max, count."""
+    counts: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    created: str | None = None
+    """ISO instant of the start; none for a prediction, whose bytes depend on its input alone."""
+    hosts: list[dict[str, Any]] = field(default_factory=list)
+    """Facts of the machines that took part (name, CPU model, cores, kernel, calibration)."""
+    versions: dict[str, str] = field(default_factory=lambda: {"tracebed": version("tracebed")})
+    format: int = FORMAT
+
+    @property
+    def is_real(self) -> bool:
+        """Whether processes really ran (computed or emulated), as against a prediction."""
+        return self.source == "replay" or self.execution == "logged"
+
+
+class Run:
+    """A run in memory: `info`, and the tables of `TABLES` as pandas frames with exactly these columns."""
+
+    def __init__(
+        self,
+        info: RunInfo,
+        jobs: pd.DataFrame,
+        allocations: pd.DataFrame | None = None,
+        reconfigurations: pd.DataFrame | None = None,
+        nodes: pd.DataFrame | None = None,
+        *,
+        where: str | None = None,
+    ) -> None:
+        """Adopt the tables; a table left out is empty. Raises InputError where a column is missing."""
+        self.info = info
+        self.jobs = _conform("jobs", jobs, where)
+        self.allocations = _conform("allocations", allocations, where)
+        self.reconfigurations = _conform("reconfigurations", reconfigurations, where)
+        self.nodes = _conform("nodes", nodes, where)
+
+    @cached_property
+    def total_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.info.nodes)
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the folder whole or not at all; an earlier run there is replaced only once this one is complete.
+
+        Raises:
+            InputError: `folder` exists and is no run, or cannot be written.
+        """
+        folder = Path(folder)
+        check_target(folder)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        except OSError as error:
+            raise InputError(
+                f"cannot write: {error.strerror}", where=str(folder), mend="name another folder"
+            ) from error
+        try:
+            scratch.chmod(0o755)
+            for name in TABLES:
+                getattr(self, name).to_parquet(scratch / f"{name}.parquet", index=False)
+            text = json.dumps(asdict(self.info), indent=2, sort_keys=True)
+            (scratch / "run.json").write_text(text + "\n", encoding="utf-8")
+            if folder.exists():
+                for path in folder.iterdir():  # what else lies there (a journal) goes on lying there
+                    if not (scratch / path.name).exists():
+                        path.rename(scratch / path.name)
+                shutil.rmtree(folder)
+            os.replace(scratch, folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return folder
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Run:
+        """Read a run's folder. Raises InputError, naming the file, where it is none or damaged."""
+        folder = Path(folder)
+        path = folder / "run.json"
+        if not path.is_file():
+            raise InputError(
+                "is not a run: it has no run.json",
+                where=str(folder),
+                mend="`tracebed simulate` or `replay` make one",
+            )
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            if raw.get("format", 0) > FORMAT:
+                raise InputError(
+                    f"run format {raw['format']} is newer than this tracebed", where=str(path), mend="update"
+                )
+            known = {item.name for item in fields(RunInfo)}
+            info = RunInfo(**{key: value for key, value in raw.items() if key in known})
+            info.nodes = [NodeFacts(**node) for node in raw["nodes"]]
+        except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+            raise InputError(f"is damaged: {error}", where=str(path), mend="make the run again") from error
+        return cls(
+            info, **{name: _read_table(folder / f"{name}.parquet") for name in TABLES}, where=str(folder)
+        )
+
+
+def check_target(folder: Path) -> None:
+    """Raise InputError unless a run may be written to `folder` (new, empty, or an earlier run)."""
+    if folder.is_file() or (
+        folder.is_dir()
+        and any(folder.iterdir())
+        and not any((folder / name).exists() for name in ("run.json", "journal.sqlite"))
+    ):
+        raise InputError("exists and is not a run", where=str(folder), mend="name another folder with -o")
+
+
+def host_facts() -> dict[str, Any]:
+    """Return the facts of this machine that a reader of a run may ask for."""
+    import psutil
+
+    return {
+        "name": socket.gethostname(),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "cpu": _cpu_model(),
+        "cores": psutil.cpu_count(logical=False) or psutil.cpu_count(),
+        "cpus": psutil.cpu_count(),
+        "memory_mib": psutil.virtual_memory().total // 2**20,
+        "python": sys.version.split()[0],
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise InputError(f"cannot be read: {error}", where=str(path), mend="make the run again") from error
+
+
+def _conform(name: str, table: pd.DataFrame | None, where: str | None) -> pd.DataFrame:
+    schema = TABLES[name]
+    if table is None:
+        return pd.DataFrame({column: pd.Series(dtype=dtype) for column, dtype in schema.items()})
+    for column in schema:
+        if column not in table:
+            raise InputError(f"table {name} lacks column {column!r}", where=where, mend="make the run again")
+    changed = {c: t for c, t in schema.items() if table[c].dtype != t}
+    return table[list(schema)].astype(changed).reset_index(drop=True)

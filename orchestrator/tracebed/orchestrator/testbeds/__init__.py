@@ -1,0 +1,1 @@
+"""The wing of all I/O: how nodes are described, reached and watched."""

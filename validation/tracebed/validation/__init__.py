@@ -1,0 +1,1 @@
+"""Metrics, statistics, verdicts and reports: a prediction held against reality."""
