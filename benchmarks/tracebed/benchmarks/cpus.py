@@ -1,0 +1,31 @@
+"""CPU masks as text: the list format of Linux (`0-3,7`), read and written in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracebed.errors import InputError
+
+
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """Return the CPUs of a list such as `0-3,7`, ascending. Raises InputError where it is none."""
+    cpus: list[int] = []
+    for part in text.split(",") if text.strip() else ():
+        low, dash, high = part.strip().partition("-")
+        if not (low.isdecimal() and (high.isdecimal() if dash else True)) or (dash and int(high) < int(low)):
+            raise InputError(f"{text!r} is not a CPU list", mend="write it like 0-3,7")
+        cpus += range(int(low), int(high or low) + 1)
+    if len(set(cpus)) < len(cpus):
+        raise InputError(f"CPU list {text!r} names a CPU twice", mend="write it like 0-3,7")
+    return tuple(sorted(cpus))
+
+
+def format_cpus(cpus: Iterable[int]) -> str:
+    """Inverse of `parse_cpus`: the shortest list of ranges."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges)

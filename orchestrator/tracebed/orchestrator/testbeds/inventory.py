@@ -1,0 +1,265 @@
+"""Which nodes there are: the inventory, a YAML file.
+
+    name: local              # default: the file's name
+    grain_s: 0.05            # wall seconds that one iteration of a job aims at
+    heartbeat_s: 1.0         # wall seconds between two heartbeats of an agent
+    nodes:
+      - {name: "n[1-*]", cpus: auto, cores: 2}                        # deal this machine's CPUs
+      - {name: big, cpus: 0-7}                                        # named CPUs
+      - {name: dual, sockets: [8-11, 12-15]}                          # named CPUs, by socket
+      - {name: "e[01-64]", cores: 48, sockets: 2, emulated: true}     # jobs sleep, no CPU is burnt
+
+Reading one asks nothing of this machine (but for `auto`), so that a simulation can use another machine's;
+`Inventory.check_here` asks whether its CPUs exist here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from tracebed.benchmarks.cpus import format_cpus, parse_cpus
+from tracebed.errors import InputError
+
+CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: `cores` in equal `sockets`; `cpus` are a real node's CPUs, socket after socket, one a core."""
+
+    name: str
+    cores: int
+    sockets: int = 1
+    cpus: tuple[int, ...] | None = None
+    emulated: bool = False
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The nodes of a testbed, and how it is run."""
+
+    name: str
+    testbed: str
+    nodes: tuple[Node, ...]
+    grain_s: float = 0.05
+    """Length of an iteration that a job aims at, wall seconds."""
+    heartbeat_s: float = 1.0
+    """Time between two heartbeats of an agent, wall seconds."""
+    where: str | None = None
+    """The file it was read from."""
+
+    @property
+    def execution(self) -> str:
+        """What a run on it is: `computed`, `emulated`, or `computed+emulated` where nodes are mixed."""
+        kinds = {"emulated" if node.emulated else "computed" for node in self.nodes}
+        return "+".join(sorted(kinds))
+
+    def check_here(self) -> None:
+        """Raise InputError unless this process may use every CPU of the inventory on this machine."""
+        here = os.sched_getaffinity(0)
+        for node in self.nodes:
+            absent = set(node.cpus or ()) - here
+            if absent:
+                raise InputError(
+                    f"node {node.name!r} has CPUs {format_cpus(absent)}, of which this machine gives us none",
+                    where=self.where,
+                    mend="name other CPUs, or `cpus: auto`, or `emulated: true`",
+                )
+
+
+class _Group(BaseModel):
+    """A list item of `nodes` as the file has it: one node, or several that differ in number only."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    cores: Annotated[int, Field(ge=1)] | None = None
+    cpus: int | str | None = None  # YAML reads `cpus: 3` as a number
+    sockets: Annotated[int, Field(ge=1)] | Annotated[list[int | str], Field(min_length=1)] | None = None
+    emulated: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> _Group:
+        by_socket = isinstance(self.sockets, list)
+        if self.emulated and (self.cpus is not None or by_socket):
+            raise ValueError("an emulated node has cores, not CPUs")
+        if self.emulated and self.cores is None:
+            raise ValueError("an emulated node needs `cores`")
+        if not self.emulated and (self.cpus is not None) == by_socket:
+            raise ValueError("a node needs either `cpus`, or `sockets` as CPU lists, or `emulated: true`")
+        if self.cpus == "auto" and self.sockets is not None:
+            raise ValueError("`cpus: auto` finds the sockets itself")
+        if self.open_ended and self.cpus != "auto":
+            raise ValueError("a range up to * goes with `cpus: auto` only")
+        return self
+
+    @property
+    def open_ended(self) -> bool:
+        return self.name.endswith("-*]")
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes of this group. Raises ValueError or InputError where it contradicts itself."""
+        if self.cpus == "auto":
+            size = self.cores or 1
+            dealt = deal(size)
+            names = list(islice(_names(self.name), len(dealt) + (not self.open_ended)))
+            if not 0 < len(names) <= len(dealt):
+                raise ValueError(f"this machine's CPUs make only {len(dealt)} nodes of {size} cores")
+            return [Node(name, size, count, mask) for name, (mask, count) in zip(names, dealt, strict=False)]
+        cpus, sockets = None, self.sockets
+        if isinstance(sockets, list):
+            lists = [parse_cpus(str(item)) for item in sockets]
+            if len({len(item) for item in lists}) > 1:
+                raise ValueError("the sockets of a node must have equally many CPUs")
+            cpus, sockets = tuple(cpu for item in lists for cpu in item), len(lists)
+        elif self.cpus is not None:
+            cpus = parse_cpus(str(self.cpus))
+        cores = self.cores if cpus is None else len(cpus)
+        if not cores or (self.cores is not None and cores != self.cores):
+            raise ValueError(f"`cores` is {self.cores}, but there are {cores} CPUs")
+        if cores % (sockets or 1):
+            raise ValueError(f"{cores} cores do not make {sockets} equal sockets")
+        return [Node(name, cores, sockets or 1, cpus, self.emulated) for name in _names(self.name)]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str | None = None
+    testbed: Literal["local"] = "local"
+    grain_s: Annotated[float, Field(gt=0, le=60)] = 0.05
+    heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 1.0
+    nodes: Annotated[list[_Group], Field(min_length=1)]
+
+
+def load_inventory(path: Path | str) -> Inventory:
+    """Read an inventory file.
+
+    Raises:
+        InputError: it cannot be read, or is not one; the message names the line.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(
+            f"cannot read the inventory: {reason}", where=str(path), mend="see inventory/ for examples"
+        ) from error
+    try:
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise InputError(
+            f"is not YAML: {getattr(error, 'problem', None) or error}",
+            where=where,
+            mend="see inventory/ for examples",
+        ) from error
+
+    def fail(what: str, *loc: int | str) -> InputError:
+        return InputError(what, where=f"{path}:{_line(tree, loc)}", mend="docs/testbeds.md has every field")
+
+    try:
+        file = _File.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(
+            str(part) for part in first["loc"] if not str(part).startswith(("constrained", "list["))
+        )
+        message = first["msg"].removeprefix("Value error, ")
+        raise fail(f"{field}: {message}" if field else message, *first["loc"]) from error
+
+    nodes: list[Node] = []
+    names: set[str] = set()
+    owners: dict[int, str] = {}
+    for index, group in enumerate(file.nodes):
+        try:
+            found = group.nodes()
+        except (ValueError, InputError) as error:
+            raise fail(f"node {group.name!r}: {error}", "nodes", index) from error
+        for node in found:
+            if node.name in names:
+                raise fail(f"two nodes are called {node.name!r}", "nodes", index)
+            for cpu in node.cpus or ():
+                if cpu in owners:
+                    raise fail(f"nodes {owners[cpu]!r} and {node.name!r} share CPU {cpu}", "nodes", index)
+                owners[cpu] = node.name
+            names.add(node.name)
+        nodes += found
+    return Inventory(
+        file.name or path.stem, file.testbed, tuple(nodes), file.grain_s, file.heartbeat_s, str(path)
+    )
+
+
+def deal(cores: int) -> list[tuple[tuple[int, ...], int]]:
+    """Deal the CPUs that this process may use into as many nodes of `cores` cores as they make.
+
+    Returns:
+        for each node its CPUs and its sockets; it lies in one socket where sockets are that large.
+    """
+    sockets: dict[int, list[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        sockets.setdefault(_socket(cpu), []).append(cpu)
+    piles: Sequence[list[int]] = [sockets[key] for key in sorted(sockets)]
+    if cores > max(map(len, piles)):
+        piles = [[cpu for pile in piles for cpu in pile]]
+    dealt = []
+    for pile in piles:
+        for first in range(0, len(pile) - cores + 1, cores):
+            cpus = tuple(pile[first : first + cores])
+            sizes = {[_socket(cpu) for cpu in cpus].count(key) for key in map(_socket, cpus)}
+            dealt.append((cpus, cores // sizes.pop() if len(sizes) == 1 else 1))
+    return dealt
+
+
+def _socket(cpu: int) -> int:
+    """Return the socket of `cpu`, 0 where the kernel does not tell."""
+    try:
+        return int((CPU_TOPOLOGY / f"cpu{cpu}" / "topology" / "physical_package_id").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _names(pattern: str) -> Iterator[str]:
+    """Yield the names of `n`, `n[1-64]`, `n[01-64]` (numbers padded) or, without end, `n[1-*]`."""
+    parts = re.fullmatch(r"([\w.-]*)\[(\d+)-(\d+|\*)\]([\w.-]*)", pattern)
+    if parts is None:
+        if not re.fullmatch(r"[\w.-]+", pattern):
+            raise ValueError("a name has letters, digits, `_`, `.`, `-`, and at most one range like [1-64]")
+        yield pattern
+        return
+    before, first, last, after = parts.groups()
+    number, width = int(first), len(first) if first.startswith("0") else 0
+    if last != "*" and int(last) < number:
+        raise ValueError("the range of names is empty")
+    while last == "*" or number <= int(last):
+        yield f"{before}{number:0{width}d}{after}"
+        number += 1
+
+
+def _line(tree: yaml.Node | None, loc: Sequence[int | str]) -> int:
+    """Return the line of the innermost YAML node on the way that `loc` describes."""
+    node: Any = tree
+    line: int = node.start_mark.line + 1 if node is not None else 1
+    for part in loc:
+        if isinstance(node, yaml.MappingNode):
+            found = [(key, value) for key, value in node.value if key.value == part]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = [(node.value[part], node.value[part])]
+        else:
+            break
+        if not found:
+            break
+        key, node = found[0]
+        line = key.start_mark.line + 1
+    return line

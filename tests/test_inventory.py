@@ -1,0 +1,127 @@
+"""Inventories: what they say, and what they say when they are wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tracebed.benchmarks.cpus import format_cpus, parse_cpus
+from tracebed.errors import InputError
+from tracebed.orchestrator.testbeds import inventory
+from tracebed.orchestrator.testbeds.inventory import Node, load_inventory
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def load(tmp_path: Path, text: str) -> inventory.Inventory:
+    path = tmp_path / "nodes.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_inventory(path)
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_a_cpu_list_read_again_is_the_same_set(cpus: set[int]) -> None:
+    assert parse_cpus(format_cpus(cpus)) == tuple(sorted(cpus))
+
+
+def test_cpu_lists_are_those_of_linux() -> None:
+    assert format_cpus([7, 0, 1, 2, 3]) == "0-3,7"
+    assert parse_cpus("7,0-3") == (0, 1, 2, 3, 7)
+    here = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if "Cpus_allowed_list" in line
+    )
+    assert parse_cpus(here.split()[1]) == tuple(sorted(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize("text", ["a", "3-1", "1,,2", "-1", "0-", "1,0-2"])
+def test_what_is_no_cpu_list_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="CPU"):
+        parse_cpus(text)
+
+
+def test_shipped_inventories() -> None:
+    local = load_inventory(ROOT / "inventory" / "local.yaml")
+    local.check_here()
+    assert [node.cpus for node in local.nodes] == [(cpu,) for cpu in sorted(os.sched_getaffinity(0))]
+    assert (local.nodes[0].name, local.execution) == ("n1", "computed")
+    small = load_inventory(ROOT / "inventory" / "emulated-4.yaml")
+    assert small.nodes == tuple(Node(f"n{i}", 8, 1, None, True) for i in range(1, 5))
+    large = load_inventory(ROOT / "inventory" / "emulated-64x48.yaml")
+    assert (len(large.nodes), large.nodes[63], large.execution) == (
+        64,
+        Node("n64", 48, 2, None, True),
+        "emulated",
+    )
+
+
+def test_named_cpus_and_sockets(tmp_path: Path) -> None:
+    read = load(
+        tmp_path,
+        "nodes:\n  - {name: a, cpus: 0-3, sockets: 2}\n  - {name: b, sockets: [4-5, '6,8']}\n"
+        "  - {name: c, cpus: 900}\n"
+        "  - {name: 'e[08-10]', cores: 2, emulated: true}\n",
+    )
+    assert read.nodes[:3] == (
+        Node("a", 4, 2, (0, 1, 2, 3)),
+        Node("b", 4, 2, (4, 5, 6, 8)),
+        Node("c", 1, 1, (900,)),
+    )
+    assert [node.name for node in read.nodes[3:]] == ["e08", "e09", "e10"]
+    assert (read.name, read.testbed, read.execution) == ("nodes", "local", "computed+emulated")
+    with pytest.raises(
+        InputError, match="of which this machine gives us none"
+    ):  # reading it is fine, running on it is not
+        read.check_here()
+
+
+def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(10)))
+    monkeypatch.setattr(inventory, "_socket", lambda cpu: cpu % 2)
+    read = load(tmp_path, "nodes:\n  - {name: 'n[1-*]', cpus: auto, cores: 2}\n")
+    assert [node.cpus for node in read.nodes] == [(0, 2), (4, 6), (1, 3), (5, 7)]
+    assert {node.sockets for node in read.nodes} == {1}
+    whole = load(tmp_path, "nodes:\n  - {name: n, cpus: auto, cores: 10}\n")
+    assert whole.nodes == (Node("n", 10, 2, (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)),)
+    with pytest.raises(InputError, match="make only 4 nodes"):
+        load(tmp_path, "nodes:\n  - {name: 'n[1-5]', cpus: auto, cores: 2}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("", 1, "valid dictionary"),
+        ("nodes: []\n", 1, "nodes"),
+        ("nodes: [\n", 2, "YAML"),
+        ("grain_s: 0\nnodes:\n  - {name: a, cpus: 0}\n", 1, "grain_s"),
+        ("nodes:\n  - {name: a, cpus: 0}\nheartbeats: 3\n", 3, "heartbeats"),
+        ("testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n", 1, "testbed"),
+        ("nodes:\n  - name: a\n    cores: many\n    emulated: true\n", 3, "cores"),
+        ("nodes:\n  - {name: a, cpus: 0}\n  - {name: b, cpus: 0-1}\n", 3, "share CPU 0"),
+        ("nodes:\n  - {name: a, cpus: 0}\n  - {name: a, cpus: 1}\n", 3, "two nodes are called 'a'"),
+        ("nodes:\n  - {name: a, cores: 2}\n", 2, "needs either"),
+        ("nodes:\n  - {name: a, cpus: 0, emulated: true, cores: 1}\n", 2, "emulated"),
+        ("nodes:\n  - {name: a, cpus: 0-1, cores: 3}\n", 2, "there are 2 CPUs"),
+        ("nodes:\n  - {name: a, cpus: 0-2, sockets: 2}\n", 2, "equal sockets"),
+        ("nodes:\n  - {name: a, sockets: [0-1, 2]}\n", 2, "equally many"),
+        ("nodes:\n  - {name: 'a[3-1]', cpus: 0}\n", 2, "empty"),
+        ("nodes:\n  - {name: 'a[1-*]', cpus: 0}\n", 2, "auto` only"),
+        ("nodes:\n  - {name: 'a b', cpus: 0}\n", 2, "letters"),
+        ("nodes:\n  - {name: a, cpus: 3-1}\n", 2, "CPU list"),
+    ],
+)
+def test_a_wrong_inventory_is_refused_by_line(tmp_path: Path, text: str, line: int, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        load(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'nodes.yaml'}:{line}: "), caught.value
+    assert caught.value.mend
+
+
+def test_an_unreadable_inventory_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.yaml: cannot read"):
+        load_inventory(tmp_path / "absent.yaml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="UTF-8"):
+        load_inventory(tmp_path / "binary")
