@@ -1,0 +1,99 @@
+"""A small builder of synthetic runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
+
+NAN = float("nan")
+Staircase = Sequence[tuple[float, float, int]]
+
+
+def make_run(
+    jobs: Sequence[tuple[float, float, float, int]],
+    *,
+    machine: int = 4,
+    cores: int = 1,
+    real: bool = True,
+    staircases: Mapping[str, Staircase] | None = None,
+    states: Mapping[str, str] | None = None,
+    reconfigurations: Sequence[tuple[Any, ...]] = (),
+    ids: Sequence[str] | None = None,
+    run_times: Mapping[str, float] | None = None,
+    sha256: str = "a" * 64,
+    **info: Any,
+) -> Run:
+    """Return a run of `jobs`, each (submit, start, end, nodes) with NaN for never, named "1", "2", ...
+
+    A job in `staircases` is malleable and holds (from, to, nodes) in turn, its nodes growing and shrinking
+    at the high end. Nodes are given first fit. `reconfigurations` are rows of the run's table.
+    """
+    names = list(ids or [str(n + 1) for n in range(len(jobs))])
+    stairs = dict(staircases or {})
+    ends = [-np.inf] * machine
+    allocations = []
+    for name, (_, start, end, nodes) in sorted(zip(names, jobs, strict=True), key=lambda item: item[1][1]):
+        if np.isnan(start):
+            continue
+        steps = stairs.get(name, [(start, end, nodes)])
+        last = max(until for _, until, _ in steps)
+        want = max(n for _, _, n in steps)
+        free = [node for node in range(machine) if ends[node] <= start][:want]
+        assert len(free) == want, f"job {name} does not fit at {start}"
+        for node in free:
+            ends[node] = np.inf if np.isnan(last) else last
+        for begin, until, held in steps:
+            allocations += [(name, node, begin, until, cores, "") for node in free[:held]]
+    table = pd.DataFrame(
+        {
+            "job_id": names,
+            "kind": ["malleable" if name in stairs else "rigid" for name in names],
+            "submit_planned": [job[0] for job in jobs],
+            "submit": [job[0] for job in jobs],
+            "start": [job[1] for job in jobs],
+            "launched": [job[1] for job in jobs],
+            "end": [job[2] for job in jobs],
+            "state": [(states or {}).get(name, "completed") for name in names],
+            "reason": "",
+            "nodes": [job[3] for job in jobs],
+            "run_time": [
+                (run_times or {}).get(n, job[2] - job[1]) for n, job in zip(names, jobs, strict=True)
+            ],
+            "time_limit": NAN,
+            "user": "",
+        }
+    )
+    facts: dict[str, Any] = {
+        "source": "replay" if real else "simulator",
+        "execution": "emulated" if real else "simulated",
+        "nodes": [NodeFacts(f"n{index}", cores) for index in range(machine)],
+        "workload": {"name": "tiny", "sha256": sha256, "jobs": len(jobs), "provenance": {}},
+        "policy": "fcfs",
+    }
+    held = pd.DataFrame(allocations, columns=["job_id", "node", "start", "end", "cores", "cpus"])
+    asked = pd.DataFrame(
+        list(reconfigurations),
+        columns=["job_id", "kind", "nodes_from", "nodes_to", "asked", "decided", "applied", "ended", "state"],
+    )
+    return Run(RunInfo(**(facts | info)), table, held, asked)
+
+
+def fcfs_run(count: int, *, machine: int = 16, seed: int = 0, stretch: float = 1.0, **options: Any) -> Run:
+    """Return a run of `count` random rigid jobs, first come, first served; run times times `stretch`."""
+    generator = np.random.default_rng(seed)
+    submits = np.cumsum(generator.exponential(40.0, count))
+    sizes = generator.integers(1, machine // 2 + 1, count)
+    times = generator.lognormal(4.0, 1.0, count)
+    free = np.zeros(machine)
+    earliest, jobs = 0.0, []
+    for submit, size, time in zip(submits, sizes, times * stretch, strict=True):
+        order = np.argsort(free, kind="stable")
+        earliest = max(earliest, submit, free[order[size - 1]])
+        free[np.flatnonzero(free <= earliest)[:size]] = earliest + time  # the nodes that make_run takes, too
+        jobs.append((float(submit), float(earliest), float(earliest + time), int(size)))
+    plain = {str(n + 1): float(t) for n, t in enumerate(times)}
+    return make_run(jobs, machine=machine, run_times=plain, **options)

@@ -1,0 +1,291 @@
+"""The definitions of the metrics: worked by hand on tiny runs, and against a slow, obvious reference."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import NAN, make_run
+from tracebed.converters.workload import FloatArray
+from tracebed.errors import InputError, Tolerated
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import FIGURES, busy_cores, metrics, per_job, waiting
+from tracebed.validation.steps import Steps
+
+# Two nodes. A: both, 0 to 10. B: comes at 2, one node, 10 to 30. C: comes at 4, one node, 10 to 12.
+HAND = [(0.0, 0.0, 10.0, 2), (2.0, 10.0, 30.0, 1), (4.0, 10.0, 12.0, 1)]
+
+
+def test_hand_worked_figures() -> None:
+    run = make_run(HAND, machine=2)
+    got = metrics(run)
+    assert got["makespan_s"] == 30
+    assert got["mean_wait_s"] == pytest.approx((0 + 8 + 6) / 3)
+    assert got["median_wait_s"] == 6
+    assert got["p95_wait_s"] == pytest.approx(6 + 0.9 * 2)
+    assert got["mean_response_s"] == pytest.approx((10 + 28 + 8) / 3)
+    assert got["mean_slowdown"] == pytest.approx((1 + 28 / 20 + 8 / 2) / 3)
+    assert got["mean_bounded_slowdown"] == pytest.approx((1 + 1.4 + 1) / 3)
+    assert got["utilization_window"] == {"name": "arrivals", "start_s": 0.0, "end_s": 4.0}
+    assert got["utilization"] == 1
+    assert got["utilization_full"] == pytest.approx((2 * 10 + 20 + 2) / (2 * 30))
+    assert got["loss_of_capacity"] == 0
+    assert got["throughput"] == 0
+    assert got["jobs"] == got["jobs_finished"] == 3
+    assert got["jobs_by_state"] == {"completed": 3}
+    assert got["expand_operations_per_job"] == 0
+    assert set(FIGURES) <= set(got)
+
+
+def test_tau_is_elementwise_and_reported() -> None:
+    run = make_run(HAND, machine=2)
+    assert per_job(run, 1.0)["bounded_slowdown"].tolist() == pytest.approx([1, 1.4, 4])
+    assert per_job(run, 10.0)["bounded_slowdown"].tolist() == pytest.approx([1, 1.4, 1])
+    assert per_job(run, 60.0)["bounded_slowdown"].tolist() == [1, 1, 1]
+    assert metrics(run, tau=1.0)["tau"] == 1.0
+    with pytest.raises(InputError, match="not above 0"):
+        metrics(run, tau=0)
+
+
+def test_time_origin_is_the_first_submission() -> None:
+    later = [(a + 1e6, b + 1e6, c + 1e6, n) for a, b, c, n in HAND]
+    got, expected = metrics(make_run(later, machine=2)), metrics(make_run(HAND, machine=2))
+    for name in FIGURES:
+        assert got[name] == pytest.approx(expected[name], nan_ok=True), name
+
+
+def test_windows() -> None:
+    run = make_run(HAND, machine=2)
+    assert metrics(run, window="full")["utilization"] == metrics(run)["utilization_full"]
+    late = metrics(run, window=(12.0, 30.0))
+    assert late["utilization"] == 0.5
+    assert late["throughput"] == pytest.approx(2 / 18)
+    at_once = metrics(make_run([(0, 0, 4, 2), (0, 4, 8, 1)], machine=2))
+    assert at_once["utilization"] == at_once["utilization_full"] == 0.75
+    assert at_once["utilization_window"]["name"].startswith("full (all jobs were submitted at once")
+    for bad in ((5.0, 5.0), (-1.0, 5.0), "nights"):
+        with pytest.raises(InputError, match="window"):
+            metrics(run, window=bad)
+
+
+def test_loss_of_capacity_is_idle_while_someone_waits() -> None:
+    # One of two nodes stands idle from 0 to 10 while a job of one node waits.
+    run = make_run([(0, 0, 20, 1), (0, 10, 20, 1)], machine=2)
+    assert metrics(run, window="full")["loss_of_capacity"] == pytest.approx(10 / 40)
+
+
+def test_reference_slowdown_takes_the_dedicated_run_time() -> None:
+    run = make_run([(0, 20, 40, 2)], staircases={"1": [(20, 40, 4)]}, run_times={"1": 40.0})
+    got = metrics(run)
+    assert (
+        got["mean_bounded_slowdown"] == 2
+    )  # 40 / 20: the expansion shortened the run and made it look worse
+    assert got["mean_bounded_slowdown_ref"] == 1
+
+
+def test_waits_within_the_resolution_are_zero_and_others_are_clock_skew() -> None:
+    jobs = [(0.0, -1.9e-10, 5.0, 1), (1.0, 2.0, 5.0, 1)]
+    assert metrics(make_run(jobs))["mean_wait_s"] == 0.5
+    coarse = make_run([(0.0, -0.6, 5.0, 1)], resolution_s=1.0)
+    assert metrics(coarse)["mean_wait_s"] == 0
+    skewed = make_run([(0.0, -0.6, 5.0, 1)])
+    with pytest.warns(Tolerated, match="clock skew"):
+        got = metrics(skewed)
+    assert got["clock_skew_jobs"] == 1
+    assert got["mean_wait_s"] == -0.6  # shown as it was measured, beside the warning
+
+
+def test_unfinished_jobs_are_counted_and_left_out_of_means() -> None:
+    jobs = [(0, 1, 5, 1), (0, NAN, NAN, 9), (0, NAN, 3, 1), (0, 2, 4, 1), (0, 1, 9, 1)]
+    states = {"2": "rejected", "3": "cancelled", "4": "interrupted", "5": "failed"}
+    got = metrics(make_run(jobs, states=states))
+    assert got["jobs"] == 5
+    assert (got["jobs_finished"], got["jobs_unfinished"]) == (2, 3)
+    assert got["jobs_by_state"] == {
+        "completed": 1,
+        "failed": 1,
+        "cancelled": 1,
+        "rejected": 1,
+        "interrupted": 1,
+    }
+    assert got["mean_wait_s"] == 1
+    assert got["makespan_s"] == 9
+
+
+def test_a_job_of_no_length_has_no_plain_slowdown() -> None:
+    got = metrics(make_run([(0, 5, 5, 1), (0, 5, 10, 1)]))
+    assert got["zero_run_jobs"] == 1
+    assert got["mean_slowdown"] == 2
+    assert got["mean_bounded_slowdown"] == 1
+
+
+@pytest.mark.parametrize("jobs", [[], [(0, NAN, NAN, 1)], [(NAN, NAN, NAN, 1)]])
+def test_a_run_in_which_nothing_ended_says_so(jobs: Any) -> None:
+    got = metrics(make_run(jobs))
+    for name in ("makespan_s", "mean_wait_s", "p95_response_s", "mean_bounded_slowdown", "mean_slowdown"):
+        assert math.isnan(got[name])
+        assert "ended" in got["undefined"][name]
+    assert math.isnan(got["throughput"])
+    assert got["undefined"]["utilization"] == "the window has no length"
+    assert got["jobs"] == len(jobs)
+
+
+def test_a_run_without_allocations_has_no_utilisation() -> None:
+    run = make_run(HAND, machine=2)
+    bare = metrics(Run(run.info, run.jobs))
+    assert math.isnan(bare["utilization"])
+    assert "who held which nodes" in bare["undefined"]["utilization"]
+    assert bare["mean_wait_s"] == metrics(run)["mean_wait_s"]
+
+
+def test_operations_and_stages() -> None:
+    asked = [
+        ("1", "expand", 1, 2, 10.0, 12.0, 13.0, 13.0, "applied"),
+        ("1", "shrink", 2, 1, 20.0, 21.0, 22.0, 26.0, "applied"),
+        ("1", "expand", 1, 2, 29.0, NAN, NAN, NAN, "cancelled"),
+    ]
+    run = make_run(
+        [(0, 0, 30, 1), (0, 0, 5, 1)],
+        staircases={"1": [(0, 13, 1), (13, 26, 2), (26, 30, 1)]},
+        reconfigurations=asked,
+    )
+    got = metrics(run)
+    assert got["operations"] == {
+        "expand": {"requested": 2, "executed": 1},
+        "shrink": {"requested": 1, "executed": 1},
+    }
+    assert got["expand_operations_per_job"] == 0.5
+    assert got["expand_operations_per_malleable_job"] == 1
+    assert got["jobs_malleable"] == 1
+    stages = got["reconfiguration_s"]
+    assert stages["expand"]["decision"] == {"count": 1, "median": 2, "p95": 2, "sum": 2}
+    assert stages["shrink"]["release"]["median"] == 4
+    assert got["median_reconfiguration_s"] == pytest.approx(2.5)
+    assert got["utilization_full"] == pytest.approx((13 + 26 + 4 + 5) / (4 * 30))
+
+
+def test_trimmed_means_cut_both_ends_of_the_arrivals() -> None:
+    jobs = [(float(t), float(t) + wait, t + 30.0, 1) for t, wait in ((0, 9), (50, 1), (60, 3), (100, 9))]
+    trimmed = metrics(make_run(jobs))["trimmed"]
+    assert trimmed["jobs"] == 2
+    assert trimmed["mean_wait_s"] == 2
+
+
+def test_steps() -> None:
+    steps = Steps.count(np.array([0.0, 2.0, 2.0]), np.array([4.0, 3.0, 2.0]))
+    assert steps.times.tolist() == [0, 2, 3, 4]
+    assert steps.values.tolist() == [1, 2, 1, 0]
+    assert steps.at(np.array([-1.0, 0, 2.5, 3, 9])).tolist() == [0, 1, 2, 1, 0]
+    assert steps.means(np.array([-1.0, 1, 3, 5])).tolist() == [0.5, 1.5, 0.5]
+    assert math.isnan(steps.mean(3, 3))
+
+
+# The reference: dicts, loops and the definitions as they are written.
+
+
+def reference(run: Run, tau: float) -> dict[str, float]:
+    jobs = run.jobs.to_dict("records")
+    zero = min(job["submit"] for job in jobs)
+    waits, responses, slowdowns, bounded, ends = [], [], [], [], []
+    for job in jobs:
+        if job["state"] in ("rejected", "interrupted") or any(math.isnan(job[k]) for k in ("start", "end")):
+            continue
+        wait, response, ran = (
+            job["start"] - job["submit"],
+            job["end"] - job["submit"],
+            job["end"] - job["start"],
+        )
+        waits.append(wait)
+        responses.append(response)
+        if ran > 0:
+            slowdowns.append(response / ran)
+        bounded.append(max(1.0, response / max(ran, tau)))
+        ends.append(job["end"] - zero)
+
+    def mean(values: list[float]) -> float:
+        return sum(values) / len(values) if values else math.nan
+
+    first, last = 0.0, max(job["submit"] for job in jobs) - zero
+    if last == 0:
+        last = max(ends, default=0.0)
+    cores = sum(node.cores for node in run.info.nodes)
+    rows = [(r["start"] - zero, r["end"] - zero, r["cores"]) for r in run.allocations.to_dict("records")]
+    area = sum(c * max(0.0, min(end, last) - max(start, first)) for start, end, c in rows)
+    instants = {first, last}
+    waiting: list[tuple[float, float, float]] = []
+    for job in jobs:
+        if job["state"] == "rejected":
+            continue
+        until = job["start"] if not math.isnan(job["start"]) else job["end"]
+        waiting.append((job["submit"] - zero, until - zero, job["nodes"] * cores / len(run.info.nodes)))
+    instants |= {x for a, b, _ in rows + waiting for x in (a, b) if first < x < last}
+    lost = 0.0
+    for a, b in zip(sorted(instants), sorted(instants)[1:], strict=False):
+        busy = sum(c for start, end, c in rows if start <= a < end)
+        demand = sum(c for start, end, c in waiting if start <= a < end)
+        lost += min(cores - busy, demand) * (b - a)
+    return {
+        "makespan_s": max(ends, default=math.nan),
+        "mean_wait_s": mean(waits),
+        "mean_response_s": mean(responses),
+        "mean_slowdown": mean(slowdowns),
+        "mean_bounded_slowdown": mean(bounded),
+        "utilization": area / (cores * last) if last else math.nan,
+        "loss_of_capacity": lost / (cores * last) if last else math.nan,
+        "throughput": sum(first <= end <= last for end in ends) / last if last else math.nan,
+    }
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    """Runs of a machine of 4 nodes on which jobs of one node come, wait, run, are rejected or cancelled."""
+    quarters = st.integers(0, 80).map(lambda n: n / 4)
+    free = [0.0] * 4
+    jobs, states, stairs = [], {}, {}
+    for name in map(str, range(1, draw(st.integers(1, 12)) + 1)):
+        submit, wait, length = draw(quarters), draw(quarters), draw(quarters)
+        fate = draw(
+            st.sampled_from(["completed"] * 6 + ["failed", "killed", "rejected", "cancelled", "interrupted"])
+        )
+        states[name] = fate
+        if fate in ("rejected", "cancelled"):
+            jobs.append(
+                (submit, NAN, submit if fate == "rejected" else submit + wait, draw(st.integers(1, 6)))
+            )
+            continue
+        node = min(range(4), key=lambda n: free[n])
+        start = max(submit + wait, free[node])
+        free[node] = start + length
+        jobs.append((submit, start, start + length, 1))
+        if draw(st.booleans()):
+            stairs[name] = [(start, start + length / 2, 1), (start + length / 2, start + length, 1)]
+    order = sorted(range(len(jobs)), key=lambda i: jobs[i][1] if not math.isnan(jobs[i][1]) else -1)
+    names = [str(i + 1) for i in order]
+    return make_run(
+        [jobs[i] for i in order], ids=names, states=states, staircases=stairs, cores=draw(st.integers(1, 3))
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(run=runs(), tau=st.sampled_from([1.0, 10.0, 60.0]))
+def test_metrics_agree_with_the_reference(run: Run, tau: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Tolerated)
+        got = metrics(run, tau)
+    for name, expected in reference(run, tau).items():
+        assert got[name] == pytest.approx(expected, nan_ok=True, abs=1e-9), name
+    assert 0 <= got["utilization_full"] <= 1 or math.isnan(got["utilization_full"])
+
+
+@settings(max_examples=50, deadline=None)
+@given(run=runs())
+def test_queue_and_use_end_empty(run: Run) -> None:
+    for steps in (busy_cores(run), waiting(run), waiting(run, cores=True)):
+        values: FloatArray = steps.values
+        assert (values >= 0).all()
+        assert not len(values) or values[-1] == 0

@@ -1,0 +1,52 @@
+"""Step functions of time: busy cores, waiting jobs, waiting demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tracebed.converters.workload import FloatArray
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A function that is `values[i]` from `times[i]` until `times[i + 1]`, and 0 outside.
+
+    `times` ascend strictly; the last value is 0, because everything that was counted has gone again.
+    """
+
+    times: FloatArray
+    values: FloatArray
+
+    @classmethod
+    def count(cls, starts: FloatArray, ends: FloatArray, weights: FloatArray | None = None) -> Steps:
+        """Return how much is there at each instant, of things that come at `starts` and go at `ends`.
+
+        Args:
+            starts, ends: shape (things,), s; a thing that ends no later than it starts never counts.
+            weights: shape (things,); 1 each where left out.
+        """
+        there = ends > starts
+        weight = np.ones(there.sum()) if weights is None else weights[there].astype(np.float64)
+        times = np.concatenate((starts[there], ends[there]))
+        order = np.argsort(times, kind="stable")
+        times = times[order]
+        values = np.cumsum(np.concatenate((weight, -weight))[order])
+        last = np.append(times[1:] != times[:-1], True)[: len(times)]  # of several changes at one instant
+        return cls(times[last], values[last])
+
+    def at(self, instants: FloatArray) -> FloatArray:
+        """Return the value from each of `instants` on, shape (instants,)."""
+        index = np.searchsorted(self.times, instants, side="right")
+        return np.concatenate(([0.0], self.values))[index]
+
+    def means(self, edges: FloatArray) -> FloatArray:
+        """Return the exact time average in each bin between ascending `edges`, shape (edges - 1,)."""
+        if not len(self.times):
+            return np.zeros(len(edges) - 1)
+        area = np.concatenate(([0.0], np.cumsum(self.values[:-1] * np.diff(self.times))))
+        return np.diff(np.interp(edges, self.times, area)) / np.diff(edges)
+
+    def mean(self, start: float, end: float) -> float:
+        """Return the time average from `start` to `end`, s; NaN where that is no time."""
+        return float(self.means(np.array([start, end]))[0]) if end > start else float("nan")
