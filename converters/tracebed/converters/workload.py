@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-
 from tracebed.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
@@ -96,7 +95,7 @@ class System:
 
 @dataclass(frozen=True)
 class Source:
-    """A file that a workload was read from; `name` without its folder, so that a copy elsewhere is the same."""
+    """A file that a workload was read from; `name` without its folder: a copy elsewhere is the same."""
 
     name: str
     sha256: str
@@ -140,8 +139,8 @@ class Provenance:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> Provenance:
-        """Inverse of `to_json`. Raises InputError where `text` is none of ours."""
+    def from_json(cls, text: str, *, where: str | None = None) -> Provenance:
+        """Inverse of `to_json`. Raises InputError, naming `where`, if `text` is none of ours."""
         try:
             raw = json.loads(text)
             return cls(
@@ -153,7 +152,7 @@ class Provenance:
                 header=raw["header"],
             )
         except (ValueError, TypeError, KeyError) as error:
-            raise InputError(f"not a provenance record of tracebed: {error}") from error
+            raise InputError(f"not a provenance record of tracebed: {error}", where=where) from error
 
 
 class Workload:
@@ -167,12 +166,13 @@ class Workload:
         The table is sorted by submit time (stable) and its columns are brought to the dtypes of `SCHEMA`.
 
         Args:
-            table: one row a job; columns outside `SCHEMA` are kept as they are if they begin with `extra_`.
+            table: one row a job; columns outside `SCHEMA` are kept if they begin with `extra_`,
+                as bool, int64, float64 or str.
             provenance: the record so far.
             where: the file it comes from, for messages.
 
         Raises:
-            InputError: a column is missing, unknown or of the wrong type; a value is impossible; an id repeats.
+            InputError: a column is missing, unknown or of the wrong type, a value impossible, an id repeated.
         """
         self.table = _checked(table, where)
         self.provenance = provenance or Provenance()
@@ -183,13 +183,7 @@ class Workload:
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a column as an array of shape (jobs,), its default where the workload lacks it."""
-        if name in self.table:
-            return self.table[name].to_numpy()
-        default = SCHEMA[name].default
-        if isinstance(default, str) and default in SCHEMA:
-            return self.column(default)
-        dtype = SCHEMA[name].dtype
-        return np.full(len(self), default, dtype=object if dtype == "str" else dtype)
+        return column_of(self.table, name)
 
     def floats(self, name: str) -> FloatArray:
         """Return a numeric column as float64."""
@@ -239,8 +233,19 @@ class Workload:
         return digest.hexdigest()
 
 
+def column_of(table: pd.DataFrame, name: str) -> npt.NDArray[Any]:
+    """Return column `name` of a workload's table, shape (jobs,); its default where the table lacks it."""
+    if name in table:
+        return table[name].to_numpy()
+    default = SCHEMA[name].default
+    if isinstance(default, str) and default in SCHEMA:
+        return column_of(table, default)
+    dtype = SCHEMA[name].dtype
+    return np.full(len(table), default, dtype=object if dtype == "str" else dtype)
+
+
 def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
-    """Return `table` with the dtypes of SCHEMA, sorted by submit time; raise InputError where it cannot be."""
+    """Return `table` with the dtypes of SCHEMA, sorted by submit time; raise InputError if impossible."""
     for name in REQUIRED:
         if name not in table:
             raise InputError(
@@ -254,11 +259,12 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
             mend="rename it, or prefix it with 'extra_' to keep it",
         )
     columns: dict[str, Any] = {}
-    for name in table:
-        values = table[name]
-        if name in SCHEMA and (values.dtype != SCHEMA[name].dtype):
-            values = _converted(values, str(name), where)
-        columns[str(name)] = values
+    for label, values in table.items():
+        name = str(label)
+        dtype = SCHEMA[name].dtype if name in SCHEMA else dtype_of(values)
+        if values.dtype != dtype or (dtype == "str" and values.hasnans):
+            values = _converted(values, name, dtype, where)
+        columns[name] = values
     result = pd.DataFrame(columns, index=table.index)
     _refuse(result, result["submit_time"].isna(), "submit_time is missing", where)
     for name in (
@@ -273,8 +279,8 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
     ):
         if name in result:
             _refuse(result, result[name] < 0, f"{name} is negative", where)
-    for name in result:
-        if SCHEMA.get(str(name), SCHEMA["job_id"]).dtype == "float64":
+    for name in result.columns.intersection(list(SCHEMA)):
+        if SCHEMA[name].dtype == "float64":
             _refuse(result, np.isinf(result[name]), f"{name} is infinite", where)
     _refuse(
         result,
@@ -296,8 +302,16 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
     return result.reset_index(drop=True)
 
 
-def _converted(values: pd.Series[Any], name: str, where: str | None) -> pd.Series[Any]:
-    dtype = SCHEMA[name].dtype
+def dtype_of(values: pd.Series[Any]) -> str:
+    """Return the one of bool, int64, float64 and str that holds `values`: the dtypes of extra columns."""
+    kind = values.dtype.kind
+    if kind in "biu":
+        return "float64" if values.hasnans else "bool" if kind == "b" else "int64"
+    return "float64" if kind == "f" else "str"
+
+
+def _converted(values: pd.Series[Any], name: str, dtype: str, where: str | None) -> pd.Series[Any]:
+    """Return `values` as `dtype`; raise InputError at the first one that it cannot hold."""
     if dtype == "str":
         return values.astype(object).where(values.notna(), "").astype("str")
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
@@ -306,11 +320,9 @@ def _converted(values: pd.Series[Any], name: str, where: str | None) -> pd.Serie
         bad |= numbers != np.floor(numbers)
     if bad.any():
         row = int(np.argmax(bad.to_numpy()))
-        raise InputError(
-            f"{name} {values.iloc[row]!r} is not {'a whole number' if dtype == 'int64' else 'a number'} (row {row + 1})",
-            where=where,
-        )
-    return numbers.astype(dtype)
+        wanted = "a whole number" if dtype == "int64" else "a number"
+        raise InputError(f"{name} {values.iloc[row]!r} is not {wanted} (row {row + 1})", where=where)
+    return pd.Series(numbers.to_numpy(dtype=dtype), index=values.index)
 
 
 def _refuse(table: pd.DataFrame, bad: Any, what: str, where: str | None) -> None:
@@ -329,7 +341,7 @@ def read_workload(path: Path | str, *, format: str | None = None, **options: Any
 
 
 def write_workload(workload: Workload, path: Path | str, *, format: str | None = None) -> None:
-    """Write a workload in the format that the name of `path` asks for, or `format`; see `formats.registry`."""
+    """Write a workload in the format that the name of `path` asks for; see `formats.registry`."""
     from tracebed.converters.formats import registry
 
     registry.write(workload, Path(path), format=format)

@@ -1,0 +1,1 @@
+"""Files of workloads: one module a format, all of them known to `registry`."""

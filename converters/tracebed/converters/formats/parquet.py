@@ -1,0 +1,45 @@
+"""Workloads as Parquet: the table as it is, the provenance in the schema's metadata."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tracebed.converters.formats.files import Input
+from tracebed.converters.workload import Provenance, Step, Workload
+from tracebed.errors import InputError
+
+MAGIC = b"PAR1"
+PROVENANCE = b"tracebed-provenance"
+
+
+def recognises(head: bytes) -> bool:
+    """Tell a Parquet file by its magic number."""
+    return head.startswith(MAGIC)
+
+
+def read(file: Input) -> Workload:
+    """Read a workload; raise InputError where the file is broken or no workload."""
+    try:
+        content = pq.read_table(pa.BufferReader(file.data))
+        table = content.to_pandas()
+    except (pa.ArrowException, OSError) as error:
+        line = str(error).splitlines()[0].rstrip(".")
+        raise InputError(
+            f"not a readable Parquet file: {line}", where=file.where, mend="write it again"
+        ) from None
+    kept = (content.schema.metadata or {}).get(PROVENANCE)
+    provenance = (
+        Provenance.from_json(kept.decode(), where=file.where)
+        if kept
+        else Provenance(sources=(file.source,), steps=(Step("read", {"format": "parquet"}),))
+    )
+    return Workload(table, provenance, where=file.where)
+
+
+def write(workload: Workload, file: BinaryIO) -> None:
+    """Write the table with the provenance in its metadata; the same workload gives the same bytes."""
+    content = pa.Table.from_pandas(workload.table, preserve_index=False)
+    metadata = {**(content.schema.metadata or {}), PROVENANCE: workload.provenance.to_json().encode()}
+    pq.write_table(content.replace_schema_metadata(metadata), file, compression="zstd")

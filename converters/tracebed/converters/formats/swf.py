@@ -1,0 +1,460 @@
+"""Standard Workload Format, version 2.2: 18 numbers a job, `;` comments.
+
+The format: Chapin et al. 1999, and the Parallel Workloads Archive. The reader takes what is found in the wild
+and counts it. The writer puts what the 18 fields cannot hold into comments (see `swf_header`), so that
+tracebed reads the very same workload again.
+
+A job's processors (requested, else allocated) become whole nodes: on nodes of c cores, p processors are
+ceil(p / c) nodes with ceil(p / nodes) cores on each. c is MaxProcs / MaxNodes of the header.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import warnings
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pc
+from tracebed.converters.formats import swf_header
+from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.swf_header import Header
+from tracebed.converters.workload import Provenance, Step, Workload, column_of
+from tracebed.errors import InputError, tolerate
+
+FIELDS = (
+    *("job", "submit", "wait", "run", "allocated", "cpu_time", "used_memory", "requested", "limit"),
+    *("requested_memory", "status", "user", "group", "executable", "queue", "partition"),
+    *("preceding", "think"),
+)
+NAMES = ("user", "group", "executable", "queue", "partition")
+"""Fields that are numbers by the standard and words in some logs."""
+NUMBERS = tuple(name for name in FIELDS if name not in NAMES)
+STATUS = {
+    1: "completed",
+    0: "failed",
+    5: "cancelled",
+    2: "partial",
+    3: "partial-completed",
+    4: "partial-failed",
+    -1: "",
+}
+PARTIAL = (2, 3, 4)
+EPOCH = 5e8
+"""A first submit time beyond this (s; nearly 16 years) counts from 1970, not from the log's start."""
+KIB_PER_MIB = 1024.0
+EXACT = 2.0**53
+"""Whole numbers below this are exact as floats."""
+
+
+def recognises(head: bytes) -> bool:
+    """Tell SWF by a leading `;`, or by a first line of 17 fields or more that begins with five numbers."""
+    first = head.lstrip().split(b"\n", 1)[0]
+    if first.startswith(b";"):
+        return True
+    tokens = first.replace(b";", b" ").split()
+    return len(tokens) >= 17 and all(re.fullmatch(rb"[-+]?\d+(\.\d*)?", token) for token in tokens[:5])
+
+
+def read(file: Input, *, by: str = "node") -> Workload:
+    """Read a log or a written workload.
+
+    Args:
+        file: the file.
+        by: `node`: processors become whole nodes of the header's cores a node; `core`: each core counts as a
+            node of one core.
+
+    Raises:
+        InputError: a line cannot be read at all.
+    """
+    if by not in ("node", "core"):
+        raise InputError(f"by={by!r}", mend="node or core")
+    if b"\0" in file.data:
+        raise InputError("binary data, not SWF", where=file.where, mend="check the file")
+    lines = _read_lines(file)
+    header = swf_header.parse(lines.comments, file.where)
+    if header.provenance is not None:
+        if by == "core":
+            raise InputError(
+                "tracebed wrote this file, with nodes of its own",
+                where=file.where,
+                mend="read the original log by core",
+            )
+        decoded = decode(lines, header.system(by).cores_per_node or 1)
+        return Workload(_restored(decoded.table, header, file.where), header.provenance, where=file.where)
+    _refuse_unreadable(lines, file.where)
+    system = header.system(by)
+    decoded = decode(lines, system.cores_per_node or 1)
+    counts = {**lines.counts, **decoded.counts, **_mismatch(header, lines)}
+    counts = {what: count for what, count in counts.items() if count}
+    tolerate(counts, where=file.where)
+    start = header.number("UnixStartTime")
+    provenance = Provenance(
+        system=system,
+        time_zone=header.text("TimeZoneString") or None,
+        unix_start=decoded.unix_start or (None if start is None else float(start)),
+        sources=(file.source,),
+        steps=(Step("read", {"format": "swf", "by": by}, counts),),
+        header=header.labels,
+    )
+    return Workload(decoded.table, provenance, where=file.where)
+
+
+def write(workload: Workload, file: BinaryIO) -> None:
+    """Write a workload, and warn of the columns that only tracebed will see."""
+    provenance, table = workload.provenance, workload.table
+    fields = encode(workload)
+    header = list(swf_header.lines_of(provenance, len(table)))
+    labels = swf_header.parse(((0, line[1:]) for line in header), "")
+    decoded = decode(Lines(fields), labels.system("node").cores_per_node or 1).table
+    lost = [str(name) for name in table if not _same(table[name].to_numpy(), _column(decoded, str(name)))]
+    if lost:
+        what = f"SWF has no field for what {', '.join(lost)} say; kept in comments that only tracebed reads"
+        tolerate({what: len(lost)})
+    header += swf_header.our_lines(provenance, table, lost)
+    file.write(("\n".join(header) + "\n").encode())
+    plain = pc.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
+    pc.write_csv(pa.Table.from_pandas(fields, preserve_index=False), file, plain)
+
+
+# -- lines to fields
+
+
+class Lines(NamedTuple):
+    """The job lines of a file: one row a line, columns `FIELDS`, and what was tolerated in them."""
+
+    fields: pd.DataFrame
+    numbers: np.ndarray[Any, Any] | None = None
+    """Line of the file that each row stands on."""
+    comments: list[tuple[int, str]] = []  # noqa: RUF012 - never changed
+    counts: dict[str, int] = {}  # noqa: RUF012 - never changed
+
+
+def _read_lines(file: Input) -> Lines:
+    """Read all job lines at once where they are as the standard has them, else one by one."""
+    data = file.data
+    comments: list[tuple[int, str]] = []
+    position = 0
+    while data[position : position + 1] in (b";", b"\n", b"\r"):
+        end = data.find(b"\n", position)
+        end = len(data) if end < 0 else end
+        comments.append((len(comments) + 1, data[position + 1 : end].decode("utf-8", "replace").rstrip("\r")))
+        position = end + 1
+    fields = _read_at_once(data, position)
+    if fields is not None:
+        line_numbers = np.arange(len(fields)) + len(comments) + 1
+        return Lines(fields, line_numbers, comments, {"comment lines not in ASCII": _not_ascii(comments)})
+    return _read_one_by_one(file)
+
+
+def _read_at_once(data: bytes, position: int) -> pd.DataFrame | None:
+    """Return the fields if every line from `position` on has 18 and all numbers are whole; else None."""
+    body = io.BytesIO(data)
+    body.seek(position)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pd.errors.ParserWarning)
+        warnings.simplefilter("ignore", pd.errors.DtypeWarning)
+        try:
+            fields = pd.read_csv(
+                body,
+                sep=r"\s+",
+                header=None,
+                names=[*FIELDS, "more"],
+                index_col=False,
+                na_filter=False,
+                skip_blank_lines=False,
+                quoting=csv.QUOTE_NONE,
+            )
+        except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
+            return None
+    more = fields.pop("more")
+    regular = len(fields) > 0 and more.dtype.kind not in "biuf" and bool((more == "").all())
+    regular = regular and all(fields[name].dtype == np.int64 for name in NUMBERS)
+    return fields if regular and all(fields[name].dtype.kind in "iOT" for name in NAMES) else None
+
+
+def _read_one_by_one(file: Input) -> Lines:
+    """Read every line on its own; raise InputError at the first that is no job."""
+    comments: list[tuple[int, str]] = []
+    rows: list[list[str]] = []
+    numbers: list[int] = []
+    short = long = semicolons = 0
+    for number, line in enumerate(file.data.decode("utf-8", "replace").splitlines(), start=1):
+        line = line.strip()
+        if line.startswith(";"):
+            comments.append((number, line[1:]))
+        elif line:
+            tokens = line.split()
+            if any(";" in token for token in tokens[:17]):
+                tokens = [token.strip() or "-1" for token in line.removesuffix(";").split(";")]
+                semicolons += 1
+            comment = next((i for i, token in enumerate(tokens) if token.startswith(";")), len(tokens))
+            tokens = tokens[:comment]
+            if len(tokens) < 17:
+                raise InputError(
+                    f"{len(tokens)} fields, a job has 18",
+                    where=f"{file.where}:{number}",
+                    mend="complete or remove the line, or name the format with --from",
+                )
+            short += len(tokens) == 17
+            long += len(tokens) > 18
+            rows.append(tokens[:18] if len(tokens) > 17 else [*tokens, "-1"])
+            numbers.append(number)
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(FIELDS)}
+    fields = pd.DataFrame(
+        {name: pd.Series(columns[name], dtype="str") for name in NAMES}
+        | {name: _numbers(columns[name], name, numbers, file.where) for name in NUMBERS}
+    )
+    counts = {
+        "comment lines not in ASCII": _not_ascii(comments),
+        "lines with semicolons between the fields": semicolons,
+        "lines with 17 fields, the last taken as -1": short,
+        "lines with more than 18 fields, the rest left out": long,
+    }
+    return Lines(fields, np.array(numbers, dtype=np.int64), comments, counts)
+
+
+def _numbers(values: list[str], name: str, lines: list[int], where: str) -> np.ndarray[Any, Any]:
+    """Return a field of all lines as int64 if every value is whole, else as float64."""
+    try:
+        return np.array([int(value) for value in values], dtype=np.int64)
+    except (ValueError, OverflowError):
+        pass  # not all whole: as floats, below
+    result = np.empty(len(values))
+    for row, value in enumerate(values):
+        try:
+            result[row] = float(value)
+        except ValueError:
+            result[row] = np.nan
+        if not np.isfinite(result[row]):
+            raise InputError(
+                f"field {FIELDS.index(name) + 1} ({name}) is {value!r}, not a number",
+                where=f"{where}:{lines[row]}",
+                mend="mend or remove the line",
+            )
+    whole = (result == np.floor(result)) & (np.abs(result) < EXACT)
+    return result.astype(np.int64) if whole.all() else result
+
+
+def _not_ascii(comments: list[tuple[int, str]]) -> int:
+    return sum(not text.isascii() for _, text in comments)
+
+
+def _refuse_unreadable(lines: Lines, where: str) -> None:
+    """Raise InputError where a job has no number or no submit time."""
+    assert lines.numbers is not None
+    for name, what in (("job", "no job number"), ("submit", "no submit time")):
+        values = lines.fields[name].to_numpy()
+        bad = values < 0 if name == "submit" else (values < 0) | (values != np.floor(values))
+        if bad.any():
+            raise InputError(
+                f"{what}: field {FIELDS.index(name) + 1} is {values[bad][0]}",
+                where=f"{where}:{lines.numbers[bad][0]}",
+                mend="mend or remove the line",
+            )
+
+
+def _mismatch(header: Header, lines: Lines) -> dict[str, int]:
+    said, found = header.number("MaxJobs"), len(lines.fields)
+    if said in (None, found):
+        return {}
+    return {f"the header says MaxJobs {said}, the file has {found} job lines": 1}
+
+
+# -- fields to columns, and back
+
+
+class Decoded(NamedTuple):
+    """What the job lines say."""
+
+    table: pd.DataFrame
+    unix_start: float | None
+    """Set where submit times were instants since 1970: that of time 0."""
+    counts: dict[str, int]
+
+
+def decode(lines: Lines, cores: int) -> Decoded:
+    """Return the jobs of `lines`, for nodes of `cores` cores, and how often they deviate from the standard.
+
+    Columns that hold nothing in any job are left out.
+    """
+    fields = lines.fields
+    partial = fields["status"].isin(PARTIAL)
+    superfluous = partial & fields["job"].isin(fields["job"][~partial])
+    fields = fields[~superfluous] if superfluous.any() else fields
+    f = {name: fields[name].to_numpy() for name in NUMBERS}
+    requested, allocated = f["requested"], f["allocated"]
+    processors = np.ceil(np.where(requested > 0, requested, np.maximum(allocated, 0))).astype(np.int64)
+    nodes = -(-processors // cores)
+    cores_per_node = np.maximum(1, -(-processors // np.maximum(nodes, 1)))
+    submit = f["submit"].astype(np.float64)
+    unix_start = float(submit.min()) if len(submit) and submit.min() >= EPOCH else None
+    submit -= unix_start or 0.0
+    run, limit = _known(f["run"]), _known(f["limit"], f["limit"] > 0)
+    never_started = (f["status"] == 5) & (f["run"] < 0)
+    logged_start = submit + _known(f["wait"], (f["wait"] >= 0) & ~never_started)
+    status = pd.Series(f["status"], dtype="int64").map(STATUS)
+    columns = {
+        "job_id": _texts(f["job"]),
+        "submit_time": submit,
+        "run_time": run,
+        "time_limit": limit,
+        "nodes": nodes,
+        "cores_per_node": cores_per_node,
+        "memory_mib": _known(f["requested_memory"], f["requested_memory"] > 0) * cores_per_node / KIB_PER_MIB,
+        **{name: _words(fields[name]) for name in ("user", "group", "queue", "partition")},
+        "status": status.fillna("unknown").astype("str"),
+        "after": _texts(f["preceding"]).where(f["preceding"] > 0, ""),
+        "think_time": _known(f["think"]),
+        "logged_start": logged_start,
+        "logged_end": logged_start + run,
+        "extra_executable": _words(fields["executable"]),
+    }
+    needed = ("job_id", "submit_time", "run_time", "nodes", "cores_per_node")
+    table = pd.DataFrame(
+        {name: values for name, values in columns.items() if name in needed or _says(values)}
+    )
+    words = {name: fields[name] for name in NAMES if fields[name].dtype.kind not in "iu"}
+    counts = {
+        "times given as instants since 1970, time 0 is now the first submission": int(unix_start is not None),
+        "job numbers that begin with 0": int(len(fields) > 0 and f["job"].min() == 0),
+        "jobs out of submit order, sorted": int((np.diff(submit) < 0).sum()),
+        "lines of checkpointed jobs' parts, left out for the line of the whole": int(superfluous.sum()),
+        "jobs cancelled before they started, without a run time": int(never_started.sum()),
+        "jobs without a run time": int(((f["run"] < 0) & ~never_started).sum()),
+        "jobs without a wait time, start not known": int((f["wait"] < 0).sum()),
+        "jobs that ran longer than requested": int((run > limit).sum()),
+        "jobs that were allocated other processors than requested": int(
+            ((requested > 0) & (allocated > 0) & (requested != allocated)).sum()
+        ),
+        "jobs without requested processors, size taken from the allocation": int(
+            ((requested <= 0) & (allocated > 0)).sum()
+        ),
+        "jobs of unknown size": int((processors == 0).sum()),
+        "jobs with an unknown status code": int(status.isna().sum()),
+        **{
+            f"jobs whose {name} is not a number": int((~values.str.fullmatch(r"-?\d+")).sum())
+            for name, values in words.items()
+        },
+    }
+    return Decoded(table, unix_start, counts)
+
+
+def encode(workload: Workload) -> pd.DataFrame:
+    """Return the 18 fields of each job, -1 where SWF cannot hold or the workload does not know the value."""
+    table = workload.table
+    submit, start = workload.floats("submit_time"), workload.floats("logged_start")
+    processors = workload.ints("nodes") * workload.ints("cores_per_node")
+    processors = np.where(processors > 0, processors, -1)
+    memory = workload.floats("memory_mib") * KIB_PER_MIB / workload.ints("cores_per_node")
+    numbers = _job_numbers(table["job_id"])
+    number_of = dict(zip(table["job_id"], numbers, strict=True))
+    codes = {word: code for code, word in STATUS.items()}
+    wait = start - submit
+    words = {name: table.get("extra_executable" if name == "executable" else name) for name in NAMES}
+    return pd.DataFrame(
+        {
+            "job": numbers,
+            "submit": _plain(np.maximum(submit, 0.0)),
+            "wait": _plain(wait),
+            "run": _plain(workload.floats("run_time")),
+            "allocated": processors,
+            "cpu_time": -1,
+            "used_memory": -1,
+            "requested": processors,
+            "limit": _plain(workload.floats("time_limit")),
+            "requested_memory": _plain(memory),
+            "status": [codes.get(word, -1) for word in workload.column("status")],
+            **{name: _name_numbers(names) for name, names in words.items()},
+            "preceding": [number_of.get(after, -1) for after in workload.column("after")],
+            "think": _plain(workload.floats("think_time")),
+        },
+        columns=list(FIELDS),
+        index=table.index,
+    )
+
+
+def _known(values: Any, known: Any = None) -> np.ndarray[Any, Any]:
+    """Return floats, NaN where not `known` (negative, unless told otherwise)."""
+    return np.where(values >= 0 if known is None else known, values, np.nan)
+
+
+def _texts(values: Any) -> pd.Series[Any]:
+    """Return whole numbers as text."""
+    return pd.Series(values, dtype="int64").astype("str")
+
+
+def _words(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a name field as text, empty for -1."""
+    texts = values.astype("str").reset_index(drop=True)
+    return texts.where(texts != "-1", "")
+
+
+def _says(values: Any) -> bool:
+    """Tell whether any job says something in this column."""
+    return bool((values != "").any()) if isinstance(values, pd.Series) else not np.isnan(values).all()
+
+
+def _plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a field of times or amounts: whole numbers if all are, -1 for what is not known or negative."""
+    values = np.where(values >= 0, values, -1.0)
+    whole = (values == np.floor(values)) & (values < EXACT)
+    return values.astype(np.int64) if whole.all() else values
+
+
+def _canonical(texts: Any) -> bool:
+    """Tell whether every text is the decimal form of a whole number that fits a field."""
+    return all(re.fullmatch(r"0|[1-9]\d{0,17}", text, re.ASCII) for text in texts)
+
+
+def _job_numbers(ids: pd.Series[Any]) -> Any:
+    """Return the ids if all are numbers, else 1, 2, 3, ..."""
+    return ids.astype("int64").to_numpy() if _canonical(ids) else np.arange(1, len(ids) + 1)
+
+
+def _name_numbers(names: Any) -> Any:
+    """Return names as numbers: their own if all are numbers, else 1, 2, ... as they appear; -1 for none."""
+    if names is None:
+        return -1
+    unique = list(dict.fromkeys(names))
+    given = [name for name in unique if name != ""]
+    own = _canonical(given)
+    codes = {name: int(name) if own else number for number, name in enumerate(given, 1)}
+    return [codes.get(name, -1) for name in names]
+
+
+def _column(table: pd.DataFrame, name: str) -> Any:
+    """Return a column, its default where the table lacks it; None if it has none."""
+    if name.startswith("extra_") and name not in table:
+        return None
+    return column_of(table, name)
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    """Tell whether two columns are equal to the last bit, NaN equal to NaN."""
+    if theirs is None or (ours.dtype.kind in "iufb") != (theirs.dtype.kind in "iufb"):
+        return False
+    if ours.dtype.kind == "f" and theirs.dtype.kind == "f":
+        nan = np.isnan(ours)
+        return bool(np.array_equal(nan, np.isnan(theirs))) and ours[~nan].tobytes() == theirs[~nan].tobytes()
+    return ours.dtype.kind == theirs.dtype.kind and bool(np.all(ours == theirs))
+
+
+def _restored(decoded: pd.DataFrame, header: Header, where: str) -> pd.DataFrame:
+    """Return the table that tracebed wrote: columns from the comments, else from the job lines."""
+    for name, values in header.values.items():
+        if len(values) != len(decoded):
+            raise InputError(
+                f"{len(decoded)} job lines, but comments keep {name} of {len(values)} jobs",
+                where=where,
+                mend="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
+            )
+    table = {}
+    for name in header.columns:
+        kept = header.values.get(name)
+        table[name] = _column(decoded, name) if kept is None else kept.to_numpy()
+    return pd.DataFrame(table)
