@@ -1,0 +1,117 @@
+"""The workload as the scheduler reads it: one plain list a column, indexed by job number (0 is submitted first)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tracebed.converters.workload import Kind, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.runtime_models import Speedup, speedup_function
+
+
+@dataclass
+class Jobs:
+    """The columns of a workload, each of length `len(jobs)`. Read-only.
+
+    Lists and not arrays, because the scheduler reads single values, which a list gives several times faster.
+    """
+
+    ids: list[str]
+    submit: list[float]
+    run_time: list[float]
+    """Static run time on `nodes`, s."""
+    limit: list[float]
+    """Time limit, s; of a job without one its run time."""
+    nodes: list[int]
+    low: list[int]
+    """The fewest nodes; for any but a malleable job `nodes`, like `high` and `pref`."""
+    high: list[int]
+    pref: list[int]
+    cores: list[int]
+    """Requested cores on each node."""
+    kind: list[str]
+    malleable: list[bool]
+    speedup: list[Speedup | None] = field(repr=False)
+    """S(n) of a malleable job; None for all others, which run on the nodes that they asked for."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What had to be assumed or left out, for the run's warnings."""
+
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+        return len(self.ids)
+
+    def rate(self, job: int, nodes: int) -> float:
+        """Return r = S(nodes) / S(requested nodes), the speed of `job` on whole nodes of the requested kind."""
+        if nodes == self.nodes[job]:
+            return 1.0
+        speedup = self.speedup[job]
+        if speedup is None:
+            raise ValueError(f"job {self.ids[job]} is not malleable")
+        return speedup(nodes) / speedup(self.nodes[job])
+
+    def as_rigid(self) -> Jobs:
+        """Return the jobs with every size as requested: what a policy sees that does not decide sizes."""
+        rigid = {"low": self.nodes, "high": self.nodes, "pref": self.nodes, "malleable": [False] * len(self)}
+        return replace(self, **rigid, speedup=[None] * len(self))
+
+    @classmethod
+    def of(cls, workload: Workload, *, cores_per_node: int | None = None) -> Jobs:
+        """Read `workload`.
+
+        Jobs without a run time or a size are left out, and more cores a node than `cores_per_node` are clipped;
+        `counts` says how many.
+
+        Raises:
+            InputError: no job can be run, or a speedup model is not known.
+        """
+        runnable, counts = workload.runnable()
+        if not len(runnable):
+            raise InputError(
+                f"none of the {len(workload):,} jobs has a run time and a size", mend="`tracebed describe` shows what it has"
+            )
+        run_time = runnable.floats("run_time")
+        limit = runnable.floats("time_limit")
+        no_limit = np.isnan(limit)
+        counts["jobs without a time limit: their run time taken"] = int(no_limit.sum())
+        kind = [str(value) for value in runnable.column("kind")]
+        is_malleable = np.array([value == Kind.MALLEABLE for value in kind], dtype=bool)
+        nodes = runnable.ints("nodes")
+        bounds = {
+            name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes) for name in ("min", "max", "pref")
+        }
+        cores = runnable.ints("cores_per_node")
+        if cores_per_node is not None:
+            counts["jobs asking for more cores a node than there are: clipped"] = int((cores > cores_per_node).sum())
+            cores = np.minimum(cores, cores_per_node)
+        counts["jobs that depend on another: submitted at their own time"] = int((runnable.column("after") != "").sum())
+        return cls(
+            ids=[str(value) for value in runnable.column("job_id")],
+            submit=runnable.floats("submit_time").tolist(),
+            run_time=run_time.tolist(),
+            limit=np.where(no_limit, run_time, limit).tolist(),
+            nodes=nodes.tolist(),
+            low=bounds["min"].tolist(),
+            high=bounds["max"].tolist(),
+            pref=bounds["pref"].tolist(),
+            cores=cores.tolist(),
+            kind=kind,
+            malleable=is_malleable.tolist(),
+            speedup=_speedups(runnable, is_malleable),
+            counts={what: count for what, count in counts.items() if count},
+        )
+
+
+def _speedups(workload: Workload, malleable: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[Speedup | None]:
+    """Return the speedup function of each malleable job; equal models share one function and its memory."""
+    names, parameters = workload.column("speedup"), workload.column("speedup_parameters")
+    ids = workload.column("job_id")
+    functions: dict[tuple[str, str], Speedup] = {}
+    result: list[Speedup | None] = [None] * len(workload)
+    for job in np.flatnonzero(malleable).tolist():
+        key = (str(names[job]), str(parameters[job]))
+        if key not in functions:
+            functions[key] = speedup_function(*key, where=f"job {ids[job]}")
+        result[job] = functions[key]
+    return result

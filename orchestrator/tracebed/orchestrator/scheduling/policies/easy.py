@@ -1,0 +1,40 @@
+"""EASY backfilling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tracebed.orchestrator.scheduling.state import Decision, Start, State
+
+
+@dataclass(frozen=True)
+class Easy:
+    """EASY: first come, first served, and a reservation for the head of the queue only (Lifka 1995).
+
+    A later job may start now if it fits and either ends, by its time limit, by the head's shadow time, or needs at
+    most the extra nodes.
+    """
+
+    malleable: ClassVar[bool] = False
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Yield the starts."""
+        jobs, queue = state.jobs, state.queue
+        while (head := queue.head) is not None and jobs.nodes[head] <= state.idle:
+            yield Start(head, jobs.nodes[head])
+        if head is None or not state.idle or len(queue) == 1:
+            return
+        shadow, extra = state.reservation(jobs.nodes[head])
+        behind = head
+        if not state.freed and shadow > state.now:
+            # Whoever waited before was refused when as many nodes were idle and the shadow time was no nearer. Once
+            # the shadow time is the present, time alone adds to the extra nodes, and all must be asked again.
+            behind = max(head, state.arrived[0] - 1) if state.arrived else queue.last
+        while (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
+            nodes, behind = jobs.nodes[job], job
+            in_time = state.now + jobs.limit[job] <= shadow
+            if in_time or nodes <= extra:
+                yield Start(job, nodes)
+                extra -= 0 if in_time else nodes

@@ -1,0 +1,228 @@
+"""The one loop: events in, decisions out.
+
+The simulator and the replayer tell the scheduler what happened (`submit`, `end`, `resized`) and when to `decide`;
+the scheduler keeps the state, asks the policy, checks what it says, and has an `Executor` carry it out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from tracebed.errors import TracebedError
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.state import Cancel, Policy, Reject, Resize, Start, State
+
+
+class PolicyError(TracebedError):
+    """A policy decided what cannot be done."""
+
+
+class Executor(Protocol):
+    """Who carries decisions out: the simulator, or the replayer."""
+
+    def start(self, job: int, nodes: list[int]) -> None:
+        """Start `job` on `nodes`, its own from now on."""
+
+    def resize(self, job: int, before: int, nodes: list[int]) -> bool:
+        """Have `job`, now on `before` nodes, run on `nodes`; return whether it does so at once.
+
+        If it does not, `Scheduler.resized` is to be called once it does.
+
+        `nodes` begins with those it keeps; nodes to be added are its own from now on, nodes to be dropped until then.
+        """
+        ...
+
+    def reject(self, job: int, reason: str) -> None:
+        """Record that the waiting `job` is refused."""
+
+    def cancel(self, job: int, reason: str) -> None:
+        """End the running `job`; `Scheduler.end` is to be called once it has ended."""
+
+
+class Scheduler:
+    """State, policy and executor joined.
+
+    Args:
+        jobs: the workload.
+        cluster: its nodes.
+        policy: who decides.
+        executor: who carries it out.
+        interval_s: > 0: the policy is called only at multiples of it; 0: whenever something happened.
+    """
+
+    def __init__(
+        self, jobs: Jobs, cluster: Cluster, policy: Policy, executor: Executor, *, interval_s: float = 0.0
+    ) -> None:
+        """Start with an idle cluster and an empty queue."""
+        self.jobs = jobs = jobs if policy.malleable else jobs.as_rigid()
+        self.cluster = cluster
+        self.policy = policy
+        self.executor = executor
+        self.interval_s = interval_s
+        self.state = State(jobs, len(cluster))
+        self._promises: dict[int, int] = {}  # job -> nodes, in the order they were made
+        self._returning: dict[int, int] = {}  # job -> nodes that its pending shrink will give back
+        self._progress: dict[int, tuple[float, float, float]] = {}  # job -> progress at an instant, rate since
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def submit(self, job: int, now: float) -> None:
+        """Take in that `job` was submitted; one that the machine can never hold is rejected."""
+        self.state.now = now
+        low = self.jobs.low[job]
+        if low > len(self.cluster):
+            self.executor.reject(job, f"needs {low} nodes, the machine has {len(self.cluster)}")
+            return
+        self.state.queue.append(job)
+        self.state.arrived.append(job)
+
+    def end(self, job: int, now: float) -> None:
+        """Take in that the running `job` has ended, however it did."""
+        state = self.state
+        state.now = now
+        self.cluster.release(job, now)
+        state.releases.remove(job, state.expected_end.pop(job))
+        del state.size[job]
+        self._progress.pop(job, None)
+        self._returning.pop(job, None)
+        state.resizing.discard(job)
+        self._came_free()
+
+    def resized(self, job: int, now: float) -> None:
+        """Take in that the pending resize of `job` has taken effect: dropped nodes are idle, its end is another."""
+        state = self.state
+        state.now = now
+        state.resizing.discard(job)
+        if job in self._returning:
+            self.cluster.shrink(job, self._returning.pop(job), now)
+        done, since, rate = self._progress[job]
+        done += (now - since) * rate
+        rate = self.jobs.rate(job, state.size[job])
+        self._progress[job] = (done, now, rate)
+        self._expect(job, now + (self.jobs.limit[job] - done) / rate)
+        self._came_free()
+
+    def unstarted(self, job: int, now: float) -> None:
+        """Take in that the waiting or promised `job` has left unstarted."""
+        state = self.state
+        state.now = now
+        if job in state.queue:
+            state.queue.remove(job)
+        elif self._promises.pop(job, None) is not None:
+            state.releases.remove(job, state.expected_end.pop(job))
+        self._came_free()
+
+    # -- decisions ------------------------------------------------------------------------------------------------
+
+    def due(self, now: float) -> float:
+        """Return when the policy is to be called for something that happened `now`."""
+        return now if not self.interval_s else math.ceil(now / self.interval_s) * self.interval_s
+
+    def decide(self, now: float) -> None:
+        """Ask the policy and carry out each decision before the next is asked for.
+
+        Raises:
+            PolicyError: the policy decided what cannot be done.
+        """
+        state = self.state
+        state.now = now
+        for decision in self.policy.decide(state):
+            if type(decision) is Start:
+                self._start(decision.job, decision.nodes)
+            elif type(decision) is Resize:
+                self._resize(decision.job, decision.nodes)
+            elif type(decision) is Reject:
+                self._check(decision.job in state.queue, decision, "is not waiting")
+                state.queue.remove(decision.job)
+                self.executor.reject(decision.job, decision.reason)
+            elif type(decision) is Cancel:
+                self._check(decision.job in state.size, decision, "is not running")
+                self.executor.cancel(decision.job, decision.reason)
+        state.arrived.clear()
+        state.freed = False
+
+    def _start(self, job: int, nodes: int) -> None:
+        state, jobs = self.state, self.jobs
+        if not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job]) or job not in state.queue:
+            self._check(job in state.queue, Start(job, nodes), "is not waiting")
+            self._check(False, Start(job, nodes), f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
+        state.queue.remove(job)
+        end = state.now + jobs.limit[job] / jobs.rate(job, nodes)
+        state.expected_end[job] = end
+        state.releases.add(job, end, nodes)
+        if nodes <= state.idle:
+            state.idle -= nodes
+            self._launch(job, nodes)
+        else:
+            self._promises[job] = nodes
+            self._set_aside()
+            self._check(state.idle >= 0, Start(job, nodes), "is promised nodes that nobody gives back")
+            self._serve()
+
+    def _launch(self, job: int, nodes: int) -> None:
+        now = self.state.now
+        self.state.size[job] = nodes
+        if self.jobs.malleable[job]:
+            self._progress[job] = (0.0, now, self.jobs.rate(job, nodes))
+        self.executor.start(job, self.cluster.take(job, nodes, now))
+
+    def _resize(self, job: int, nodes: int) -> None:
+        state, jobs = self.state, self.jobs
+        decision = Resize(job, nodes)
+        self._check(job in state.size and jobs.malleable[job], decision, "is no running malleable job")
+        self._check(job not in state.resizing, decision, "has a pending resize")
+        self._check(jobs.low[job] <= nodes <= jobs.high[job], decision, "is given a size outside its bounds")
+        before = state.size[job]
+        added = nodes - before
+        self._check(added != 0, decision, "has that size")
+        self._check(added <= state.idle, decision, f"would grow by {added} nodes, {state.idle} are idle")
+        held = self.cluster.nodes_of(job)
+        if added > 0:
+            state.idle -= added
+            held += self.cluster.take(job, added, state.now)
+        else:
+            self._returning[job] = -added
+        state.size[job] = nodes
+        state.resizing.add(job)
+        self._expect(job, state.expected_end[job])
+        if self.executor.resize(job, before, held[:nodes]):
+            self.resized(job, state.now)
+
+    def _expect(self, job: int, end: float) -> None:
+        """Enter a new expected end, or a new size, of a running job."""
+        state = self.state
+        state.releases.remove(job, state.expected_end[job])
+        state.releases.add(job, end, state.size[job])
+        state.expected_end[job] = end
+
+    def _came_free(self) -> None:
+        """Nodes came free: serve promises, then count what is idle for others."""
+        self.state.freed = True
+        self._serve()
+
+    def _serve(self) -> None:
+        """Start every promised job for which enough nodes are idle, in the order of the promises."""
+        for job, nodes in list(self._promises.items()):
+            if nodes <= len(self.cluster.idle):
+                del self._promises[job]
+                # Its expected end counts from its start.
+                end = self.state.now + self.jobs.limit[job] / self.jobs.rate(job, nodes)
+                self.state.size[job] = nodes
+                self._expect(job, end)
+                self._launch(job, nodes)
+        self._set_aside()
+
+    def _set_aside(self) -> None:
+        """Idle for others: what no promise needs beyond the nodes still to be given back."""
+        promised = sum(self._promises.values()) - sum(self._returning.values()) if self._promises else 0
+        self.state.idle = len(self.cluster.idle) - max(0, promised)
+
+    def _check(self, good: bool, decision: Start | Resize | Reject | Cancel, what: str) -> None:
+        if not good:
+            raise PolicyError(
+                f"policy {type(self.policy).__name__} decided {decision}: the job {what}",
+                where=f"job {self.jobs.ids[decision.job]}",
+                mend="this is a defect of the policy",
+            )

@@ -1,0 +1,187 @@
+"""The scheduler in virtual time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.state import Policy
+
+END, POINT = 0, 1  # of events at one instant, ends come before malleability points
+REPORT_EVERY = 4096  # instants
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """What real nodes take and ideal ones do not, in trace seconds (wall seconds times the speed).
+
+    Args:
+        launch_s: from the start of a job to its first work.
+        end_s: from its last work until its nodes are idle.
+        reconfiguration_s: that a job stands still when a resize takes effect.
+    """
+
+    launch_s: float = 0.0
+    end_s: float = 0.0
+    reconfiguration_s: float = 0.0
+
+
+class Simulator:
+    """Runs a workload under a policy in virtual time. The executor of its own scheduler.
+
+    Args:
+        jobs: the workload.
+        cores: cores of each node.
+        policy: who decides.
+        runtime_model: what nodes with fewer cores than requested do to a job.
+        overheads: what launches, ends and reconfigurations cost.
+        interval_s: > 0: the policy is called only at multiples of it.
+        malleability_interval_s: > 0: a resize takes effect only at multiples of it since the job's start.
+        kill_at_limit: a job is killed when its work reaches its time limit.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        cores: list[int],
+        policy: Policy,
+        *,
+        runtime_model: RuntimeModel = RuntimeModel.IDEAL,
+        overheads: Overheads | None = None,
+        interval_s: float = 0.0,
+        malleability_interval_s: float = 0.0,
+        kill_at_limit: bool = False,
+    ) -> None:
+        """Set everything to time 0."""
+        self.jobs = jobs
+        self.cluster = Cluster(cores)
+        self.record = Record(jobs)
+        self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s)
+        self.runtime_model = runtime_model
+        self.overheads = overheads or Overheads()
+        self.malleability_interval_s = malleability_interval_s
+        self._work = [*map(min, jobs.run_time, jobs.limit)] if kill_at_limit else jobs.run_time
+        self._cancelled: dict[int, str] = {}
+        self._uneven = min(cores, default=0) < max(jobs.cores, default=0)
+        self._now = 0.0
+        self._heap: list[tuple[float, int, int]] = []  # (time, END or POINT, job)
+        self._ends: dict[int, float] = {}  # job -> the end that holds; another in the heap is out of date
+        self._progress: dict[int, tuple[float, float, float]] = {}  # malleable job -> work done at an instant, rate since
+        self._pending: dict[int, list[int]] = {}  # job -> nodes after its next malleability point
+
+    def run(self, report: Callable[[int], None] | None = None) -> Record:
+        """Run until every job has ended and return the record.
+
+        Args:
+            report: called now and then with the number of jobs submitted so far.
+        """
+        heap, scheduler, submit = self._heap, self.scheduler, self.jobs.submit
+        count, next_job, call, instants = len(self.jobs), 0, math.inf, 0
+        while next_job < count or heap or call < math.inf:
+            now = min(submit[next_job] if next_job < count else math.inf, heap[0][0] if heap else math.inf, call)
+            self._now = now
+            happened = False
+            while heap and heap[0][0] == now:
+                happened |= self._happen(*heappop(heap))
+            while next_job < count and submit[next_job] == now:
+                self.record.submit[next_job] = now
+                scheduler.submit(next_job, now)
+                next_job += 1
+                happened = True
+            if happened:
+                call = min(call, scheduler.due(now))
+            if call <= now:
+                call = math.inf
+                scheduler.decide(now)
+            instants += 1
+            if report and instants % REPORT_EVERY == 0:
+                report(next_job)
+        return self.record
+
+    def _happen(self, now: float, what: int, job: int) -> bool:
+        """Take in an event of the heap; return whether it still held."""
+        if what == END:
+            if self._ends.get(job) != now:
+                return False
+            del self._ends[job]
+            self._progress.pop(job, None)
+            self._pending.pop(job, None)
+            if job in self._cancelled:
+                self.record.finish(job, now, "cancelled", self._cancelled.pop(job))
+            elif self._work[job] < self.jobs.run_time[job]:
+                self.record.finish(job, now, "killed", "time limit")
+            else:
+                self.record.finish(job, now, "completed")
+            self.scheduler.end(job, now)
+            return True
+        if job not in self._pending:
+            return False
+        self._take_effect(job, self._pending.pop(job))
+        self.scheduler.resized(job, now)
+        return True
+
+    # -- the executor of the scheduler -----------------------------------------------------------------------------
+
+    def start(self, job: int, nodes: list[int]) -> None:
+        """Let `job` run; its end is known until somebody resizes it."""
+        now = self._now
+        begin = now + self.overheads.launch_s
+        self.record.start[job] = now
+        self.record.launched[job] = begin
+        rate = self._rate(job, nodes)
+        if self.jobs.malleable[job]:
+            self._progress[job] = (0.0, begin, rate)
+        self._end_at(job, begin + self._work[job] / rate + self.overheads.end_s)
+
+    def resize(self, job: int, before: int, nodes: list[int]) -> bool:
+        """Let the resize take effect at once, or at the job's next malleability point."""
+        self.record.resize_asked(job, before, len(nodes), self._now)
+        interval = self.malleability_interval_s
+        if not interval:
+            self._take_effect(job, nodes)
+            return True
+        start = self.record.start[job]
+        steps = max(1, math.ceil((self._now - start) / interval))
+        self._pending[job] = nodes
+        heappush(self._heap, (max(self._now, start + steps * interval), POINT, job))
+        return False
+
+    def reject(self, job: int, reason: str) -> None:
+        """Record it."""
+        self.record.refuse(job, "rejected", reason)
+
+    def cancel(self, job: int, reason: str) -> None:
+        """End the job now."""
+        self._cancelled[job] = reason
+        self._end_at(job, self._now)
+
+    # --------------------------------------------------------------------------------------------------------------
+
+    def _take_effect(self, job: int, nodes: list[int]) -> None:
+        """From now on `job` works on `nodes`: what it has done counts, what is left goes at the new rate."""
+        now = self._now
+        done, since, rate = self._progress[job]
+        done += max(0.0, now - since) * rate
+        begin = max(now, since) + self.overheads.reconfiguration_s
+        rate = self._rate(job, nodes)
+        self._progress[job] = (done, begin, rate)
+        self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.overheads.end_s)
+        self.record.resize_applied(job, now, begin, begin)
+
+    def _rate(self, job: int, nodes: list[int]) -> float:
+        rate = self.jobs.rate(job, len(nodes))
+        if self._uneven:
+            cores = self.cluster.cores
+            rate *= self.runtime_model.share([cores[node] for node in nodes], self.jobs.cores[job])
+        return rate
+
+    def _end_at(self, job: int, end: float) -> None:
+        self._ends[job] = end
+        heappush(self._heap, (end, END, job))

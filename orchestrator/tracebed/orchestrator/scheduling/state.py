@@ -1,0 +1,132 @@
+"""What a policy sees, and what it can decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.queue import Queue
+
+
+class Start(NamedTuple):
+    """Start `job` on `nodes` nodes; where fewer are idle, as soon as running shrinks have freed them (a promise)."""
+
+    job: int
+    nodes: int
+
+
+class Resize(NamedTuple):
+    """Shrink or expand the running `job` to `nodes` nodes, at its next malleability point."""
+
+    job: int
+    nodes: int
+
+
+class Reject(NamedTuple):
+    """Refuse the waiting `job`; `reason` goes into the run."""
+
+    job: int
+    reason: str
+
+
+class Cancel(NamedTuple):
+    """End the running `job`; `reason` goes into the run."""
+
+    job: int
+    reason: str
+
+
+Decision = Start | Resize | Reject | Cancel
+
+
+class Policy(Protocol):
+    """A scheduling policy.
+
+    Its parameters are the fields of a dataclass. It is pure: no clock, no I/O, no memory of its own; what it decides
+    depends on `state` alone.
+    """
+
+    malleable: ClassVar[bool]
+    """Whether it decides sizes. To one that does not, every job is rigid, at its requested size."""
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Yield decisions; each is carried out, and `state` is up to date, before the next is asked for."""
+        ...
+
+
+class Releases:
+    """The running jobs by expected end, as arrays, for the one question of when enough nodes will be idle."""
+
+    def __init__(self, capacity: int) -> None:
+        """Make room for `capacity` jobs (there cannot be more than nodes)."""
+        self._rows = np.empty((3, capacity + 1))  # expected end, nodes, job
+        self._count = 0
+
+    def add(self, job: int, end: float, nodes: int) -> None:
+        """Enter `job`, expected to give back `nodes` nodes at `end`."""
+        rows, count = self._rows, self._count
+        at = int(rows[0, :count].searchsorted(end, side="right"))
+        rows[:, at + 1 : count + 1] = rows[:, at:count]
+        rows[0, at], rows[1, at], rows[2, at] = end, nodes, job
+        self._count = count + 1
+
+    def remove(self, job: int, end: float) -> None:
+        """Strike out `job`, which was entered with `end`."""
+        rows, count = self._rows, self._count
+        at = int(rows[0, :count].searchsorted(end))
+        while rows[2, at] != job:
+            at += 1
+        rows[:, at : count - 1] = rows[:, at + 1 : count]
+        self._count = count - 1
+
+    def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
+        """Return the shadow time at which `need` > `idle` nodes will be idle, and how many are so beyond the need."""
+        count = self._count
+        ends = self._rows[0, :count]
+        freed = idle + self._rows[1, :count].cumsum()
+        if not count or freed[-1] < need:  # nodes are on their way back that are promised to nobody any more
+            return now, 0
+        shadow = max(now, float(ends[int(freed.searchsorted(need))]))
+        return shadow, int(freed[int(ends.searchsorted(shadow, side="right")) - 1]) - need
+
+
+class State:
+    """The cluster's state and the queue. Policies read it; only the scheduler changes it.
+
+    Attributes:
+        jobs: what was asked for, by job number.
+        now: the instant, s.
+        total: nodes of the machine.
+        idle: idle nodes that are not promised to a job.
+        queue: the waiting jobs; a promised job is not among them.
+        size: job -> nodes of each running job, by order of start; after a pending resize those to come.
+        expected_end: job -> when its limit ends at the speed it has, of running and promised jobs.
+        resizing: running jobs with a pending resize.
+        arrived: jobs submitted since the policy was last called, in order (some may have been started since).
+        freed: whether nodes came free, or a resize took effect, since then.
+    """
+
+    def __init__(self, jobs: Jobs, total: int) -> None:
+        """Start with an idle machine and nobody waiting."""
+        self.jobs = jobs
+        self.now = 0.0
+        self.total = total
+        self.idle = total
+        self.queue = Queue(jobs)
+        self.size: dict[int, int] = {}
+        self.expected_end: dict[int, float] = {}
+        self.resizing: set[int] = set()
+        self.arrived: list[int] = []
+        self.freed = False
+        self.releases = Releases(total)
+
+    def reservation(self, need: int) -> tuple[float, int]:
+        """Return the shadow time and the extra nodes of a waiting job that needs `need` > `idle` nodes (Lifka 1995).
+
+        Shadow time: the earliest instant at which `need` nodes will be idle if every running job ends at its expected
+        end, or now where that is past. Extra: the nodes that will then be idle beyond the need.
+        """
+        return self.releases.reservation(need, self.idle, self.now)
