@@ -92,7 +92,7 @@ MARGINS: dict[str, Margin] = {
     "expand_operations_per_job": Margin(0.10, 0.1),
     "shrink_operations_per_job": Margin(0.10, 0.1),
 }
-"""Default margins, set before any comparison was seen: calibrated to repeats of real runs (docs/verdict.md)."""
+"""Default margins, set before any comparison was seen, from repeats of real runs (docs/verdict.md)."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ def compare(
     judged = [
         _judge(name, margin, ours[name], theirs[name], _stability(name, jobs, real, predicted, ours), common)
         for name, margin in MARGINS.items()
-        if margin.gate or not (math.isnan(ours[name]) and math.isnan(theirs[name]))
+        if margin.gate or _concerns(name, ours, theirs)
     ]
     gated = [item for item in judged if item.margin.gate]
     found = {reason for item in gated for reason in item.reasons}
@@ -339,6 +339,13 @@ def side(info: RunInfo) -> dict[str, Any]:
         "versions": info.versions,
         "warnings": info.warnings,
     }
+
+
+def _concerns(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Tell whether an advisory metric says anything of these runs; operations do of malleable jobs only."""
+    if name.endswith("operations_per_job") and not (ours["jobs_malleable"] or theirs["jobs_malleable"]):
+        return False
+    return not (math.isnan(ours[name]) and math.isnan(theirs[name]))
 
 
 def _judge(
@@ -424,8 +431,8 @@ def _warnings(
     if matching.unmatched:
         found.append(
             f"{matching.unmatched:,} jobs ({matching.unmatched_share:.1%} of all) have no counterpart: "
-            f"{matching.only_real:,} ended in the real run only, {matching.only_predicted:,} in the prediction "
-            f"only, {matching.unlike:,} in neither but differently"
+            f"{matching.only_real:,} ended only in the real run, {matching.only_predicted:,} only in the "
+            f"prediction, {matching.unlike:,} in neither and not alike"
         )
     if matching.states_differ:
         found.append(f"{matching.states_differ:,} jobs ended in another state than predicted")

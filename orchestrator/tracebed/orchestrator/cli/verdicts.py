@@ -1,0 +1,176 @@
+"""`tracebed metrics` and `tracebed compare`: what runs amount to, and how far a prediction is off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from tracebed.errors import ExitCode
+from tracebed.orchestrator.cli.console import (
+    DURATION,
+    duration,
+    json_option,
+    print_json,
+    print_table,
+    progress,
+    say,
+)
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.run import Run
+
+tau_option = click.option(
+    "--tau",
+    type=DURATION,
+    default=10.0,
+    show_default=True,
+    help="Threshold of the bounded slowdown, seconds.",
+)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@tau_option
+@click.option(
+    "--window",
+    default="arrivals",
+    show_default=True,
+    metavar="arrivals|full|START:END",
+    help="Where utilisation, throughput and loss of capacity are taken: first to last submission, the whole "
+    "run, or two instants after the first submission (seconds, or 90s, 15m, 2h, 1d).",
+)
+@json_option
+def metrics(runs: tuple[Path, ...], tau: float, window: str, as_json: bool) -> None:
+    """Say what a run amounts to: makespan, waits, responses, slowdowns, utilisation, operations.
+
+    Several runs are shown side by side. Definitions: docs/metrics.md.
+
+    \b
+    Example:
+      tracebed metrics runs/real runs/sim --window 0:2h
+    """
+    from tracebed.validation.metrics import metrics as measure
+
+    found: dict[str, dict[str, Any]] = {}
+    for path in runs:
+        run = _load(path)
+        with progress(f"measuring {path.name}"):
+            found[str(path)] = measure(run, tau, _window(window))
+    if as_json:
+        print_json(next(iter(found.values())) if len(found) == 1 else found)
+    else:
+        _show(found)
+
+
+@click.command()
+@click.option(
+    "--real", required=True, type=click.Path(path_type=Path), metavar="RUN", help="The run that happened."
+)
+@click.option(
+    "--predicted",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="What a simulator said of it.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.html",
+    help="Write a report with pictures.",
+)
+@tau_option
+@click.option(
+    "--allow-different-workloads", is_flag=True, help="Match jobs by id although the workloads differ."
+)
+@json_option
+def compare(
+    real: Path,
+    predicted: Path,
+    report: Path | None,
+    tau: float,
+    allow_different_workloads: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Hold a predicted run against a real one: a verdict for each metric, with margin and reason.
+
+    One real run has no noise of its own to set an error against: its verdict is inconclusive, whatever the
+    numbers (docs/verdict.md).
+
+    \b
+    Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
+
+    \b
+    Example:
+      tracebed compare --real runs/real --predicted runs/sim --report report.html
+    """
+    from tracebed.validation.report import console
+    from tracebed.validation.verdict import compare as hold
+
+    sides = _load(real), _load(predicted)
+    with progress("comparing"):
+        comparison = hold(*sides, tau, allow_different_workloads=allow_different_workloads)
+    if as_json:
+        print_json(comparison.to_json())
+    else:
+        console.show(comparison)
+    if report is not None:
+        from tracebed.validation.report import html
+
+        with progress("drawing the report"):
+            html.write(comparison, report)
+        say(f"report: {report}")
+    return comparison.exit_code
+
+
+def _load(path: Path) -> Run:
+    from tracebed.orchestrator.run import Run
+
+    with progress(f"reading {path.name}"):
+        return Run.load(path)
+
+
+def _window(text: str) -> str | tuple[float, float]:
+    """Parse `arrivals`, `full` or START:END."""
+    start, colon, end = text.partition(":")
+    return (duration(start), duration(end)) if colon else text
+
+
+def _show(found: dict[str, dict[str, Any]]) -> None:
+    """Print the metrics of each run, a column a run."""
+    from tracebed.validation.metrics import FIGURES
+
+    sides = list(found.values())
+    rows: list[list[Any]] = [
+        [shown.label + (f" ({shown.unit})" if shown.unit else ""), *(side[name] for side in sides)]
+        for name, shown in FIGURES.items()
+        if not all(name in side["undefined"] for side in sides)
+    ]
+    rows += [
+        [f"jobs {state}", *(side["jobs_by_state"].get(state, 0) for side in sides)]
+        for state in dict.fromkeys(state for side in sides for state in side["jobs_by_state"])
+    ]
+    for kind, stage in dict.fromkeys(
+        (kind, stage)
+        for side in sides
+        for kind, stages in side["reconfiguration_s"].items()
+        for stage in stages
+    ):
+        for figure in ("median", "p95"):
+            stages = [side["reconfiguration_s"].get(kind, {}).get(stage, {}) for side in sides]
+            rows.append([f"{kind}, {stage}, {figure} (s)", *(values.get(figure) for values in stages)])
+    rows.append(["window", *(_named(side["utilization_window"]) for side in sides)])
+    rows.append(["tau (s)", *(side["tau"] for side in sides)])
+    names = [Path(path).name for path in found]
+    print_table("", ["", *(names if len(set(names)) == len(names) else found)], rows)
+    for path, side in found.items():
+        for reason in dict.fromkeys(side["undefined"].values()):
+            figures = [FIGURES[name].label for name, why in side["undefined"].items() if why == reason]
+            if not reason.startswith("no malleable") and not reason.startswith("no reconfiguration"):
+                say(f"{path}: {reason}: no {', '.join(figures)}")
+
+
+def _named(window: dict[str, Any]) -> str:
+    span = f"{window['start_s']:g} to {window['end_s']:g} s"
+    return span if ":" in window["name"] else f"{window['name']}, {span}"

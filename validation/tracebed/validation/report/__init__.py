@@ -1,0 +1,1 @@
+"""Reports of a comparison: a table on the console, one self-contained HTML file."""

@@ -1,0 +1,45 @@
+"""The verdict table on the console."""
+
+from __future__ import annotations
+
+from tracebed.orchestrator.cli.console import cell, print_table, say
+from tracebed.validation.metrics import FIGURES
+from tracebed.validation.report.words import execution, percent
+from tracebed.validation.verdict import Comparison, Judged
+
+
+def show(comparison: Comparison) -> None:
+    """Print which side is what, the verdict of each metric, and what they add up to."""
+    for name, run in (("real", comparison.real), ("predicted", comparison.predicted)):
+        say(f"{name + ':':<11}{run.info.source}, {run.info.policy}; {execution(run.info)}")
+    columns = (
+        "metric",
+        "real",
+        "predicted",
+        "difference",
+        "error",
+        "margin",
+        "stability",
+        "verdict",
+        "reason",
+    )
+    print_table("", columns, [_row(item) for item in comparison.judged])
+    for warning in comparison.warnings:
+        say(f"tracebed: warning: {warning}")
+    say(f"{comparison.verdict}: {comparison.headline}")
+
+
+def _row(item: Judged) -> tuple[str, ...]:
+    shown = FIGURES[item.name]
+    unit = f" ({shown.unit})" if shown.unit else ""
+    return (
+        shown.label + unit + ("" if item.margin.gate else " *"),
+        cell(item.real),
+        cell(item.predicted),
+        cell(item.difference),
+        percent(item.relative_error),
+        f"±{cell(item.tolerance)}",
+        f"±{cell(item.stability.half_width)}" if item.stability else "-",
+        item.verdict.value,
+        ", ".join(item.reasons),
+    )
