@@ -1,0 +1,197 @@
+"""The rules that hold the four parts together: who may import whom, what stays light, what modules have."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tracebed.orchestrator.cli import CLI, COMMANDS, tracebed
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("converters", "benchmarks", "orchestrator", "validation")
+SOURCES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
+
+# part -> parts it may import besides itself; tracebed.errors is common ground.
+STANDS_ON = {
+    "errors": set[str](),
+    "converters": {"errors"},
+    "benchmarks": {"errors"},
+    "orchestrator": {"errors", "converters", "benchmarks"},
+    "validation": {"errors", "converters", "orchestrator"},
+}
+HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "pyarrow", "pydantic", "rich", "jinja2", "yaml", "psutil"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement, or one string that names a module of ours for a later import."""
+
+    module: str
+    line: int
+    lazy: bool
+    """Inside a function, under `if TYPE_CHECKING`, or by name: not done when the file is imported."""
+
+
+def name_of(path: Path, root: Path = ROOT) -> str:
+    """The module's name: orchestrator/tracebed/orchestrator/run.py is tracebed.orchestrator.run."""
+    parts = path.relative_to(root).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, root: Path = ROOT) -> Iterator[Import]:
+    """All imports of a file; `from a import b` counts as a.b, since b may be a module."""
+    package = name_of(path, root).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+
+    def visit(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (Import(f"{base}.{alias.name}", node.lineno, lazy) for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if re.fullmatch(r"tracebed(\.\w+)+(:\w+)?", node.value):
+                yield Import(node.value.partition(":")[0], node.lineno, True)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for statement in node.body:
+                yield from visit(statement, True)
+            for statement in node.orelse:
+                yield from visit(statement, lazy)
+        else:
+            inside = lazy or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, inside)
+
+    return visit(ast.parse(path.read_text(encoding="utf-8")), False)
+
+
+def is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def part_of(module: str) -> str | None:
+    """The part of tracebed that a module belongs to; None: none of ours."""
+    top, _, rest = module.partition(".")
+    part = rest.partition(".")[0]
+    return part if top == "tracebed" and part in STANDS_ON else None
+
+
+def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
+    """What a file imports against the rules: one line each."""
+    module = name_of(path, root)
+    part = part_of(module)
+    for found in imports(path, root):
+        where = f"{path.relative_to(root)}:{found.line}: {found.module}"
+        target = part_of(found.module)
+        if part is None or target is None:
+            light = found.module.partition(".")[0] in {"click", *sys.stdlib_module_names}
+            if is_in(module, CLI) and not found.lazy and not light:
+                yield f"{where}: a command's module imports this inside the functions that need it"
+            continue
+        reaches_up = is_in(module, CLI) and found.lazy
+        if target != part and target not in STANDS_ON[part] and not reaches_up:
+            yield f"{where}: {part} may import {', '.join(sorted(STANDS_ON[part])) or 'no other part'} only"
+        for wing, other in (("scheduling", "testbeds"), ("testbeds", "scheduling")):
+            if is_in(module, f"tracebed.orchestrator.{wing}") and is_in(
+                found.module, f"tracebed.orchestrator.{other}"
+            ):
+                yield f"{where}: {wing}/ and {other}/ do not know each other"
+        light = is_in(found.module, CLI) or is_in(found.module, "tracebed.errors")
+        if is_in(module, CLI) and not found.lazy and not light:
+            yield f"{where}: a command's module imports this inside the functions that need it"
+
+
+def test_the_parts_are_portions_of_one_namespace() -> None:
+    assert {part_of(name_of(path)) for path in SOURCES} >= {*PARTS, "errors"}
+    assert [path for path in SOURCES if path.parent.name == "tracebed" and path.name == "__init__.py"] == []
+
+
+def test_imports_run_one_way() -> None:
+    assert [offence for path in SOURCES for offence in offences(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "allowed"),
+    [
+        ("converters/tracebed/converters/x.py", "import tracebed.benchmarks.pils", False),
+        ("converters/tracebed/converters/x.py", "from tracebed import benchmarks, errors", False),
+        ("converters/tracebed/converters/x.py", "from tracebed.errors import InputError", True),
+        ("converters/tracebed/errors.py", "from tracebed.converters import workload", False),
+        ("benchmarks/tracebed/benchmarks/x.py", "def f(): import tracebed.orchestrator.run", False),
+        ("orchestrator/tracebed/orchestrator/x.py", "from ..validation import metrics", False),
+        ("orchestrator/tracebed/orchestrator/x.py", "f('tracebed.validation.metrics:of')", False),
+        ("orchestrator/tracebed/orchestrator/scheduling/x.py", "from ..testbeds import inventory", False),
+        ("orchestrator/tracebed/orchestrator/testbeds/x.py", "from tracebed.orchestrator import run", True),
+        ("orchestrator/tracebed/orchestrator/cli/x.py", "import pandas as pd", False),
+        ("orchestrator/tracebed/orchestrator/cli/x.py", "import click, json", True),
+        ("orchestrator/tracebed/orchestrator/cli/x.py", "try: import rich\nexcept ImportError: ...", False),
+        ("orchestrator/tracebed/orchestrator/cli/x.py", "from tracebed.validation import verdict", False),
+        ("orchestrator/tracebed/orchestrator/cli/x.py", "def f(): import tracebed.validation.verdict", True),
+        ("orchestrator/tracebed/orchestrator/cli/x.py", "if TYPE_CHECKING: import tracebed.validation", True),
+        ("validation/tracebed/validation/x.py", "from tracebed.orchestrator.run import Run", True),
+        ("validation/tracebed/validation/x.py", "from tracebed.benchmarks import pils", False),
+    ],
+)
+def test_the_import_rules_see_what_they_must(place: str, line: str, allowed: bool, tmp_path: Path) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    path.write_text(line)
+    assert (list(offences(path, tmp_path)) == []) is allowed
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    assert silent == []
+
+
+def test_no_file_mentions_a_path_of_somebodys_machine() -> None:
+    machine = re.compile(r"(?<![\w.$}~:/-])/(?:home|Users|root|work)/\w")
+    folders = [ROOT / name for name in (*PARTS, "inventory", "docs", "tests", ".ci")]
+    files = [path for path in ROOT.iterdir() if path.suffix in {".md", ".toml", ".ini"}]
+    files += [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    kinds = {".py", ".c", ".h", ".md", ".yaml", ".toml", ".ini", ".html", ".css", ".js", ".svg", ""}
+    mentions = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files
+        if path.suffix in kinds
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if machine.search(line)
+    ]
+    assert len(files) > len(SOURCES)
+    assert mentions == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    result = CliRunner().invoke(tracebed, [command, "--help"])
+    assert result.exit_code == 0, result.output
+    assert re.search(rf"Examples?:\s+tracebed {command}\b", result.output), result.output
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = """
+import json, sys
+from click.testing import CliRunner
+from tracebed.orchestrator.cli import COMMANDS, tracebed
+heavy, found = set(json.loads(sys.argv[1])), {}
+for words in [[], *([command] for command in COMMANDS)]:
+    result = CliRunner().invoke(tracebed, [*words, "--help"])
+    assert result.exit_code == 0, (words, result.output, result.exception)
+    found[" ".join(["tracebed", *words, "--help"])] = sorted(heavy & set(sys.modules))
+print(json.dumps(found))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(sorted(HEAVY))], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert {words: modules for words, modules in json.loads(done.stdout).items() if modules} == {}
