@@ -226,6 +226,10 @@ class Workload:
         for name in sorted(self.table.columns):
             values = self.table[name].to_numpy()
             digest.update(name.encode())
+            if values.dtype.kind == "f":
+                values = np.where(
+                    np.isnan(values), np.nan, values
+                )  # NaN has many bit patterns, all the same to us
             if values.dtype.kind in "if":
                 digest.update(values.tobytes())
             else:
@@ -251,6 +255,9 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
             raise InputError(
                 f"column {name!r} is missing", where=where, mend=f"a workload has {', '.join(REQUIRED)}"
             )
+    if table.columns.has_duplicates:
+        twice = table.columns[table.columns.duplicated()][0]
+        raise InputError(f"column {twice!r} is there twice", where=where, mend="remove or rename one")
     unknown = [name for name in table if name not in SCHEMA and not str(name).startswith("extra_")]
     if unknown:
         raise InputError(

@@ -40,7 +40,7 @@ def read(file: Input) -> Workload:
         provenance = Provenance.from_json(line.removeprefix(PROVENANCE).decode(), where=f"{file.where}:1")
     if data.startswith(EXTRAS):
         line, _, data = data.partition(b"\n")
-        extras = json.loads(line.removeprefix(EXTRAS))
+        extras = _extras(line, file.where)
     dtypes = {name: column.dtype for name, column in SCHEMA.items()} | extras
     try:
         content = pc.read_csv(
@@ -52,7 +52,7 @@ def read(file: Input) -> Workload:
                 strings_can_be_null=False,
             ),
         )
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError) as error:
         line_of_error = str(error).splitlines()[0]
         raise InputError(
             f"not a readable CSV file: {line_of_error}",
@@ -60,6 +60,15 @@ def read(file: Input) -> Workload:
             mend="mend that row, or write it again",
         ) from None
     return Workload(content.to_pandas(), provenance, where=file.where)
+
+
+def _extras(line: bytes, where: str) -> dict[str, str]:
+    try:
+        dtypes = json.loads(line.removeprefix(EXTRAS))
+        return {str(name): str(dtype) for name, dtype in dtypes.items() if ARROW_TYPES[dtype]}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        mend = "remove that line to let the types be guessed"
+        raise InputError(f"broken tracebed-extras line: {error!r}", where=where, mend=mend) from None
 
 
 def write(workload: Workload, file: BinaryIO) -> None:

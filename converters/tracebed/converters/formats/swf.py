@@ -351,9 +351,9 @@ def encode(workload: Workload) -> pd.DataFrame:
     processors = workload.ints("nodes") * workload.ints("cores_per_node")
     processors = np.where(processors > 0, processors, -1)
     memory = workload.floats("memory_mib") * KIB_PER_MIB / workload.ints("cores_per_node")
-    numbers = _job_numbers(table["job_id"])
-    number_of = dict(zip(table["job_id"], numbers, strict=True))
-    codes = {word: code for code, word in STATUS.items()}
+    numbers = _numbers_of(table["job_id"])
+    number_of = pd.Series(numbers, index=table["job_id"].to_numpy())
+    codes = pd.Series({word: code for code, word in STATUS.items()})
     wait = start - submit
     words = {name: table.get("extra_executable" if name == "executable" else name) for name in NAMES}
     return pd.DataFrame(
@@ -368,9 +368,9 @@ def encode(workload: Workload) -> pd.DataFrame:
             "requested": processors,
             "limit": _plain(workload.floats("time_limit")),
             "requested_memory": _plain(memory),
-            "status": [codes.get(word, -1) for word in workload.column("status")],
+            "status": codes.reindex(workload.column("status"), fill_value=-1).to_numpy(),
             **{name: _name_numbers(names) for name, names in words.items()},
-            "preceding": [number_of.get(after, -1) for after in workload.column("after")],
+            "preceding": number_of.reindex(workload.column("after"), fill_value=-1).to_numpy(),
             "think": _plain(workload.floats("think_time")),
         },
         columns=list(FIELDS),
@@ -406,25 +406,24 @@ def _plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return values.astype(np.int64) if whole.all() else values
 
 
-def _canonical(texts: Any) -> bool:
+def _canonical(texts: pd.Series[Any]) -> bool:
     """Tell whether every text is the decimal form of a whole number that fits a field."""
-    return all(re.fullmatch(r"0|[1-9]\d{0,17}", text, re.ASCII) for text in texts)
+    return bool(texts.str.fullmatch("0|[1-9][0-9]{0,17}").all())
 
 
-def _job_numbers(ids: pd.Series[Any]) -> Any:
-    """Return the ids if all are numbers, else 1, 2, 3, ..."""
-    return ids.astype("int64").to_numpy() if _canonical(ids) else np.arange(1, len(ids) + 1)
+def _numbers_of(texts: pd.Series[Any]) -> Any:
+    """Return texts as the numbers that they are if all are, else 1, 2, 3, ..."""
+    return texts.astype("int64").to_numpy() if _canonical(texts) else np.arange(1, len(texts) + 1)
 
 
-def _name_numbers(names: Any) -> Any:
+def _name_numbers(names: pd.Series[Any] | None) -> Any:
     """Return names as numbers: their own if all are numbers, else 1, 2, ... as they appear; -1 for none."""
     if names is None:
         return -1
-    unique = list(dict.fromkeys(names))
-    given = [name for name in unique if name != ""]
-    own = _canonical(given)
-    codes = {name: int(name) if own else number for number, name in enumerate(given, 1)}
-    return [codes.get(name, -1) for name in names]
+    codes, unique = pd.factorize(names.astype("str").to_numpy())
+    given = pd.Series([name for name in unique if name != ""], dtype="str")
+    numbers = dict(zip(given, _numbers_of(given), strict=True))
+    return np.array([numbers.get(name, -1) for name in unique], dtype=np.int64)[codes]
 
 
 def _column(table: pd.DataFrame, name: str) -> Any:

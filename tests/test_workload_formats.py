@@ -1,0 +1,285 @@
+"""Files of workloads: what was written is read again as the same; bad files say what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import string
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tracebed.converters.formats import registry
+from tracebed.converters.workload import (
+    SCHEMA,
+    Kind,
+    Provenance,
+    Source,
+    Step,
+    System,
+    Workload,
+    read_workload,
+    write_workload,
+)
+from tracebed.errors import InputError
+
+WRITABLE = ("parquet", "csv", "swf")
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+numbers = st.integers(0, 10**6).map(str)
+whole_times = st.integers(0, 10**9).map(float)
+any_times = st.floats(0, 1e12) | whole_times | st.just(math.nan)
+
+
+def columns_of(jobs: int) -> dict[str, st.SearchStrategy[list[Any]]]:
+    """Return a strategy for each optional column of a workload of `jobs` jobs."""
+
+    def each(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+        return st.lists(values, min_size=jobs, max_size=jobs)
+
+    strategies = {
+        name: each(any_times) if column.dtype == "float64" else each(texts) | each(numbers)
+        for name, column in SCHEMA.items()
+        if column.dtype in ("float64", "str") and column.default is not None
+    }
+    strategies["kind"] = each(st.sampled_from([kind.value for kind in Kind]))
+    strategies["status"] = each(st.sampled_from(["completed", "failed", "cancelled", "", "timeout"]))
+    strategies["cores_per_node"] = each(st.integers(1, 64))
+    strategies["extra_text"] = each(texts)
+    strategies["extra_number"] = each(st.floats(allow_infinity=False))
+    strategies["extra_count"] = each(st.integers(-(2**62), 2**62))
+    strategies["extra_flag"] = each(st.booleans())
+    strategies["extra_executable"] = each(numbers)
+    return strategies
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    jobs = draw(st.integers(1, 6))
+    ids = st.lists(numbers, min_size=jobs, max_size=jobs, unique=True)
+    names = st.lists(texts, min_size=jobs, max_size=jobs, unique=True)
+    times = draw(st.sampled_from([whole_times, st.floats(-1e12, 1e12)]))
+    nodes = draw(st.lists(st.integers(0, 5000), min_size=jobs, max_size=jobs))
+    table: dict[str, Any] = {
+        "job_id": draw(ids | names),
+        "submit_time": draw(st.lists(times, min_size=jobs, max_size=jobs)),
+        "run_time": draw(st.lists(any_times, min_size=jobs, max_size=jobs)),
+        "nodes": nodes,
+    }
+    optional = columns_of(jobs)
+    for name in draw(st.lists(st.sampled_from(sorted(optional)), unique=True)):
+        table[name] = draw(optional[name])
+    if draw(st.booleans()):
+        table |= {
+            "nodes_min": [n // 2 for n in nodes],
+            "nodes_max": [2 * n for n in nodes],
+            "nodes_pref": nodes,
+        }
+    order = draw(st.permutations(list(table)))
+    system = draw(st.builds(System, st.none() | st.integers(1, 9999), st.none() | st.integers(1, 128), texts))
+    labels = st.text(string.ascii_letters, min_size=1, max_size=8)
+    provenance = Provenance(
+        system=system,
+        time_zone=draw(st.sampled_from([None, "Asia/Tokyo"])),
+        unix_start=draw(st.none() | st.floats(0, 2e9)),
+        sources=tuple(draw(st.lists(st.builds(Source, texts, texts, st.integers(0, 10**9)), max_size=2))),
+        steps=(Step("draw", {"load": 0.7, "site": "anl"}, {"jobs": jobs}, seed=3),),
+        header=draw(st.dictionaries(labels, st.lists(texts, min_size=1, max_size=2), max_size=3)),
+    )
+    return Workload(pd.DataFrame({name: table[name] for name in order}), provenance)
+
+
+@pytest.mark.parametrize("suffix", [*WRITABLE, "swf.gz", "csv.gz"])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(workload=workloads())
+def test_a_written_workload_is_read_again_as_the_same(
+    workload: Workload, suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"w.{suffix}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        write_workload(workload, path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # our own files are never a defect
+        again = read_workload(path)
+    pd.testing.assert_frame_equal(again.table, workload.table, check_exact=True)
+    assert again.provenance == workload.provenance
+    assert again.sha256 == workload.sha256
+
+
+def small() -> Workload:
+    table = pd.DataFrame(
+        {"job_id": ["a", "b"], "submit_time": [0.0, 5.0], "run_time": [10.0, math.nan], "nodes": [1, 2]}
+    )
+    return Workload(table, Provenance(system=System(4, 2), steps=(Step("made"),)))
+
+
+@pytest.mark.parametrize("format", WRITABLE)
+def test_the_same_workload_gives_the_same_bytes(format: str, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            write_workload(small(), tmp_path / f"{name}.{format}.gz")
+    assert (tmp_path / f"one.{format}.gz").read_bytes() == (tmp_path / f"two.{format}.gz").read_bytes()
+
+
+@pytest.mark.parametrize("format", WRITABLE)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_content_tells_the_format_whatever_the_name(format: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.dat"
+    write_workload(small(), path, format=format)
+    assert read_workload(path).sha256 == small().sha256
+
+
+def test_a_foreign_csv_is_read_and_its_source_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("nodes,job_id,submit_time,run_time,extra_note\n4,007,1.5,,x\n2,8,0,3.25,\n")
+    workload = read_workload(path)
+    assert workload.column("job_id").tolist() == ["8", "007"]
+    assert workload.ints("nodes").tolist() == [2, 4]
+    assert math.isnan(workload.floats("run_time")[1])
+    assert workload.column("extra_note").tolist() == ["", "x"]
+    assert workload.provenance.sources == (Source.of(path),)
+    assert workload.provenance.steps[0].name == "read"
+
+
+def test_a_foreign_parquet_is_read_and_its_source_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "mine.parquet"
+    small().table.to_parquet(path)
+    workload = read_workload(path)
+    assert workload.sha256 == small().sha256
+    assert workload.provenance.sources == (Source.of(path),)
+
+
+BROKEN = {
+    "empty.swf": (b"", "empty"),
+    "blank.csv": (b" \n\n", "empty"),
+    "words.txt": (b"Lorem ipsum dolor\n", "neither its content nor its name"),
+    "noise.bin": (bytes(range(256)) * 20, "neither its content nor its name"),
+    "noise.swf": (b";" + bytes(range(256)) * 20, "binary data"),
+    "cut.swf.gz": (gzip.compress(b"; Version: 2.2\n" * 99)[:-9], "broken gzip"),
+    "lies.swf.gz": (b"\x1f\x8b" + b"nonsense" * 9, "broken gzip"),
+    "cut.parquet": (b"PAR1" + b"x" * 50, "not a readable Parquet file"),
+    "ragged.csv": (b"job_id,submit_time,run_time,nodes\n1,0,1\n", "not a readable CSV file"),
+    "word.csv": (b"job_id,submit_time,run_time,nodes\n1,now,1,1\n", "not a readable CSV file"),
+    "lacks.csv": (b"job_id,submit_time,run_time\n1,0,1\n", "column 'nodes' is missing"),
+    "twice.csv": (b"job_id,submit_time,run_time,nodes\n1,0,1,1\n1,0,1,1\n", "job_id is not unique"),
+    "same.csv": (b"job_id,submit_time,run_time,nodes,nodes\n1,0,1,1,1\n", "nodes"),
+    "none.csv": (b"job_id,submit_time,run_time,nodes\n", "holds no job"),
+    "none.swf": (b"; Version: 2.2\n", "holds no job"),
+    "bad.csv": (b"# tracebed-provenance: {}\njob_id,submit_time\n", "not a provenance record"),
+    "extras.csv": (b"# tracebed-extras: {\njob_id,submit_time\n", "tracebed-extras"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_bad_file_is_an_error_that_names_it(name: str, tmp_path: Path) -> None:
+    content, what = BROKEN[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        read_workload(path)
+    assert what in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_workload(tmp_path / "absent.swf")
+    with pytest.raises(InputError, match="is a folder"):
+        read_workload(tmp_path)
+
+
+def test_an_unknown_format_or_option_is_an_error(tmp_path: Path) -> None:
+    write_workload(small(), tmp_path / "w.csv")
+    with pytest.raises(InputError, match="no format 'xls'"):
+        read_workload(tmp_path / "w.csv", format="xls")
+    with pytest.raises(InputError, match="takes no option 'by'"):
+        read_workload(tmp_path / "w.csv", by="core")
+    with pytest.raises(InputError, match="asks for no format"):
+        write_workload(small(), tmp_path / "w.xls")
+
+
+def test_what_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "w.csv"
+    write_workload(small(), path)
+    before = path.read_bytes()
+
+    def fails(workload: Workload, file: Any) -> None:
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    formats = [replace_write(known, fails) for known in registry.FORMATS]
+    monkeypatch.setattr(registry, "FORMATS", formats)
+    with pytest.raises(InputError, match="No space left"):
+        write_workload(small(), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def replace_write(known: registry.Format, write: Any) -> registry.Format:
+    return known._replace(write=write)
+
+
+@pytest.mark.parametrize("place", ["no/such/folder/w.csv", "."])
+def test_a_place_that_cannot_be_written_is_an_error(place: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="folder"):
+        write_workload(small(), tmp_path / place, format="csv")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "what"),
+    [
+        ("nodes", [1, -1], "nodes is negative"),
+        ("nodes", [1.5, 2], "not a whole number"),
+        ("run_time", ["soon", "late"], "not a number"),
+        ("submit_time", [0.0, math.nan], "submit_time is missing"),
+        ("time_limit", [math.inf, 1.0], "time_limit is infinite"),
+        ("kind", ["rigid", "elastic"], "kind is none of"),
+        ("cores_per_node", [0, 1], "cores_per_node is below 1"),
+        ("nodes_min", [2, 2], "nodes_min <= nodes_pref"),
+        ("colour", ["red", "blue"], "unknown column 'colour'"),
+    ],
+)
+def test_an_impossible_table_is_refused(column: str, values: list[Any], what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        Workload(small().table.assign(**{column: values}))
+
+
+def test_missing_texts_are_empty_whatever_pandas_calls_them() -> None:
+    workload = Workload(small().table.assign(user=["u", None], extra_x=["v", np.nan]))
+    assert workload.column("user").tolist() == ["u", ""]
+    assert workload.column("extra_x").tolist() == ["v", ""]
+
+
+def test_defaults_stand_in_for_columns_that_are_not_there() -> None:
+    workload = small()
+    assert workload.ints("nodes_max").tolist() == [1, 2]
+    assert workload.column("kind").tolist() == ["rigid", "rigid"]
+    assert np.isnan(workload.floats("deadline")).all()
+
+
+def test_runnable_leaves_out_and_counts_jobs_without_time_or_size() -> None:
+    table = small().table.assign(nodes=[0, 2])
+    kept, counts = Workload(table).runnable()
+    assert len(kept) == 0
+    assert list(counts.values()) == [1, 1]
+
+
+def test_provenance_survives_its_json_and_refuses_other_json() -> None:
+    provenance = replace(small().provenance, header={"Note": ["a", "b"]})
+    assert Provenance.from_json(provenance.to_json()) == provenance
+    for text in ("{}", "[1]", "no json", json.dumps({"system": {"cpus": 3}})):
+        with pytest.raises(InputError, match="not a provenance record"):
+            Provenance.from_json(text)
