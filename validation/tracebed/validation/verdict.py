@@ -57,7 +57,7 @@ class Reason(enum.StrEnum):
 REASONS = {
     Reason.UNHEALTHY: "the real run's clocks contradict each other",
     Reason.NOT_DEFINED: "one of the runs has no such figure",
-    Reason.UNMATCHED_JOBS: f"more than {UNMATCHED_ALLOWED:.0%} of the jobs ended in one run only",
+    Reason.UNMATCHED_JOBS: f"more than {100 * UNMATCHED_ALLOWED:g} % of the jobs ended in one run only",
     Reason.TOO_FEW_REPEATS: "one real run: no accuracy claim",
 }
 
@@ -136,7 +136,7 @@ class Judged:
         if self.difference == 0:
             return "no difference"
         if self.tolerance == self.margin.relative * abs(self.real):
-            return f"off by {self.relative_error:+.1%}, margin {self.margin.relative:.0%}"
+            return f"off by {100 * self.relative_error:+.1f} %, margin {100 * self.margin.relative:g} %"
         unit = FIGURES[self.name].unit
         unit = f" {unit}" if unit else ""
         return f"off by {self.difference:+.3g}{unit}, margin {self.margin.absolute:g}{unit}"
@@ -429,8 +429,9 @@ def _warnings(
     if not same_workload:
         found.append("the runs are of different workloads; jobs were matched by their ids")
     if matching.unmatched:
+        share = 100 * matching.unmatched_share
         found.append(
-            f"{matching.unmatched:,} jobs ({matching.unmatched_share:.1%} of all) have no counterpart: "
+            f"{matching.unmatched:,} jobs ({share:.1f} % of all) have no counterpart: "
             f"{matching.only_real:,} ended only in the real run, {matching.only_predicted:,} only in the "
             f"prediction, {matching.unlike:,} in neither and not alike"
         )

@@ -262,11 +262,15 @@ def _draw_blocks(axes: Axes, run: Run, blocks: pd.DataFrame, ids: pd.Index[Any],
     y0, y1 = blocks["low"].to_numpy(dtype=np.float64), blocks["high"].to_numpy(dtype=np.float64) + 1
     corners = np.stack([np.column_stack(c) for c in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))], axis=1)
     few = len(blocks) <= VECTOR
+    job = blocks["job"].to_numpy()
+    colours = _colours(run, ids)[job]
+    malleable = (run.jobs.set_index("job_id")["kind"].reindex(ids) == "malleable").to_numpy()[job]
     axes.add_collection(
         PolyCollection(
             list(corners),
-            facecolors=_colours(run, ids)[blocks["job"].to_numpy()],
-            edgecolors="white" if few else "none",
+            facecolors=colours,
+            # The steps of a malleable job belong together: a line of its own hue between them, not a gap.
+            edgecolors=np.where(malleable[:, None], 0.6 * colours, 1.0) if few else "none",
             linewidths=0.5 if len(blocks) < 500 else 0.2,
             rasterized=not few,
         )

@@ -67,7 +67,7 @@ def render(comparison: Comparison) -> str:
             ("real", _provenance(comparison.real)),
             ("predicted", _provenance(comparison.predicted)),
         ],
-        level=f"{LEVEL:.0%}",
+        level=f"{100 * LEVEL:g} %",
         batches=BATCHES,
         margins=MARGINS,
     )
