@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,6 +148,20 @@ def test_the_import_rules_see_what_they_must(place: str, line: str, allowed: boo
     path.parent.mkdir(parents=True)
     path.write_text(line)
     assert (list(offences(path, tmp_path)) == []) is allowed
+
+
+def test_dependencies_are_declared_used_and_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    requirements = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    declared = {re.split(r"[^\w.-]", requirement)[0] for requirement in requirements}
+    used = {found.module.partition(".")[0] for path in SOURCES for found in imports(path)}
+    used = {"pyyaml" if name == "yaml" else name for name in used - {"tracebed", *sys.stdlib_module_names}}
+    assert used == declared
+    explained = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    rows = {
+        name for row in re.findall(r"^\| ([^|]+) \|", explained, re.MULTILINE) for name in row.split(", ")
+    }
+    assert declared <= rows
 
 
 def test_every_module_says_what_it_is_for() -> None:
