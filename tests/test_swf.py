@@ -1,0 +1,349 @@
+"""Standard Workload Format: what is read from logs as they are, and what is written for others."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tracebed.converters.formats import swf
+from tracebed.converters.formats.files import Input
+from tracebed.converters.workload import Source, System, Workload, read_workload, write_workload
+from tracebed.errors import InputError, Tolerated
+
+HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"
+JOB = "1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1"
+
+
+def job(**fields: object) -> str:
+    """Return `JOB` with some fields replaced."""
+    values = dict(zip(swf.FIELDS, JOB.split(), strict=True)) | {name: str(v) for name, v in fields.items()}
+    return " ".join(values.values())
+
+
+def read_text(text: str, **options: str) -> tuple[Workload, dict[str, int]]:
+    """Read SWF from memory; return the workload and what was tolerated."""
+    data = text.encode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        workload = swf.read(Input(data, Source("log.swf", "", len(data)), "log.swf"), **options)
+    return workload, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+
+
+def test_a_job_line_becomes_a_row() -> None:
+    workload, tolerated = read_text(
+        f"; Computer: Box\n; UnixStartTime: 1000\n; TimeZoneString: Asia/Tokyo\n{HEADER}{JOB}\n"
+    )
+    assert workload.table.iloc[0].to_dict() == {
+        "job_id": "1",
+        "submit_time": 0.0,
+        "run_time": 100.0,
+        "time_limit": 200.0,
+        "nodes": 1,
+        "cores_per_node": 4,
+        "memory_mib": 8.0,  # 2,048 KiB on each of 4 processors
+        "user": "7",
+        "group": "8",
+        "queue": "2",
+        "partition": "1",
+        "status": "completed",
+        "logged_start": 10.0,
+        "logged_end": 110.0,
+    }
+    assert tolerated == {}
+    provenance = workload.provenance
+    assert provenance.system == System(4, 4, "Box")
+    assert (provenance.unix_start, provenance.time_zone) == (1000.0, "Asia/Tokyo")
+    assert provenance.steps[0].parameters == {"format": "swf", "by": "node"}
+
+
+@pytest.mark.parametrize(
+    ("processors", "by", "nodes", "cores"),
+    [
+        (1, "node", 1, 1),
+        (4, "node", 1, 4),
+        (5, "node", 2, 3),
+        (16, "node", 4, 4),
+        (9, "node", 3, 3),
+        (9, "core", 9, 1),
+    ],
+)
+def test_processors_become_nodes_by_the_header(processors: int, by: str, nodes: int, cores: int) -> None:
+    workload, _ = read_text(f"{HEADER}{job(requested=processors, allocated=processors)}\n", by=by)
+    assert (workload.ints("nodes")[0], workload.ints("cores_per_node")[0]) == (nodes, cores)
+    assert workload.provenance.system == (System(4, 4) if by == "node" else System(16, 1))
+
+
+def test_partition_lists_and_missing_sizes_in_the_header() -> None:
+    assert read_text(f"; MaxNodes: 10 (4 1:2)\n; MaxProcs: 20 (x)\n{JOB}\n")[0].provenance.system == System(
+        10, 2
+    )
+    assert read_text(f"; MaxProcs: 20\n{JOB}\n")[0].provenance.system == System(20, 1)
+    assert read_text(f"; Note: none\n{JOB}\n")[0].provenance.system == System(None, 1)
+
+
+TOLERATED = {
+    "jobs cancelled before they started": (1, [job(status=5, wait=30, run=-1, allocated=-1)]),
+    "jobs without a run time": (1, [job(run=-1)]),
+    "allocated other processors than requested": (2, [job(allocated=8), job(job=2, allocated=2), job(job=3)]),
+    "ran longer than requested": (1, [job(run=300), job(job=2, limit=-1)]),
+    "size taken from the allocation": (1, [job(requested=-1)]),
+    "without a wait time": (1, [job(wait=-1)]),
+    "of unknown size": (1, [job(requested=-1, allocated=-1)]),
+    "more than 18 fields": (2, [JOB + " 0 3600 c:excl:1x4", job(job=2) + " {n1 n2} q@server"]),
+    "semicolons between the fields": (2, [JOB.replace(" ", ";"), job(job=2).replace(" ", " ; ") + ";"]),
+    "17 fields": (1, [JOB.rsplit(" ", 1)[0]]),
+    "user is not a number": (1, [job(user="alice")]),
+    "queue is not a number": (1, [job(queue="q_short"), job(job=2)]),
+    "partition is not a number": (1, [job(partition="gpu")]),
+    "out of submit order": (1, [job(submit=50), job(job=2)]),
+    "begin with 0": (1, [job(job=0)]),
+    "MaxJobs 3, the file has 1": (1, ["; MaxJobs: 3", JOB]),
+    "not in ASCII": (1, ["; Note: Universität", JOB]),
+    "checkpointed jobs' parts": (2, [JOB, job(status=2), job(status=3)]),
+    "unknown status code": (1, [job(status=9)]),
+    "instants since 1970": (1, [job(submit=1_388_530_800)]),
+}
+
+
+@pytest.mark.parametrize("what", TOLERATED)
+def test_each_deviation_is_tolerated_and_counted(what: str) -> None:
+    expected, lines = TOLERATED[what]
+    workload, tolerated = read_text(HEADER + "\n".join(lines) + "\n")
+    assert [count for message, count in tolerated.items() if what in message] == [expected]
+    assert workload.provenance.steps[0].counts == tolerated
+
+
+def test_what_deviations_mean() -> None:
+    lines = [
+        job(job=0, submit=1_388_530_900, wait=-1),
+        job(job=5, submit=1_388_530_800, run=-1, status=5, wait=40),
+        job(
+            job=6,
+            submit=1_388_530_950,
+            requested=-1,
+            allocated=8,
+            limit=-1,
+            user="ann",
+            preceding=5,
+            think=60,
+        ),
+    ]
+    workload, _ = read_text(HEADER + "\n".join(lines))
+    assert workload.provenance.unix_start == 1_388_530_800
+    assert workload.column("job_id").tolist() == ["5", "0", "6"]
+    assert workload.floats("submit_time").tolist() == [0, 100, 150]
+    assert np.isnan(workload.floats("run_time")).tolist() == [True, False, False]
+    assert np.isnan(workload.floats("logged_start")).tolist() == [True, True, False]
+    assert np.isnan(workload.floats("time_limit")).tolist() == [False, False, True]
+    assert workload.ints("nodes").tolist() == [1, 1, 2]
+    assert workload.column("user").tolist() == ["7", "7", "ann"]
+    assert workload.column("after").tolist() == ["", "", "5"]
+    assert workload.floats("think_time")[2] == 60
+
+
+def test_a_checkpointed_job_is_its_summary_line() -> None:
+    workload, tolerated = read_text("\n".join([HEADER + job(status=2, run=30), job(status=3, run=70), JOB]))
+    assert workload.floats("run_time").tolist() == [100]
+    assert [count for what, count in tolerated.items() if "checkpointed" in what] == [2]
+
+
+def test_the_executable_is_kept_only_where_there_is_one() -> None:
+    assert "extra_executable" not in read_text(HEADER + JOB)[0].table
+    workload, _ = read_text(HEADER + JOB + "\n" + job(job=2, executable=42))
+    assert workload.column("extra_executable").tolist() == ["", "42"]
+
+
+def test_header_labels_repeat_continue_and_may_be_empty() -> None:
+    workload, _ = read_text(
+        ";Version: 2.2\n; Information: http://one\n;              http://two\n;\n; Note: first\n;       and on\n"
+        f"; Queue:  1  \n; Queue: 2 long\n; Partition:\n; a word without a label\n; Note: second\n{JOB}\n"
+    )
+    header = workload.provenance.header
+    assert header["Information"] == ["http://one\nhttp://two"]
+    assert header["Note"] == ["first\nand on", "second"]
+    assert header["Queue"] == ["1", "2 long"]
+    assert header["Partition"] == ["a word without a label"]
+    assert read_text(f"; no label at all\n{JOB}\n")[0].provenance.header == {"Note": ["no label at all"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("1 2 3", "3 fields"),
+        (job(run="fast"), r"field 4 \(run\) is 'fast'"),
+        (job(limit="nan"), r"field 9 \(limit\) is 'nan'"),
+        (job(job="A7"), r"field 1 \(job\)"),
+        (job(job=-1), "no job number"),
+        (job(job=1.5), "no job number"),
+        (job(submit=-1), "no submit time"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_an_error_with_its_place(line: str, what: str) -> None:
+    with pytest.raises(InputError, match=what) as error:
+        read_text(f"{HEADER}{JOB}\n\n{line}\n")
+    assert error.value.where == "log.swf:5"
+
+
+def test_a_job_number_that_repeats_is_an_error() -> None:
+    with pytest.raises(InputError, match="job_id is not unique"):
+        read_text(f"{HEADER}{JOB}\n{JOB}\n")
+
+
+def test_line_ends_blank_lines_and_comments_anywhere() -> None:
+    dos = f"{HEADER}{JOB}\n\n; Note: in between\n   {job(job=2, submit=7)}   ".replace("\n", "\r\n")
+    workload, tolerated = read_text(dos)
+    assert workload.floats("submit_time").tolist() == [0, 7]
+    assert tolerated == {}
+    assert workload.provenance.header["Note"] == ["in between"]
+
+
+numbers = st.integers(-1, 10**6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(*[numbers] * 18), min_size=1, max_size=5, unique_by=lambda row: row[0]),
+    st.sampled_from([" ", "  ", "\t", " \t "]),
+)
+def test_reading_at_once_and_line_by_line_agree(rows: list[tuple[int, ...]], gap: str) -> None:
+    data = "\n".join(gap.join(map(str, row)) for row in rows).encode()
+    at_once = swf._read_at_once(data, 0)
+    assert at_once is not None
+    one_by_one = swf._read_one_by_one(Input(data, Source("x", "", 0), "x")).fields[list(swf.FIELDS)]
+    pd.testing.assert_frame_equal(at_once.astype("str"), one_by_one.astype("str"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(st.sampled_from('019 -.;:{}\t\n\rabE_é"#,[]Tracebed-Column: '), max_size=120)
+    | st.binary(max_size=80)
+)
+def test_no_text_gives_another_error_than_ours(content: str | bytes) -> None:
+    data = content.encode() if isinstance(content, str) else content
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Tolerated)
+        try:
+            swf.read(Input(data, Source("x", "", 0), "x"))
+        except InputError as error:
+            assert str(error)
+
+
+def mixed() -> Workload:
+    """Return a workload that SWF's fields cannot hold."""
+    table = pd.DataFrame(
+        {
+            "job_id": ["first", "second", "third"],
+            "submit_time": [0.0, 1.5, 3.0],
+            "run_time": [10.0, math.nan, 7.25],
+            "time_limit": [20.0, 30.0, math.nan],
+            "nodes": [2, 4, 1],
+            "cores_per_node": [8, 8, 3],
+            "kind": ["rigid", "malleable", "malleable"],
+            "nodes_min": [2, 1, 1],
+            "nodes_max": [2, 8, 2],
+            "nodes_pref": [2, 4, 1],
+            "user": ["ann", "bob", "ann"],
+            "after": ["", "first", ""],
+            "think_time": [math.nan, 1.0, math.nan],
+        }
+    )
+    return Workload(table).with_provenance(
+        system=System(16, 8, "Box"), time_zone="Europe/Berlin", unix_start=5.0
+    )
+
+
+def test_what_swf_cannot_hold_is_kept_in_comments_with_one_warning(tmp_path: Path) -> None:
+    path = tmp_path / "w.swf"
+    with pytest.warns(Tolerated, match="job_id, kind, nodes_min, nodes_max, user, after") as caught:
+        write_workload(mixed(), path)
+    assert len(caught) == 1
+    again = read_workload(path)
+    pd.testing.assert_frame_equal(again.table, mixed().table)
+    assert again.provenance == mixed().provenance
+    assert max(map(len, path.read_text().splitlines())) < 4000
+
+
+def test_other_readers_find_a_plain_log(tmp_path: Path) -> None:
+    path = tmp_path / "w.swf"
+    with pytest.warns(Tolerated):
+        write_workload(mixed(), path)
+    plain = [line for line in path.read_text().splitlines() if "Tracebed-" not in line]
+    workload, tolerated = read_text("\n".join(plain))
+    assert workload.column("job_id").tolist() == ["1", "2", "3"]
+    assert workload.floats("submit_time").tolist() == [0, 1.5, 3]
+    assert workload.ints("nodes").tolist() == [2, 4, 1]
+    assert workload.ints("cores_per_node").tolist() == [8, 8, 3]
+    assert workload.column("user").tolist() == ["1", "2", "1"]
+    assert workload.column("after").tolist() == ["", "1", ""]
+    assert workload.provenance.system == System(16, 8)
+    assert workload.provenance.time_zone == "Europe/Berlin"
+    assert not any("18" in what or "semicolons" in what for what in tolerated)
+
+
+def test_a_log_that_swf_holds_is_written_without_a_warning(tmp_path: Path) -> None:
+    workload, _ = read_text(f"; Note: one\n;   two\n{HEADER}{JOB}\n{job(job=9, submit=4, requested=9)}\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_workload(workload, tmp_path / "w.swf")
+    text = (tmp_path / "w.swf").read_text()
+    assert "; Note: one\n;       two\n" in text
+    assert "Tracebed-Column" not in text
+    assert read_workload(tmp_path / "w.swf").provenance == workload.provenance
+
+
+def test_a_file_of_ours_that_was_edited_is_not_misread(tmp_path: Path) -> None:
+    path = tmp_path / "w.swf"
+    with pytest.warns(Tolerated):
+        write_workload(mixed(), path)
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]))
+    with pytest.raises(InputError, match="2 job lines, but comments keep job_id of 3 jobs"):
+        read_workload(path)
+    path.write_text("; Tracebed-Column: {broken\n" + JOB)
+    with pytest.raises(InputError, match="broken Tracebed-Column comment") as error:
+        read_workload(path)
+    assert error.value.where == f"{path}:1"
+    with pytest.warns(Tolerated):
+        write_workload(mixed(), path)
+    with pytest.raises(InputError, match="nodes of its own"):
+        read_workload(path, by="core")
+
+
+def test_ricc(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
+    path = reference_data("logs/RICC-2010-2.swf.gz")
+    with pytest.warns(Tolerated) as caught:
+        workload = read_workload(path)
+    assert len(workload) == 447_794
+    assert workload.provenance.system == System(1024, 8, "Fujitsu RX200S5 Cluster")
+    assert workload.provenance.unix_start == 1272639895
+    assert workload.table["status"].value_counts().to_dict() == {"completed": 431_549, "cancelled": 16_245}
+    tolerated = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    assert tolerated == {
+        "jobs that ran longer than requested": 7092,  # and two that had no limit
+        "jobs that were allocated other processors than requested": 6974,  # and the two below
+        "jobs without requested processors, size taken from the allocation": 2,
+    }
+    assert "first" not in workload.provenance.header
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_workload(workload, tmp_path / "r.swf")
+        assert read_workload(tmp_path / "r.swf").sha256 == workload.sha256
+
+
+def test_nasa(reference_data: Callable[[str], Path]) -> None:
+    with pytest.warns(Tolerated) as caught:
+        workload = read_workload(reference_data("logs/NASA-iPSC-1993-3.1-cln.swf.gz"))
+    tolerated = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    assert len(workload) == 18_239
+    assert workload.provenance.system == System(128, 1, "Intel iPSC/860")
+    assert tolerated["jobs without a wait time, start not known"] == 18_239
+    assert tolerated["the header says MaxJobs 42264, the file has 18239 job lines"] == 1
+    assert set(np.unique(workload.ints("nodes"))) <= {2**i for i in range(8)}
+    assert "time_limit" not in workload.table
+    assert len(workload.provenance.header["Note"]) == 4
