@@ -7,6 +7,7 @@ Without a compiler the wheel is pure and the binding falls back to NumPy, which 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -35,7 +36,7 @@ class KernelsHook(BuildHookInterface[Any]):
                 "tracebed: no C compiler (gcc): the benchmarks will use their slower NumPy kernel"
             )
             return
-        command = [compiler, "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-o", str(library)]
+        command = [*shlex.split(compiler), "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-o", str(library)]
         command += [str(path) for path in sorted(folder.glob("*.c"))] + ["-lm"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,293 @@
+"""The loop that all benchmarks share: serial part, parallel part, malleability point.
+
+A job is one rank process a node, and a rank is called by its node's name. The leader keeps the job: it lets
+the others in, tells them to go on, hands out work, and is never released. In every iteration it does the
+serial part alone, on one core; all cores of all ranks do the parallel part; then, at the malleability point,
+ranks come and go and masks change. No rank restarts for it, and no work is lost or done twice: the leader
+checks.
+
+Follower to leader: join, draw, done. Leader to follower: go, grant, leave, end. All over connections that
+begin with proof on both sides of knowing the job's key.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+from tracebed.benchmarks.lines import decode, encode
+from tracebed.benchmarks.program import Launch, split
+from tracebed.benchmarks.rank import Control, Rank
+
+PROGRESS_S = 0.5
+"""Least time between two progress messages, s."""
+
+
+def run(launch: Launch, control: Control, kernel: Callable[[int], int]) -> int:
+    """Be one rank until its job ends or releases it; returns the exit status of the process."""
+    return (Leader if launch.leader else Follower)(launch, control, kernel).run()
+
+
+class Follower(Rank):
+    """A rank that does as the leader says."""
+
+    def begin(self) -> None:
+        """Join the leader."""
+        try:
+            self.link = Client(self.launch.address, self.launch.family, authkey=self.launch.authkey)
+        except (AuthenticationError, EOFError, OSError) as error:
+            self.fail(f"cannot join the leader at {self.launch.address}: {error or type(error).__name__}")
+            return
+        self.selector.register(self.link, selectors.EVENT_READ, self._from_leader)
+        self._send(type="join", rank=self.name, cores=len(self.workers.cpus))
+        self.beat("joined", changed=True)
+
+    def draw(self, cores: int) -> None:
+        """Ask over the link."""
+        self._send(type="draw", cores=cores)
+
+    def part_ended(self, units: int, seconds: float) -> None:
+        """Report the share, and the cores that the next one will find."""
+        self.apply_mask()
+        self._send(type="done", units=units, seconds=seconds, cores=len(self.workers.cpus))
+        self.beat("running")
+
+    def _send(self, **message: Any) -> None:
+        try:
+            self.link.send_bytes(encode(message))
+        except OSError:
+            self.fail("lost its leader")
+
+    def _from_leader(self) -> None:
+        try:
+            message = decode(self.link.recv_bytes())
+        except (EOFError, OSError):
+            self.fail("lost its leader")
+            return
+        match message["type"]:
+            case "go":
+                self.iteration = message["iteration"]
+                self.start_part(self.shares(message["units"]), message["behind"])
+            case "grant":
+                self.granted(message["shares"], message["last"])
+            case "leave":
+                self.finish("released")
+            case "end":
+                self.finish()
+
+
+class Leader(Rank):
+    """The rank that keeps the job."""
+
+    def __init__(self, launch: Launch, control: Control, kernel: Callable[[int], int]) -> None:
+        """Begin with the members of `launch`."""
+        super().__init__(launch, control, kernel)
+        self.members = list(launch.members)
+        self.links: dict[str, Connection] = {}
+        self.cores: dict[str, int] = {}
+        self.begun: float | None = None
+        self.job_units = 0
+        self.in_serial = False
+        self.awaited: set[str] = set()
+        """Members whose share of the parallel part is not done yet."""
+        self.longest = 0.0
+        """How long the slowest of the others took for theirs, s."""
+        self.pool = self.chunk = 0
+        self.pending: dict[str, Any] | None = None
+        """The request for other members, until a malleability point finds all of them here."""
+        self.progress_due = 0.0
+
+    def begin(self) -> None:
+        """Listen, and start the job as soon as all its ranks are there."""
+        self.server = socket.socket(getattr(socket, self.launch.family))
+        self.server.bind(self.launch.address)
+        self.server.listen(128)
+        self.selector.register(self.server, selectors.EVENT_READ, self._accept)
+        self.tell("listening", address=self.server.getsockname())
+        self.beat("listening", changed=True)
+        self._start_if_complete()
+
+    # Ranks come.
+
+    def _accept(self) -> None:
+        link = Connection(self.server.accept()[0].detach())
+        threading.Thread(target=self._authenticate, args=(link,), daemon=True).start()
+
+    def _authenticate(self, link: Connection) -> None:
+        """Let in who knows the key (in a thread: who keeps silent holds up nobody)."""
+        try:
+            deliver_challenge(link, self.launch.authkey)
+            answer_challenge(link, self.launch.authkey)
+            message = decode(link.recv_bytes())
+            self.mailbox.post(partial(self._join, message["rank"], message["cores"], link))
+        except (AuthenticationError, EOFError, OSError, ValueError, KeyError) as error:
+            link.close()
+            what = f"refused somebody who wanted to join: {error or type(error).__name__}"
+            self.mailbox.post(partial(self.tell, "error", what=what))
+
+    def _join(self, rank: str, cores: int, link: Connection) -> None:
+        if rank in self.links or rank == self.name:
+            link.close()
+            self.tell("error", what=f"refused a second rank {rank!r}")
+            return
+        self.links[rank] = link
+        self.cores[rank] = cores
+        self.selector.register(link, selectors.EVENT_READ, partial(self._from_follower, rank))
+        self._start_if_complete()
+
+    def _all_here(self, members: Sequence[str]) -> bool:
+        return all(member in self.links or member == self.name for member in members)
+
+    def _start_if_complete(self) -> None:
+        if self.begun is None and self._all_here(self.members):
+            self.begun = time.monotonic()
+            self.tell("started")
+            self._iterate()
+
+    def _from_follower(self, rank: str) -> None:
+        link = self.links.get(rank)
+        if link is None:  # released while this was on its way
+            return
+        try:
+            message = decode(link.recv_bytes())
+        except (EOFError, OSError):
+            self.fail(f"lost rank {rank!r}")
+            return
+        if message["type"] == "draw":
+            self._send(rank, type="grant", **self._grant(message["cores"]))
+        else:
+            self.cores[rank] = message["cores"]
+            self._rank_done(rank, message["units"], message["seconds"])
+
+    def _send(self, rank: str, **message: Any) -> None:
+        try:
+            self.links[rank].send_bytes(encode(message))
+        except OSError:
+            self.fail(f"lost rank {rank!r}")
+
+    # An iteration.
+
+    @property
+    def behind(self) -> float:
+        """How much later it is than planned, s."""
+        assert self.begun is not None
+        return time.monotonic() - self.begun - self.planned_s
+
+    def _iterate(self) -> None:
+        units = split(self.program.serial_units, self.program.iterations, self.iteration)
+        self.in_serial = units > 0
+        if self.in_serial:
+            self.start_part([units], self.behind)
+        else:
+            self._parallel()
+
+    def _parallel(self) -> None:
+        units = split(self.program.parallel_units, self.program.iterations, self.iteration)
+        static = self.program.balance == "static"
+        self.cores[self.name] = len(self.workers.cpus)
+        cores = sum(self.cores[member] for member in self.members)
+        self.pool = 0 if static else units
+        self.chunk = max(1, -(-units // (cores * self.program.chunks)))
+        self.awaited, self.longest = set(self.members), 0.0
+        own: int | None = None
+        for index, member in enumerate(self.members):
+            share = split(units, len(self.members), index) if static else None
+            if member == self.name:
+                own = share
+            else:
+                self._send(member, type="go", iteration=self.iteration, units=share, behind=self.behind)
+        self.start_part(self.shares(own), self.behind)
+
+    def _grant(self, cores: int) -> dict[str, Any]:
+        shares: list[int] = []
+        while self.pool and len(shares) < cores:
+            shares.append(min(self.chunk, self.pool))
+            self.pool -= shares[-1]
+        return {"shares": shares, "last": not self.pool}
+
+    def draw(self, cores: int) -> None:
+        """Take from the pool."""
+        self.granted(**self._grant(cores))
+
+    def part_ended(self, units: int, seconds: float) -> None:
+        """After the serial part comes the parallel one, after that the malleability point."""
+        if self.in_serial:
+            self.in_serial = False
+            self.job_units += units
+            self.planned_s += seconds
+            self._parallel()
+        else:
+            self._rank_done(self.name, units, seconds)
+
+    def _rank_done(self, rank: str, units: int, seconds: float) -> None:
+        self.awaited.remove(rank)
+        self.job_units += units
+        self.longest = max(self.longest, seconds)
+        if not self.awaited:
+            self.planned_s += self.longest
+            self._malleability_point()
+
+    def _malleability_point(self) -> None:
+        self.iteration += 1
+        program, done, total = self.program, self.iteration, self.program.iterations
+        asked = program.serial_units * done // total + program.parallel_units * done // total
+        if self.job_units != asked:
+            self.fail(f"{self.job_units} units were done where {asked} were to be done")
+            return
+        now = time.monotonic()
+        if now >= self.progress_due:
+            self.progress_due = now + PROGRESS_S
+            self.tell("progress", iteration=done, iterations=total, work_done=self.job_units)
+        self.beat("running")
+        if done == total:
+            for rank in self.links:
+                self._send(rank, type="end")
+            self.finish()
+            return
+        self.apply_mask()
+        self._apply_members()
+        self._iterate()
+
+    # Ranks go.
+
+    def resize(self, message: dict[str, Any]) -> None:
+        """Take note of other members (or, as every rank, of another mask); one change may be pending."""
+        if "members" not in message:
+            super().resize(message)
+        elif self.pending is not None:
+            self.refuse(message, f"resize {self.pending['request']} is still pending")
+        elif self.name not in message["members"]:
+            self.refuse(message, f"the leader {self.name!r} cannot be released")
+        else:
+            self.pending = message
+
+    def _apply_members(self) -> None:
+        """Go on with the pending members if all of them are here; else try again at the next point."""
+        if self.pending is None:
+            return
+        decided = self.pending.setdefault("decided", time.monotonic())
+        members = self.pending["members"]
+        if not self._all_here(members):
+            return
+        for rank in set(self.members) - set(members):
+            self._send(rank, type="leave")
+            self.selector.unregister(self.links[rank])
+            self.links.pop(rank).close()
+        self.members = members
+        self.tell(
+            "resized",
+            request=self.pending["request"],
+            members=members,
+            decided=decided,
+            applied=time.monotonic(),
+            iteration=self.iteration,
+        )
+        self.pending = None
+        self.beat("running", changed=True)

@@ -1,0 +1,239 @@
+"""The testbed on this machine: an agent a node, each a child process of ours, over pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tracebed.benchmarks.cpus import format_cpus
+from tracebed.benchmarks.lines import Lines, decode, wait
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds.agent import GRACE_S, PROTOCOL
+from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
+from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+
+START_S = 60.0
+"""Time that all agents together may take to say hello, s."""
+UNSENT_LIMIT = 8 * 2**20
+"""Bytes that may wait for an agent that does not read."""
+
+AGENT = [sys.executable, "-P", "-m", "tracebed.orchestrator.testbeds.agent"]
+
+
+class _Agent:
+    """An agent process as seen from outside."""
+
+    def __init__(self, index: int, node: Node, log: Path, selector: selectors.BaseSelector) -> None:
+        self.index, self.node, self.log = index, node, log
+        self.hello: dict[str, Any] = {}
+        """Its answer to our hello; empty until then."""
+        self.lost = False
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                AGENT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                bufsize=0,
+                start_new_session=True,  # Ctrl-C at a terminal reaches the replayer alone
+            )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.lines = Lines(selector, self.stdout.fileno(), self.stdin.fileno(), self)
+
+    def close(self) -> None:
+        self.lines.forget()
+        self.stdin.close()
+        self.stdout.close()
+
+    def last_words(self) -> str:
+        """Return how it ended, and the last line of its log."""
+        status = self.process.poll()
+        how = "closed its output" if status is None else f"ended with status {status}"
+        if status is not None and status < 0:
+            how = f"was killed by {signal.Signals(-status).name}"
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return f"{how}: {lines[-1]}" if lines else how
+
+
+class LocalTestbed:
+    """Nodes that are sets of this machine's CPUs, or emulated.
+
+    Args:
+        inventory: the nodes.
+        spool: folder for what jobs and agents write: `job-ID/NODE.out`, `job-ID/NODE.heartbeat.jsonl`,
+            `agents/NODE.log`. It is made.
+    """
+
+    def __init__(self, inventory: Inventory, spool: Path) -> None:
+        """Start nothing yet."""
+        self.inventory = inventory
+        self.nodes = inventory.nodes
+        self.spool = Path(spool).absolute()
+        self.units_per_core_second = EMULATED_RATE
+        self.hosts: list[dict[str, Any]] = []
+        self._agents: list[_Agent] = []
+        self._selector = selectors.DefaultSelector()
+        self._events: list[Event] = []
+
+    def start(self) -> None:
+        """Start the agents, exchange hello, and have the computing ones calibrated, all at the same time.
+
+        Raises:
+            InputError: the inventory names CPUs that are not here.
+            TestbedError: an agent does not say hello, for the reason that the message tells.
+        """
+        self.inventory.check_here()
+        logs = self.spool / "agents"
+        try:
+            logs.mkdir(parents=True, exist_ok=True)
+            for index, node in enumerate(self.nodes):
+                agent = _Agent(index, node, logs / f"{node.name}.log", self._selector)
+                self._agents.append(agent)
+                agent.lines.send(self._hello(node))
+            self._await_hello()
+        except OSError as error:
+            self.stop()
+            raise TestbedError(
+                f"cannot start agents: {error.strerror}",
+                where=error.filename,
+                mend="see the limits on processes and open files (ulimit -a), or use fewer nodes",
+                transient=True,
+            ) from error
+        except BaseException:
+            self.stop()
+            raise
+        self._take_stock()
+
+    def _hello(self, node: Node) -> dict[str, Any]:
+        return {
+            "type": "hello",
+            "protocol": PROTOCOL,
+            "node": {
+                "name": node.name,
+                "cores": node.cores,
+                "cpus": None if node.cpus is None else format_cpus(node.cpus),
+                "emulated": node.emulated,
+            },
+            "heartbeat_s": self.inventory.heartbeat_s,
+            "spool": str(self.spool),
+            "calibrate": not node.emulated,
+        }
+
+    def _await_hello(self) -> None:
+        until = time.monotonic() + START_S
+        while silent := [agent for agent in self._agents if not agent.hello]:
+            events = self.receive(until)
+            for event in events:
+                agent, message = self._agents[event.node], event.message
+                if message["type"] == "hello":
+                    agent.hello = message
+                elif message["type"] in ("error", "lost"):
+                    raise TestbedError(
+                        message.get("what") or f"its agent {message['reason']}",
+                        where=f"node {agent.node.name}",
+                        mend=f"{agent.log} may tell more",
+                    )
+            if not events and time.monotonic() >= until:
+                raise TestbedError(
+                    f"its agent did not say hello within {START_S:g} s",
+                    where=f"node {silent[0].node.name}",
+                    mend=f"{silent[0].log} may tell more",
+                    transient=True,
+                )
+
+    def _take_stock(self) -> None:
+        """Gather rates and host facts from the hellos."""
+        rates = {agent.node.name: agent.hello["units_per_core_second"] for agent in self._agents}
+        rates = {name: rate for name, rate in rates.items() if rate is not None}
+        if rates:
+            self.units_per_core_second = statistics.median(rates.values())
+        facts: dict[str, Any] = {}
+        for agent in self._agents:
+            facts |= agent.hello["host"]
+        version = self._agents[0].hello["version"]
+        self.hosts = [{**facts, "tracebed": version, "units_per_core_second": rates}]
+        if facts.get("kernel_of_jobs") == "numpy":
+            warnings.warn("jobs compute with the slower NumPy kernel (see docs/benchmarks.md)", stacklevel=3)
+
+    def send(self, node: int, message: Mapping[str, Any]) -> None:
+        """Send a message to a node's agent, or keep it for a moment when it has room again.
+
+        Raises:
+            TestbedError: the agent has not read for long.
+        """
+        agent = self._agents[node]
+        agent.lines.send(message)
+        if len(agent.lines.unsent) > UNSENT_LIMIT:
+            raise TestbedError("its agent does not read any more", where=f"node {agent.node.name}")
+
+    def receive(self, until: float | None) -> list[Event]:
+        """Return the events that have come, in order of arrival.
+
+        Args:
+            until: wait for the first until `time.monotonic()` is this; None: as long as it takes.
+        """
+        while True:
+            for key, mask in wait(self._selector, until):
+                agent: _Agent = key.data
+                if mask & selectors.EVENT_WRITE:
+                    agent.lines.flush()
+                if mask & selectors.EVENT_READ:
+                    self._hear(agent)
+            if self._events or (until is not None and time.monotonic() >= until):
+                events, self._events = self._events, []
+                return events
+
+    def _hear(self, agent: _Agent) -> None:
+        now = time.monotonic()
+        for line in agent.lines.receive():
+            try:
+                message = decode(line)
+            except ValueError:
+                message = {"type": "error", "what": f"its agent wrote what is no message: {line[:200]!r}"}
+            self._events.append(Event(agent.index, message, now))
+        if agent.lines.closed and not agent.lost:
+            agent.lost = True
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                agent.process.wait(1.0)  # it has closed its output: it is ending
+            self._events.append(Event(agent.index, {"type": "lost", "reason": agent.last_words()}, now))
+
+    def stop(self) -> None:
+        """Close the agents' inputs, upon which they end their jobs and themselves; kill who does not."""
+        for agent in self._agents:
+            agent.close()
+        for ask in (None, subprocess.Popen.terminate, subprocess.Popen.kill):
+            deadline = time.monotonic() + 2 * GRACE_S
+            for agent in self._agents:
+                if ask is not None and agent.process.poll() is None:
+                    ask(agent.process)
+            for agent in self._agents:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    agent.process.wait(max(0.0, deadline - time.monotonic()))
+        for agent in self._agents:
+            if agent.hello:  # what it could not clear away if it was killed
+                shutil.rmtree(agent.hello["sockets"], ignore_errors=True)
+        self._agents.clear()
+        self._events.clear()
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
