@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,20 +35,25 @@ def make_run(
     """
     names = list(ids or [str(n + 1) for n in range(len(jobs))])
     stairs = dict(staircases or {})
-    ends = [-np.inf] * machine
+    free_from = [-np.inf] * machine
+    held: dict[str, list[int]] = {name: [] for name in names}
     allocations = []
-    for name, (_, start, end, nodes) in sorted(zip(names, jobs, strict=True), key=lambda item: item[1][1]):
-        if np.isnan(start):
-            continue
-        steps = stairs.get(name, [(start, end, nodes)])
-        last = max(until for _, until, _ in steps)
-        want = max(n for _, _, n in steps)
-        free = [node for node in range(machine) if ends[node] <= start][:want]
-        assert len(free) == want, f"job {name} does not fit at {start}"
-        for node in free:
-            ends[node] = np.inf if np.isnan(last) else last
-        for begin, until, held in steps:
-            allocations += [(name, node, begin, until, cores, "") for node in free[:held]]
+    steps = {
+        name: stairs.get(name, [(start, end, nodes)])
+        for name, (_, start, end, nodes) in zip(names, jobs, strict=True)
+        if not np.isnan(start)
+    }
+    moments = sorted((step[0], name, index) for name, own in steps.items() for index, step in enumerate(own))
+    for begin, name, index in moments:
+        _, until, count = steps[name][index]
+        kept = held[name][:count]
+        idle = [node for node in range(machine) if free_from[node] <= begin]
+        held[name] = kept + idle[: count - len(kept)]
+        assert len(held[name]) == count, f"job {name} does not fit at {begin}"
+        for place, node in enumerate(held[name]):
+            later = itertools.takewhile(lambda step, place=place: step[2] > place, steps[name][index:])
+            free_from[node] = max(step[1] if not np.isnan(step[1]) else np.inf for step in later)
+            allocations.append((name, node, begin, until, cores, ""))
     table = pd.DataFrame(
         {
             "job_id": names,

@@ -50,6 +50,7 @@ FIGURES: dict[str, Shown] = {
     "p95_response_s": Shown("response, p95", "s"),
     "mean_run_s": Shown("run, mean", "s"),
     "median_run_s": Shown("run, median", "s"),
+    "p95_run_s": Shown("run, p95", "s"),
     "mean_slowdown": Shown("slowdown, mean"),
     "mean_bounded_slowdown": Shown("bounded slowdown, mean"),
     "median_bounded_slowdown": Shown("bounded slowdown, median"),

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 tau_option = click.option(
     "--tau",
     type=DURATION,
-    default=10.0,
+    default="10",
     show_default=True,
     help="Threshold of the bounded slowdown, seconds.",
 )
 
 
-@click.command()
+@click.command(epilog="\b\nExample:\n  tracebed metrics runs/real runs/sim --window 0:2h")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @tau_option
 @click.option(
@@ -45,10 +45,6 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, as_json: bool) -> N
     """Say what a run amounts to: makespan, waits, responses, slowdowns, utilisation, operations.
 
     Several runs are shown side by side. Definitions: docs/metrics.md.
-
-    \b
-    Example:
-      tracebed metrics runs/real runs/sim --window 0:2h
     """
     from tracebed.validation.metrics import metrics as measure
 
@@ -63,7 +59,9 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, as_json: bool) -> N
         _show(found)
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExample:\n  tracebed compare --real runs/real --predicted runs/sim --report report.html"
+)
 @click.option(
     "--real", required=True, type=click.Path(path_type=Path), metavar="RUN", help="The run that happened."
 )
@@ -100,10 +98,6 @@ def compare(
 
     \b
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
-
-    \b
-    Example:
-      tracebed compare --real runs/real --predicted runs/sim --report report.html
     """
     from tracebed.validation.report import console
     from tracebed.validation.verdict import compare as hold

@@ -1,0 +1,137 @@
+"""The commands `metrics` and `compare` as a shell meets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from runs import NAN, fcfs_run, make_run
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.cli import tracebed
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(tracebed, [str(word) for word in words], standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs")
+    fcfs_run(60).save(path / "real")
+    fcfs_run(60, stretch=1.1, real=False).save(path / "sim")
+    return path
+
+
+def test_metrics_as_json(folder: Path) -> None:
+    result = call("metrics", folder / "sim", "--json")
+    found = json.loads(result.stdout)
+    for key in (
+        "makespan_s",
+        "mean_wait_s",
+        "mean_response_s",
+        "mean_slowdown",
+        "mean_bounded_slowdown",
+        "utilization",
+        "jobs",
+        "loss_of_capacity",
+        "throughput",
+    ):
+        assert isinstance(found[key], (int, float))
+    assert found["jobs"] == 60
+    assert found["tau"] == 10
+
+
+def test_metrics_options_reach_the_definitions(folder: Path) -> None:
+    plain, full, part = (
+        json.loads(call("metrics", folder / "sim", "--json", *options).stdout)
+        for options in ((), ("--window", "full", "--tau", "1m"), ("--window", "10m:20m"))
+    )
+    assert full["utilization"] == plain["utilization_full"]
+    assert full["mean_bounded_slowdown"] < plain["mean_bounded_slowdown"]
+    assert part["utilization_window"] == {"name": "600:1200", "start_s": 600, "end_s": 1200}
+
+
+def test_metrics_of_several_runs_stand_side_by_side(folder: Path) -> None:
+    result = call("metrics", folder / "real", folder / "sim")
+    header = next(line for line in result.stdout.splitlines() if line.strip())
+    assert header.split() == ["real", "sim"]
+    assert "makespan (s)" in result.stdout
+    assert set(json.loads(call("metrics", folder / "real", folder / "sim", "--json").stdout)) == {
+        str(folder / "real"),
+        str(folder / "sim"),
+    }
+
+
+def test_metrics_of_a_run_in_which_nothing_ended_say_why(tmp_path: Path) -> None:
+    make_run([(0.0, NAN, NAN, 1)]).save(tmp_path / "none")
+    result = call("metrics", tmp_path / "none")
+    assert result.exception is None
+    assert "no job ended" in result.stderr
+    found = json.loads(call("metrics", tmp_path / "none", "--json").stdout)
+    assert found["mean_wait_s"] is None
+    assert found["undefined"]["mean_wait_s"] == "no job ended"
+
+
+def test_compare_is_inconclusive_and_writes_a_report(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "report.html"
+    result = call("compare", "--real", folder / "real", "--predicted", folder / "sim", "--report", path)
+    assert result.return_value == ExitCode.INCONCLUSIVE
+    assert "too_few_repeats" in result.stdout
+    assert path.read_text().startswith("<!doctype html>")
+    assert str(path) in result.stderr
+
+
+def test_compare_as_json_is_json_alone(folder: Path) -> None:
+    result = call("compare", "--real", folder / "real", "--predicted", folder / "sim", "--json")
+    found = json.loads(result.stdout)
+    assert found["verdict"] == "inconclusive"
+    assert found["real"]["metrics"]["jobs"] == 60
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("metrics", "nowhere"), "is not a run"),
+        (("metrics", "{}/sim", "--window", "noon"), "unknown window"),
+        (("metrics", "{}/sim", "--window", "9:x"), "not a duration"),
+        (("metrics", "{}/sim", "--window", "9:2"), "window"),
+        (("metrics", "{}/sim", "--tau", "0"), "tau 0 is not above 0"),
+        (("compare", "--real", "{}/sim", "--predicted", "{}/real"), "swap --real and --predicted"),
+    ],
+)
+def test_bad_input_is_one_line_with_its_mend(folder: Path, words: tuple[str, ...], message: str) -> None:
+    error = call(*(word.format(folder) for word in words)).exception
+    assert isinstance(error, (InputError, click.UsageError))
+    assert message in str(error)
+    assert "\n" not in str(error)
+
+
+def test_the_shell_sees_the_exit_status(folder: Path) -> None:
+    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()"]
+    words = ["compare", "--real", str(folder / "real"), "--predicted", str(folder / "sim")]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    swapped = ["compare", "--real", str(folder / "sim"), "--predicted", str(folder / "real")]
+    done = subprocess.run([*command, *swapped], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("tracebed: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["metrics", "compare"])
+def test_help_ends_with_an_example_and_imports_nothing_heavy(command: str) -> None:
+    code = (
+        "import sys; from tracebed.orchestrator.cli import tracebed\n"
+        f"try: tracebed.main([{command!r}, '--help'])\n"
+        "finally: print(sorted({'numpy', 'pandas', 'matplotlib', 'rich', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heading, example, imported = [line.strip() for line in done.stdout.splitlines() if line.strip()][-3:]
+    assert heading == "Example:"
+    assert example.startswith(f"tracebed {command} ")
+    assert imported == "[]"
