@@ -162,7 +162,8 @@ def test_the_executable_is_kept_only_where_there_is_one() -> None:
 
 def test_header_labels_repeat_continue_and_may_be_empty() -> None:
     workload, _ = read_text(
-        ";Version: 2.2\n; Information: http://one\n;              http://two\n;\n; Note: first\n;       and on\n"
+        ";Version: 2.2\n; Information: http://one\n;              http://two\n;\n"
+        "; Note: first\n;       and on\n"
         f"; Queue:  1  \n; Queue: 2 long\n; Partition:\n; a word without a label\n; Note: second\n{JOB}\n"
     )
     header = workload.provenance.header

@@ -1,0 +1,1 @@
+"""Workload models: one module a model, all of them known to `registry`."""
