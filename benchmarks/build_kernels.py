@@ -40,7 +40,7 @@ class KernelsHook(BuildHookInterface[Any]):
         command += [str(path) for path in sorted(folder.glob("*.c"))] + ["-lm"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            failure = done.stderr.strip() if done.returncode else ""
+            failure = done.returncode and (done.stderr.strip() or f"exit status {done.returncode}")
         except OSError as error:
             failure = str(error)
         if failure:

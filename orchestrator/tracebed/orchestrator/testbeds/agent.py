@@ -1,8 +1,8 @@
 """The resident program on a node: `python -m tracebed.orchestrator.testbeds.agent`.
 
 It is told what to do in JSON lines on its standard input, and answers in JSON lines on its standard output;
-the protocol is written down in docs/testbeds.md. It starts the ranks of jobs by forking itself, which is warm by then:
-a launch costs milliseconds, and no interpreter has to start. When its input ends, it ends its jobs and itself;
+docs/testbeds.md has the protocol. It starts the ranks of jobs by forking itself, which is warm by then:
+a launch costs milliseconds, no interpreter has to start. When its input ends, it ends its jobs and itself;
 when it is killed, the kernel kills its ranks. It imports little, so that many agents start fast.
 """
 

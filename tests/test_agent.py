@@ -1,0 +1,326 @@
+"""The agent by itself: a process that is spoken to in JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tracebed.benchmarks.program import Program
+from tracebed.orchestrator.testbeds.local import AGENT
+
+GUARD_S = 30.0
+FOREVER = Program("pils", 0, 10**12, 10**6, emulated_rate=1e6)
+"""11 days of work."""
+
+
+class Agent:
+    """An agent process of one emulated node, n1."""
+
+    def __init__(self, folder: Path, **hello: Any) -> None:
+        self.spool = folder
+        self.process = subprocess.Popen(
+            AGENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.heard: list[dict[str, Any]] = []
+        self.hello = {
+            "type": "hello",
+            "protocol": 1,
+            "node": {"name": "n1", "cores": 4, "cpus": None, "emulated": True},
+            "heartbeat_s": 3600.0,
+            "spool": str(folder),
+            "calibrate": False,
+        } | hello
+
+    def tell(self, message: dict[str, Any] | bytes) -> None:
+        assert self.process.stdin is not None
+        line = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+
+    def hear(self, kind: str) -> dict[str, Any]:
+        """Return the next event of this kind."""
+        assert self.process.stdout is not None
+        while True:
+            line = self.process.stdout.readline()
+            assert line, f"the agent ended before {kind}: {self.process.communicate()}"
+            self.heard.append(json.loads(line))
+            if self.heard[-1]["type"] == kind:
+                return self.heard[-1]
+
+    def launch(self, job: str, work: Program = FOREVER, **changes: Any) -> None:
+        message = {
+            "type": "launch",
+            "job": job,
+            "rank": "n1",
+            "leader": True,
+            "members": ["n1"],
+            "address": None,
+            "family": "AF_UNIX",
+            "authkey": "0123",
+            "cpus": None,
+            "cores": 4,
+            "program": work._asdict(),
+        }
+        self.tell(message | changes)
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    """An agent that has said hello."""
+    found = Agent(tmp_path)
+    found.tell(found.hello)
+    found.hear("hello")
+    with found.process:
+        yield found
+        found.process.kill()
+
+
+def gone(process: psutil.Process) -> bool:
+    """Wait for the end of a process whose parent (by now init) may be slow to bury it."""
+    until = time.monotonic() + GUARD_S
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def test_hello_tells_who_is_there(tmp_path: Path) -> None:
+    agent = Agent(tmp_path)
+    with agent.process:
+        agent.tell(agent.hello)
+        answer = agent.hear("hello")
+        assert answer["protocol"] == 1 and answer["pid"] == agent.process.pid
+        assert answer["units_per_core_second"] is None
+        assert answer["host"]["name"] == os.uname().nodename and answer["host"]["cpus"] == os.cpu_count()
+        assert Path(answer["sockets"]).stat().st_mode & 0o777 == 0o700
+        agent.tell({"type": "bye"})
+        assert agent.process.wait(GUARD_S) == 0
+    assert not Path(answer["sockets"]).exists()
+
+
+def test_a_computing_node_is_calibrated_and_its_agent_pinned(tmp_path: Path) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    node = {"name": "n1", "cores": 1, "cpus": str(cpu), "emulated": False}
+    agent = Agent(tmp_path, node=node, calibrate=True)
+    with agent.process:
+        agent.tell(agent.hello)
+        answer = agent.hear("hello")
+        assert answer["units_per_core_second"] > 1000
+        assert answer["host"]["kernel_of_jobs"] in ("c", "numpy")
+        assert os.sched_getaffinity(agent.process.pid) == {cpu}
+        agent.process.terminate()
+        assert agent.process.wait(GUARD_S) == 0
+
+
+def test_another_protocol_is_refused_naming_both(tmp_path: Path) -> None:
+    agent = Agent(tmp_path)
+    with agent.process:
+        agent.tell(agent.hello | {"protocol": 7})
+        what = agent.hear("error")["what"]
+        assert "protocol 7" in what and "speaks 1" in what
+        agent.launch("a")
+        assert "before hello" in agent.hear("error")["what"]
+        agent.tell(agent.hello)
+        assert agent.hear("hello")["protocol"] == 1
+        agent.tell(agent.hello)
+        assert "hello came twice" in agent.hear("error")["what"]
+        agent.tell({"type": "bye"})
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b"nonsense\n", "nonsense"),
+        (b"[1, 2]\n", "not a JSON object"),
+        (b"{\xff}\n", "codec can't decode"),
+        (b"\n", "Expecting value"),
+        (b"{}\n", "unknown message type None"),
+        (b'{"type": "dance"}\n', "unknown message type 'dance'"),
+        (b'{"type": ["kill"]}\n', "unhashable"),
+        (b'{"type": "kill"}\n', "lacks 'job'"),
+        (b'{"type": "kill", "job": "j", "reason": "r"}\n', "job 'j' has no rank on this node"),
+        (b'{"type": "resize", "job": "j", "request": 1, "members": []}\n', "job 'j' has no rank"),
+        (b'{"type": "launch", "job": "j"}\n', "lacks 'rank'"),
+        (b'{"type": "hello", "protocol": 1}\n', "hello came twice"),
+    ],
+)
+def test_a_message_that_is_wrong_harms_nothing(agent: Agent, line: bytes, what: str) -> None:
+    agent.tell(line)
+    assert what in agent.hear("error")["what"]
+    agent.launch("after", Program("pils", 1, 1, 1, emulated_rate=1e6))
+    assert agent.hear("ended")["state"] == "completed"
+
+
+def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
+    agent.tell(b'{"type": "ki')
+    agent.tell(b'll", "job": "1", "reason": ""}\n{"type": "kill", "job": "2", "reason": ""}\n')
+    assert "'1'" in agent.hear("error")["what"]
+    assert "'2'" in agent.hear("error")["what"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"rank": "n2"}, "'n2' does not belong on node 'n1'"),
+        ({"cores": 5}, "cores is 5"),
+        ({"cores": 0}, "cores is 0"),
+        ({"cpus": "3-4", "cores": 2}, "no part of the node's CPUs 0-3"),
+        ({"cpus": "", "cores": 0}, "no part of"),
+        ({"cpus": "x"}, "not a CPU list"),
+        ({"authkey": "xyz"}, "hexadecimal"),
+        ({"family": "AF_PIPE"}, "AF_PIPE"),
+        ({"leader": False}, "needs the address"),
+        ({"program": FOREVER._asdict() | {"benchmark": "linpack"}}, "unknown benchmark 'linpack'"),
+        ({"program": FOREVER._asdict() | {"iterations": -1}}, "iterations is -1"),
+        ({"program": FOREVER._asdict() | {"emulated_rate": None}}, "emulated nodes"),
+        ({"program": {}}, "lacks 'benchmark'"),
+    ],
+)
+def test_what_cannot_be_launched_has_failed(agent: Agent, changes: dict[str, Any], reason: str) -> None:
+    agent.launch("j", **changes)
+    ended = agent.hear("ended")
+    assert (ended["job"], ended["state"], ended["units_done"]) == ("j", "failed", 0)
+    assert reason in ended["reason"]
+    assert agent.children() == []
+
+
+def test_a_job_from_launch_to_end(agent: Agent) -> None:
+    agent.launch("a/../b", Program("pils", 10, 1001, 7, emulated_rate=1e6))
+    ended = agent.hear("ended")
+    kinds = [message["type"] for message in agent.heard[1:]]
+    assert kinds == ["listening", "started", "progress", "ended"]
+    assert {message["job"] for message in agent.heard[1:]} == {"a/../b"}
+    assert (ended["state"], ended["reason"], ended["exit_code"]) == ("completed", "", 0)
+    assert ended["units_done"] == 1011 and ended["leader"] and ended["rank"] == "n1"
+    assert ended["cpu_s"] > 0
+    folder = agent.spool / "job-a%2f..%2fb"
+    assert "n1: completed: 1011 units in 7 iterations" in (folder / "n1.out").read_text()
+
+
+def test_jobs_run_side_by_side_and_are_killed_one_by_one(agent: Agent) -> None:
+    for job in "abc":
+        agent.launch(job)
+        agent.hear("started")
+    assert len(agent.children()) == 3
+    agent.launch("a")
+    assert "has not ended here yet" in agent.hear("ended")["reason"]
+    agent.tell({"type": "kill", "job": "b", "reason": "its time was over"})
+    ended = agent.hear("ended")
+    assert (ended["job"], ended["state"], ended["reason"]) == ("b", "killed", "its time was over")
+    assert ended["exit_code"] == -signal.SIGTERM and len(agent.children()) == 2
+
+
+def test_a_rank_that_ignores_the_term_is_killed(agent: Agent) -> None:
+    agent.launch("a")
+    agent.hear("started")
+    [child] = agent.children()
+    child.suspend()  # a stopped process gets no SIGTERM until it goes on
+    agent.tell({"type": "kill", "job": "a", "reason": "enough"})
+    ended = agent.hear("ended")
+    assert (ended["state"], ended["exit_code"]) == ("killed", -signal.SIGKILL)
+
+
+def test_work_of_a_killed_rank_is_that_of_its_heartbeat(agent: Agent) -> None:
+    agent.launch("a", Program("pils", 0, 10**9, 10**6, emulated_rate=1e6))  # 0.25 ms an iteration
+    for _ in range(2):  # half a second apart, a heartbeat between them
+        agent.hear("progress")
+    agent.tell({"type": "kill", "job": "a", "reason": "enough"})
+    ended = agent.hear("ended")
+    assert ended["units_done"] > 0 and ended["units_done"] % 1000 == 0
+
+
+def test_a_rank_that_dies_has_failed(agent: Agent) -> None:
+    agent.launch("a")
+    agent.hear("started")
+    agent.children()[0].kill()
+    ended = agent.hear("ended")
+    assert ended["state"] == "failed" and "signal 9" in ended["reason"]
+
+
+@pytest.mark.parametrize("way", ["end of input", "bye", "SIGTERM"])
+def test_the_end_of_the_agent_is_the_end_of_its_jobs(agent: Agent, way: str) -> None:
+    for job in "ab":
+        agent.launch(job)
+        agent.hear("started")
+    ranks = agent.children()
+    assert agent.process.stdin is not None and agent.process.stdout is not None
+    if way == "end of input":
+        agent.process.stdin.close()
+    elif way == "bye":
+        agent.tell({"type": "bye"})
+    else:
+        agent.process.terminate()
+    said = [json.loads(line) for line in agent.process.stdout]
+    assert {(message["job"], message["state"]) for message in said if message["type"] == "ended"} == {
+        ("a", "killed"),
+        ("b", "killed"),
+    }
+    assert agent.process.wait(GUARD_S) == 0
+    assert not any(rank.is_running() for rank in ranks)
+
+
+def test_a_killed_agent_leaves_no_rank(agent: Agent) -> None:
+    agent.launch("a")
+    agent.hear("started")
+    [rank] = agent.children()
+    agent.process.kill()
+    agent.process.wait(GUARD_S)
+    assert gone(rank)
+
+
+def test_control_c_is_not_for_the_agent(agent: Agent) -> None:
+    agent.process.send_signal(signal.SIGINT)
+    agent.launch("a", Program("pils", 0, 1, 1, emulated_rate=1e6))
+    assert agent.hear("ended")["state"] == "completed"
+
+
+def test_heartbeats_name_the_jobs(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, heartbeat_s=0.01)
+    with agent.process:
+        agent.tell(agent.hello)
+        assert agent.hear("heartbeat")["jobs"] == []
+        agent.launch("a")
+        agent.hear("started")
+        assert agent.hear("heartbeat")["jobs"] == ["a"]
+        agent.tell({"type": "bye"})
+
+
+def test_a_rank_holds_nothing_of_the_agents(agent: Agent) -> None:
+    for job in "ab":
+        agent.launch(job)
+        agent.hear("started")
+    for rank in agent.children():
+        folder = Path(f"/proc/{rank.pid}/fd")
+        targets = {int(entry.name): str(entry.readlink()) for entry in folder.iterdir()}
+        assert targets[0] == os.devnull
+        assert targets[1] == targets[2] and targets[1].endswith("n1.out")
+        assert not any(
+            target.startswith("pipe:") for target in targets.values()
+        )  # the agent's in- and output
+        assert os.getsid(rank.pid) == rank.pid
+
+
+def test_an_agent_imports_little() -> None:
+    heavy = ("numpy", "pandas", "pydantic", "yaml", "click", "rich", "dataclasses", "asyncio", "psutil")
+    code = (
+        f"import sys, tracebed.orchestrator.testbeds.agent; print([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

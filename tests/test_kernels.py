@@ -1,0 +1,168 @@
+"""The compute kernels: the same work in C and in NumPy, counted in units, without the interpreter lock."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tracebed.benchmarks import kernels
+from tracebed.errors import InputError, TestbedError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def fresh_choice() -> Iterator[None]:
+    """Choose the kernel anew in every test."""
+    kernels._pick.cache_clear()
+    yield
+    kernels._pick.cache_clear()
+
+
+def c_kernel() -> kernels.Kernel:
+    try:
+        return kernels._load(kernels.LIBRARY)
+    except OSError:
+        pytest.skip("the C kernel was not built")
+
+
+def by_definition(units: int) -> int:
+    """Return the sum of `units` units as pils.c defines it, in plain Python."""
+    total = 0
+    for unit in range(units):
+        for lane in range(kernels.LANES):
+            x = (unit * 2654435769 + lane + 1) % 2**32
+            for _ in range(kernels.SWEEPS):
+                x ^= (x << 13) % 2**32
+                x ^= x >> 17
+                x ^= (x << 5) % 2**32
+            total += x
+    return total % 2**64
+
+
+def test_both_kernels_do_the_same_work() -> None:
+    c, numpy = c_kernel(), kernels._numpy_kernel()
+    assert c(3) == numpy(3) == by_definition(3)
+    for units in (0, 1, 15, 16, 17, 100):
+        assert c(units) == numpy(units), units
+    assert c(0) == 0
+
+
+def test_without_the_library_numpy_steps_in_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TRACEBED_KERNEL", raising=False)
+    monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "absent.so")
+    with pytest.warns(UserWarning, match="install a C compiler"):
+        assert kernels.kernel_name() == "numpy"
+    assert kernels.compute(2) == by_definition(2)
+    kernels._pick.cache_clear()
+    monkeypatch.setenv("TRACEBED_KERNEL", "c")
+    with pytest.raises(TestbedError, match="no C kernel"):
+        kernels.compute(1)
+
+
+def test_the_kernel_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEBED_KERNEL", "numpy")
+    with pytest.warns(UserWarning, match="slower NumPy kernel"):
+        assert kernels.kernel_name() == "numpy"
+    kernels._pick.cache_clear()
+    monkeypatch.setenv("TRACEBED_KERNEL", "fortran")
+    with pytest.raises(InputError, match="fortran"):
+        kernels.compute(1)
+
+
+@pytest.mark.parametrize("name", ["c", "numpy"])
+def test_other_threads_run_while_a_kernel_does(name: str) -> None:
+    kernel = c_kernel() if name == "c" else kernels._numpy_kernel()
+    thread = threading.Thread(target=kernel, args=(20_000 if name == "c" else 2_000,))
+    thread.start()
+    turns = 0
+    while thread.is_alive():
+        turns += 1
+        time.sleep(0)
+    assert turns > 10  # with the lock held there would be none until the thread is done
+
+
+def test_calibration_is_the_median_rate_by_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, calls = 0.0, 0
+
+    def compute(units: int) -> None:
+        nonlocal clock, calls
+        calls += 1
+        slow = calls == 1 or calls % 5 == 0  # a cold first call, and now and then a disturbed one
+        clock += units / 5000.0 * (3.0 if slow else 1.0)
+
+    monkeypatch.setattr(kernels, "compute", compute)
+    monkeypatch.setattr(kernels.time, "thread_time", lambda: clock)
+    assert kernels.calibrate(0.2) == pytest.approx(5000.0)
+
+
+def test_the_c_kernel_needs_no_numpy() -> None:
+    c_kernel()
+    code = "import sys; from tracebed.benchmarks.kernels import compute; compute(1); "
+    code += "print('numpy' in sys.modules)"
+    environment = {key: value for key, value in os.environ.items() if key != "TRACEBED_KERNEL"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+# The build hook
+
+
+class App:
+    """What the hook says."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def display_warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def build(root: Path) -> tuple[dict[str, Any], list[str]]:
+    pytest.importorskip("hatchling")
+    spec = importlib.util.spec_from_file_location("build_kernels", ROOT / "benchmarks" / "build_kernels.py")
+    assert spec is not None and spec.loader is not None
+    hooks: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    folder = root / hooks.KERNELS
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pils.c").write_bytes((ROOT / hooks.KERNELS / "pils.c").read_bytes())
+    app, data = App(), {"artifacts": [], "pure_python": True}
+    hooks.KernelsHook(str(root), {}, None, None, str(root), "wheel", app).initialize("standard", data)
+    return data, app.warnings
+
+
+def test_the_build_makes_a_library_that_works(tmp_path: Path) -> None:
+    data, said = build(tmp_path)
+    if said:
+        pytest.skip(said[0])
+    library = tmp_path / str(data["artifacts"][0])
+    assert kernels._load(library)(2) == by_definition(2)
+    assert not data["pure_python"] and str(data["tag"]).startswith("py3-none-linux")
+
+
+@pytest.mark.parametrize("compiler", [None, "false", "no-such-compiler -O9"])
+def test_the_build_goes_on_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str | None
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere" if compiler is None else os.environ["PATH"])
+    monkeypatch.delenv("CC", raising=False)
+    if compiler is not None:
+        monkeypatch.setenv("CC", compiler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data, said = build(tmp_path)
+    assert data == {"artifacts": [], "pure_python": True}
+    assert len(said) == 1 and "NumPy kernel" in said[0]

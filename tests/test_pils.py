@@ -1,0 +1,191 @@
+"""A PILS job without agent or testbed: ranks forked by the test, over both kinds of connection."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tracebed.benchmarks import malleable, pils
+from tracebed.benchmarks.program import Launch, Program, split
+from tracebed.errors import InputError
+
+CPU = min(os.sched_getaffinity(0))
+GUARD_S = 60.0
+
+
+class Rank:
+    """A forked rank and the agent's end of its pipe."""
+
+    def __init__(self, launch: Launch, run: Callable[[Launch, socket.socket], int]) -> None:
+        self.control, theirs = socket.socketpair()
+        self.control.settimeout(GUARD_S)
+        self.lines = self.control.makefile("rb")
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=lambda: os._exit(run(launch, theirs)))
+        self.process.start()
+        theirs.close()
+
+    def hear(self, kind: str) -> dict[str, Any]:
+        while True:
+            message: dict[str, Any] = json.loads(self.lines.readline())
+            if message["type"] == kind:
+                return message
+
+    def join(self) -> int | None:
+        self.process.join(GUARD_S)
+        self.lines.close()
+        self.control.close()
+        return self.process.exitcode
+
+
+def launch(rank: str, program: Program, folder: Path, **changes: Any) -> Launch:
+    fields: dict[str, Any] = {
+        "job": "1",
+        "rank": rank,
+        "leader": rank == "a",
+        "members": ("a", "b"),
+        "family": "AF_UNIX",
+        "address": str(folder / "s"),
+        "authkey": b"key",
+        "cpus": (CPU,),
+        "program": program,
+        "folder": folder,
+    }
+    return Launch(**(fields | changes))
+
+
+@given(st.integers(0, 10**12), st.integers(1, 300))
+def test_shares_add_up_and_differ_by_one_at_most(total: int, parts: int) -> None:
+    shares = [split(total, parts, index) for index in range(parts)]
+    assert sum(shares) == total
+    assert max(shares) - min(shares) <= 1
+
+
+@given(st.floats(0.01, 1000), st.integers(1, 64), st.integers(1, 64), st.floats(0, 1), st.floats(1e5, 1e7))
+def test_a_program_lasts_by_amdahl(
+    seconds: float, nodes: int, cores: int, fraction: float, rate: float
+) -> None:
+    program = Program.lasting(seconds, nodes, cores, rate, parallel_fraction=fraction)
+
+    def takes(n: int) -> float:
+        return (program.serial_units + program.parallel_units / (n * cores)) / rate
+
+    assert takes(nodes) == pytest.approx(seconds, abs=2 / rate)
+    assert takes(3) == pytest.approx(takes(1) * (1 - fraction + fraction / 3), abs=4 / rate)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"serial_units": -1}, "serial_units is -1"),
+        ({"parallel_units": 1.5}, "parallel_units is 1.5"),
+        ({"iterations": 0}, "iterations is 0"),
+        ({"chunks": True}, "chunks is True"),
+        ({"balance": "fair"}, "balance is 'fair'"),
+        ({"emulated_rate": 0}, "emulated_rate is 0"),
+        ({"iterations": None}, "iterations is None"),
+    ],
+)
+def test_a_wrong_program_is_refused(change: dict[str, Any], message: str) -> None:
+    good = Program("pils", 1, 2, 3)
+    assert Program.from_message(good._asdict()) == good
+    with pytest.raises(InputError, match=message):
+        Program.from_message(good._asdict() | change)
+    with pytest.raises(InputError, match="lacks 'iterations'"):
+        Program.from_message({"benchmark": "pils", "serial_units": 1, "parallel_units": 1})
+
+
+@pytest.mark.parametrize("balance", ["static", "dynamic"])
+def test_the_kernel_is_asked_for_exactly_the_work(tmp_path: Path, balance: str) -> None:
+    def counting(launch: Launch, control: socket.socket) -> int:
+        asked: list[int] = []
+
+        def kernel(units: int) -> int:
+            asked.append(units)
+            return 0
+
+        status = malleable.run(launch, control, kernel)
+        (launch.folder / f"{launch.rank}.asked").write_text(str(sum(asked)))
+        return status
+
+    program = Program("pils", 101, 10_007, 13, balance=balance)
+    ranks = [Rank(launch(name, program, tmp_path), counting) for name in "a"]
+    ranks[0].hear("listening")
+    ranks.append(Rank(launch("b", program, tmp_path), counting))
+    said = [rank.hear("finished") for rank in ranks]
+    assert [rank.join() for rank in ranks] == [0, 0]
+    assert [message["state"] for message in said] == ["completed", "completed"]
+    asked = [int((tmp_path / f"{name}.asked").read_text()) for name in "ab"]
+    assert asked == [message["units_done"] for message in said]
+    assert sum(asked) == 101 + 10_007
+    if balance == "static":
+        assert abs(asked[0] - 101 - asked[1]) <= 13  # equal shares, to a unit an iteration
+
+
+def test_ranks_meet_over_the_network_too(tmp_path: Path) -> None:
+    program = Program("pils", 10, 100, 3)
+    inet = {"family": "AF_INET", "address": ("127.0.0.1", 0)}
+    leader = Rank(launch("a", program, tmp_path, **inet), pils.run)
+    address = tuple(leader.hear("listening")["address"])
+    follower = Rank(launch("b", program, tmp_path, family="AF_INET", address=address), pils.run)
+    assert leader.hear("finished")["units_done"] + follower.hear("finished")["units_done"] == 110
+    assert (leader.join(), follower.join()) == (0, 0)
+
+
+def test_a_kernel_that_fails_fails_the_job_with_its_reason(tmp_path: Path) -> None:
+    def broken(launch: Launch, control: socket.socket) -> int:
+        def kernel(units: int) -> int:
+            raise ArithmeticError("the sum is wrong")
+
+        with (tmp_path / "errors").open("w") as sys.stderr:
+            return malleable.run(launch, control, kernel)
+
+    leader = Rank(launch("a", Program("pils", 0, 10, 2), tmp_path, members=("a",)), broken)
+    said = leader.hear("finished")
+    assert (said["state"], said["reason"]) == ("failed", "ArithmeticError: the sum is wrong")
+    assert leader.join() == 1
+    assert "Traceback" in (tmp_path / "errors").read_text()
+
+
+def test_who_keeps_silent_holds_up_nobody(tmp_path: Path) -> None:
+    program = Program("pils", 0, 10, 2, emulated_rate=1e6)
+    leader = Rank(launch("a", program, tmp_path), pils.run)
+    leader.hear("listening")
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as rude:
+        silent.connect(str(tmp_path / "s"))
+        rude.connect(str(tmp_path / "s"))
+        rude.sendall(b"\0\0\0\4spam" * 4)
+        assert "refused" in leader.hear("error")["what"]
+        follower = Rank(launch("b", program, tmp_path), pils.run)
+        assert leader.hear("finished")["state"] == "completed"
+    assert (leader.join(), follower.join()) == (0, 0)
+
+
+def test_the_heartbeat_tells_the_whole_story(tmp_path: Path) -> None:
+    program = Program("pils", 5, 50, 4, emulated_rate=1e6)
+    leader = Rank(launch("a", program, tmp_path, members=("a",), cpus=(0, 1, 2)), pils.run)
+    leader.hear("finished")
+    leader.join()
+    records = [json.loads(line) for line in (tmp_path / "a.heartbeat.jsonl").read_text().splitlines()]
+    assert records[0]["state"] == "listening" and records[0]["work_done"] == 0
+    assert set(records[-1]) == {"time", "job", "rank", "iteration", "work_done", "mask", "cpu_s", "state"}
+    last = {key: records[-1][key] for key in ("job", "rank", "iteration", "work_done", "mask", "state")}
+    assert last == {
+        "job": "1",
+        "rank": "a",
+        "iteration": 4,
+        "work_done": 55,
+        "mask": "0-2",
+        "state": "completed",
+    }
+    times = [record["time"] for record in records]
+    assert times == sorted(times)
