@@ -202,11 +202,11 @@ class _Reference:
         # Reading: the submission of a job that is rejected is something that happened.
         return bool(ended or reached or submitted)
 
-    def serve_promises(self) -> None:
+    def serve_promises(self, call: int = -1) -> None:
         for promise in list(self.promises):
             if promise.target <= self.idle():
                 self.promises.remove(promise)
-                self.start(promise.job, promise.target, call=-1)
+                self.start(promise.job, promise.target, call)
 
     # ---- what happens to a job -----------------------------------------------------------------------------
 
@@ -238,13 +238,14 @@ class _Reference:
         resizes.append((self.now, before, n))
         run.call_resized = self.calls
         run.decided = n
+        if self.malleability_interval_s == 0:
+            self.take_effect(run)  # at once, within the call
+            return
         run.point = self.next_malleability_point(run)
         if n > run.held:
             self.hold(run, n)
 
     def next_malleability_point(self, run: _Running) -> float:
-        if self.malleability_interval_s == 0:
-            return self.now
         k = 1
         while run.start + k * self.malleability_interval_s < self.now:
             k += 1
@@ -302,6 +303,7 @@ class _Reference:
     def pref(self) -> None:
         self.pref_start()
         self.pref_shrink()
+        self.serve_promises(self.calls)
         self.pref_expand()
 
     def pref_start(self) -> None:
@@ -355,11 +357,13 @@ class _Reference:
 
     def pref_expand(self) -> None:
         # Taken once as well: a job that grew to its preferred size in this call may grow on, as one resize;
-        # a job shrunk in this call has a pending resize and is not among them.
+        # a job shrunk in this call is not among them, whether its resize is still pending or not.
         eligible = [
             run
             for run in self.running
-            if self.may_change(run) and (self.grow_at_start or run.call_started != self.calls)
+            if self.may_change(run)
+            and run.call_resized != self.calls
+            and (self.grow_at_start or run.call_started != self.calls)
         ]
         for ceiling in (self.preferred, self.largest):
             for run in sorted(eligible, key=self.priority):  # stable: earlier start first

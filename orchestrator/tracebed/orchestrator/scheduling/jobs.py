@@ -69,7 +69,8 @@ class Jobs:
         runnable, counts = workload.runnable()
         if not len(runnable):
             raise InputError(
-                f"none of the {len(workload):,} jobs has a run time and a size", mend="`tracebed describe` shows what it has"
+                f"none of the {len(workload):,} jobs has a run time and a size",
+                mend="`tracebed describe` shows what it has",
             )
         run_time = runnable.floats("run_time")
         limit = runnable.floats("time_limit")
@@ -79,13 +80,18 @@ class Jobs:
         is_malleable = np.array([value == Kind.MALLEABLE for value in kind], dtype=bool)
         nodes = runnable.ints("nodes")
         bounds = {
-            name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes) for name in ("min", "max", "pref")
+            name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes)
+            for name in ("min", "max", "pref")
         }
         cores = runnable.ints("cores_per_node")
         if cores_per_node is not None:
-            counts["jobs asking for more cores a node than there are: clipped"] = int((cores > cores_per_node).sum())
+            counts["jobs asking for more cores a node than there are: clipped"] = int(
+                (cores > cores_per_node).sum()
+            )
             cores = np.minimum(cores, cores_per_node)
-        counts["jobs that depend on another: submitted at their own time"] = int((runnable.column("after") != "").sum())
+        counts["jobs that depend on another: submitted at their own time"] = int(
+            (runnable.column("after") != "").sum()
+        )
         return cls(
             ids=[str(value) for value in runnable.column("job_id")],
             submit=runnable.floats("submit_time").tolist(),
@@ -103,7 +109,9 @@ class Jobs:
         )
 
 
-def _speedups(workload: Workload, malleable: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[Speedup | None]:
+def _speedups(
+    workload: Workload, malleable: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> list[Speedup | None]:
     """Return the speedup function of each malleable job; equal models share one function and its memory."""
     names, parameters = workload.column("speedup"), workload.column("speedup_parameters")
     ids = workload.column("job_id")

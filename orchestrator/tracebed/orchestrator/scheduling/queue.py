@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 BLOCK = 512
 """Jobs in a block; a block is looked into only if its summary says that something in it may fit."""
+CLASSES = 128
 SLACK_S = 1e-6
 NOBODY = np.iinfo(np.int64).max
 
@@ -15,9 +18,10 @@ NOBODY = np.iinfo(np.int64).max
 class Queue:
     """Waiting jobs by submission (job numbers ascend in that order).
 
-    Arrays over all jobs, in blocks. Each block has a summary: for every power of two, the shortest limit among its
-    waiting jobs of at most that many nodes. Removal leaves a summary too hopeful, which costs a look in vain and is
-    mended then; so the work of a query follows what it finds and not the length of the queue.
+    Arrays over all jobs, in blocks. Each block has a summary: for every class of sizes, the shortest limit among its
+    waiting jobs of that class and the smaller ones. Removal leaves a summary too hopeful, which costs a look in vain
+    and is mended then; so the work of a query follows what it finds and not the length of the queue. Logs know few
+    different sizes, and each is a class of its own; only beyond `CLASSES` do neighbours share one.
     """
 
     def __init__(self, jobs: Jobs) -> None:
@@ -27,9 +31,11 @@ class Queue:
         self._limit = np.array(jobs.limit, dtype=np.float64)
         self._size = np.full(blocks * BLOCK, NOBODY, dtype=np.int64)  # fewest nodes; NOBODY: does not wait
         self._time = np.full(blocks * BLOCK, np.inf)
-        self._class = np.zeros(blocks * BLOCK, dtype=np.int64)
-        self._class[: len(jobs)] = np.ceil(np.log2(np.maximum(self._low, 1))).astype(np.int64)
-        self._shortest = np.full((int(self._class.max()) + 2, blocks), np.inf)  # [class, block]
+        sizes = np.unique(self._low)
+        smallest = sizes[:: -(-len(sizes) // CLASSES) or 1]
+        self._smallest: list[int] = smallest.tolist()  # of each class
+        self._class = smallest.searchsorted(self._low, side="right") - 1
+        self._shortest = np.full((len(self._smallest), blocks), np.inf)  # [class, block]
         self._waiting = bytearray(len(jobs) + 1)
         self._head = self._end = 0
         self._count = 0
@@ -58,7 +64,11 @@ class Queue:
 
     def jobs(self) -> list[int]:
         """Return all waiting jobs in order."""
-        return [] if not self._count else (self._head + np.flatnonzero(self._size[self._head : self._end] != NOBODY)).tolist()
+        return (
+            []
+            if not self._count
+            else (self._head + np.flatnonzero(self._size[self._head : self._end] != NOBODY)).tolist()
+        )
 
     def append(self, job: int) -> None:
         """Let `job` wait."""
@@ -87,17 +97,22 @@ class Queue:
         time += SLACK_S
         start = max(after + 1, self._head)
         first, last = start // BLOCK, -(-self._end // BLOCK)
-        top = len(self._shortest) - 1
-        hopeful = self._shortest[min(top, _class_of(idle)), first:last] <= time
-        extra = min(extra, idle)
-        if extra > 0:
-            hopeful |= self._shortest[min(top, _class_of(extra)), first:last] < np.inf
-        for block in (first + np.flatnonzero(hopeful)).tolist():
+        if extra > idle:
+            extra = idle
+        idle_class = bisect_right(self._smallest, idle) - 1
+        extra_class = bisect_right(self._smallest, extra) - 1
+        if idle_class < 0:
+            return None
+        hopeful = self._shortest[idle_class, first:last] <= time
+        if extra_class >= 0:
+            hopeful |= self._shortest[extra_class, first:last] < np.inf
+        for block in hopeful.nonzero()[0].tolist():
+            block += first
             begin = max(start, block * BLOCK)
             size = self._size[begin : (block + 1) * BLOCK]
             fits = self._time[begin : (block + 1) * BLOCK] <= time
             fits &= size <= idle
-            if extra > 0:
+            if extra_class >= 0:
                 fits |= size <= extra
             found = int(fits.argmax())
             if fits[found]:
@@ -107,12 +122,7 @@ class Queue:
 
     def _summarise(self, block: int) -> None:
         here = slice(block * BLOCK, (block + 1) * BLOCK)
-        waiting = self._size[here] != NOBODY
+        waiting = (self._size[here] != NOBODY).nonzero()[0] + block * BLOCK
         shortest = np.full(len(self._shortest), np.inf)
-        np.minimum.at(shortest, self._class[here][waiting], self._time[here][waiting])
+        np.minimum.at(shortest, self._class[waiting], self._time[waiting])
         self._shortest[:, block] = np.minimum.accumulate(shortest)
-
-
-def _class_of(nodes: int) -> int:
-    """Return the smallest c with 2^c >= nodes."""
-    return (nodes - 1).bit_length() if nodes > 0 else 0

@@ -27,7 +27,9 @@ class Record:
         self.end = [NEVER] * count
         self.state = [PENDING] * count
         self.reason = [""] * count
-        self._resizes: list[list[float | int | str]] = []  # job, from, to, asked, decided, applied, ended, state
+        self._resizes: list[
+            list[float | int | str]
+        ] = []  # job, from, to, asked, decided, applied, ended, state
         self._open: dict[int, int] = {}  # job -> its pending row
 
     def finish(self, job: int, now: float, state: str, reason: str = "") -> None:
@@ -51,7 +53,9 @@ class Record:
         """Note that the pending resize of `job` took effect."""
         self._resizes[self._open.pop(job)][4:] = [decided, applied, ended, "applied"]
 
-    def tables(self, ledger: Ledger, cores: Sequence[int], cpus: Sequence[str], users: Sequence[str]) -> dict[str, pd.DataFrame]:
+    def tables(
+        self, ledger: Ledger, cores: Sequence[int], cpus: Sequence[str], users: Sequence[str]
+    ) -> dict[str, pd.DataFrame]:
         """Return the tables jobs, allocations and reconfigurations of a run (see `run.TABLES`)."""
         jobs = self.jobs
         table = pd.DataFrame(

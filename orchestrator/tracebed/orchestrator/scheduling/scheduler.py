@@ -1,7 +1,7 @@
 """The one loop: events in, decisions out.
 
-The simulator and the replayer tell the scheduler what happened (`submit`, `end`, `resized`) and when to `decide`;
-the scheduler keeps the state, asks the policy, checks what it says, and has an `Executor` carry it out.
+The simulator and the replayer tell the scheduler what happened (`submit`, `end`, `resized`), then have it `serve`
+promises, and when it is `due` `decide`; the scheduler keeps the state, asks the policy, checks what it says, and has an `Executor` carry it out.
 """
 
 from __future__ import annotations
@@ -41,6 +41,15 @@ class Executor(Protocol):
         """End the running `job`; `Scheduler.end` is to be called once it has ended."""
 
 
+def next_multiple(step: float, at: float, *, origin: float = 0.0, first: int | None = None) -> float:
+    """Return the least `origin + k * step`, k whole and at least `first`, that is not before `at`."""
+    k = math.ceil((at - origin) / step) - 1  # one less, lest the division was rounded up
+    k = k if first is None else max(first, k)
+    while origin + k * step < at:
+        k += 1
+    return origin + k * step
+
+
 class Scheduler:
     """State, policy and executor joined.
 
@@ -64,7 +73,9 @@ class Scheduler:
         self.state = State(jobs, len(cluster))
         self._promises: dict[int, int] = {}  # job -> nodes, in the order they were made
         self._returning: dict[int, int] = {}  # job -> nodes that its pending shrink will give back
-        self._progress: dict[int, tuple[float, float, float]] = {}  # job -> progress at an instant, rate since
+        self._progress: dict[
+            int, tuple[float, float, float]
+        ] = {}  # job -> progress at an instant, rate since
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -118,7 +129,7 @@ class Scheduler:
 
     def due(self, now: float) -> float:
         """Return when the policy is to be called for something that happened `now`."""
-        return now if not self.interval_s else math.ceil(now / self.interval_s) * self.interval_s
+        return next_multiple(self.interval_s, now) if self.interval_s else now
 
     def decide(self, now: float) -> None:
         """Ask the policy and carry out each decision before the next is asked for.
@@ -145,7 +156,10 @@ class Scheduler:
 
     def _start(self, job: int, nodes: int) -> None:
         state, jobs = self.state, self.jobs
-        if not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job]) or job not in state.queue:
+        if (
+            not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job])
+            or job not in state.queue
+        ):
             self._check(job in state.queue, Start(job, nodes), "is not waiting")
             self._check(False, Start(job, nodes), f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
         state.queue.remove(job)
@@ -159,7 +173,7 @@ class Scheduler:
             self._promises[job] = nodes
             self._set_aside()
             self._check(state.idle >= 0, Start(job, nodes), "is promised nodes that nobody gives back")
-            self._serve()
+            self.serve()
 
     def _launch(self, job: int, nodes: int) -> None:
         now = self.state.now
@@ -197,13 +211,13 @@ class Scheduler:
         state.releases.add(job, end, state.size[job])
         state.expected_end[job] = end
 
-    def _came_free(self) -> None:
-        """Nodes came free: serve promises, then count what is idle for others."""
-        self.state.freed = True
-        self._serve()
+    def serve(self) -> None:
+        """Start every promised job for which enough nodes are idle, in the order of the promises.
 
-    def _serve(self) -> None:
-        """Start every promised job for which enough nodes are idle, in the order of the promises."""
+        To be called once all events of an instant have been taken in.
+        """
+        if not self._promises:
+            return
         for job, nodes in list(self._promises.items()):
             if nodes <= len(self.cluster.idle):
                 del self._promises[job]
@@ -214,10 +228,20 @@ class Scheduler:
                 self._launch(job, nodes)
         self._set_aside()
 
+    def _came_free(self) -> None:
+        self.state.freed = True
+        self._set_aside()
+
     def _set_aside(self) -> None:
         """Idle for others: what no promise needs beyond the nodes still to be given back."""
-        promised = sum(self._promises.values()) - sum(self._returning.values()) if self._promises else 0
-        self.state.idle = len(self.cluster.idle) - max(0, promised)
+        idle = len(self.cluster.idle)
+        if self._promises or self._returning:
+            to_hold = sum(self._promises.values()) - sum(self._returning.values())
+            self.state.idle = idle - max(0, to_hold)
+            self.state.returning = max(0, -to_hold)
+        else:
+            self.state.idle = idle
+            self.state.returning = 0
 
     def _check(self, good: bool, decision: Start | Resize | Reject | Cancel, what: str) -> None:
         if not good:

@@ -11,7 +11,7 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.scheduler import Scheduler, next_multiple
 from tracebed.orchestrator.scheduling.state import Policy
 
 END, POINT = 0, 1  # of events at one instant, ends come before malleability points
@@ -73,7 +73,9 @@ class Simulator:
         self._now = 0.0
         self._heap: list[tuple[float, int, int]] = []  # (time, END or POINT, job)
         self._ends: dict[int, float] = {}  # job -> the end that holds; another in the heap is out of date
-        self._progress: dict[int, tuple[float, float, float]] = {}  # malleable job -> work done at an instant, rate since
+        self._progress: dict[
+            int, tuple[float, float, float]
+        ] = {}  # malleable job -> work done at an instant, rate since
         self._pending: dict[int, list[int]] = {}  # job -> nodes after its next malleability point
 
     def run(self, report: Callable[[int], None] | None = None) -> Record:
@@ -85,7 +87,9 @@ class Simulator:
         heap, scheduler, submit = self._heap, self.scheduler, self.jobs.submit
         count, next_job, call, instants = len(self.jobs), 0, math.inf, 0
         while next_job < count or heap or call < math.inf:
-            now = min(submit[next_job] if next_job < count else math.inf, heap[0][0] if heap else math.inf, call)
+            now = min(
+                submit[next_job] if next_job < count else math.inf, heap[0][0] if heap else math.inf, call
+            )
             self._now = now
             happened = False
             while heap and heap[0][0] == now:
@@ -96,6 +100,7 @@ class Simulator:
                 next_job += 1
                 happened = True
             if happened:
+                scheduler.serve()
                 call = min(call, scheduler.due(now))
             if call <= now:
                 call = math.inf
@@ -147,10 +152,9 @@ class Simulator:
         if not interval:
             self._take_effect(job, nodes)
             return True
-        start = self.record.start[job]
-        steps = max(1, math.ceil((self._now - start) / interval))
         self._pending[job] = nodes
-        heappush(self._heap, (max(self._now, start + steps * interval), POINT, job))
+        point = next_multiple(interval, self._now, origin=self.record.start[job], first=1)
+        heappush(self._heap, (point, POINT, job))
         return False
 
     def reject(self, job: int, reason: str) -> None:

@@ -83,14 +83,13 @@ class Releases:
         self._count = count - 1
 
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
-        """Return the shadow time at which `need` > `idle` nodes will be idle, and how many are so beyond the need."""
+        """Return the shadow time at which `need` nodes will be idle, and how many are so beyond the need."""
         count = self._count
         ends = self._rows[0, :count]
         freed = idle + self._rows[1, :count].cumsum()
-        if not count or freed[-1] < need:  # nodes are on their way back that are promised to nobody any more
-            return now, 0
-        shadow = max(now, float(ends[int(freed.searchsorted(need))]))
-        return shadow, int(freed[int(ends.searchsorted(shadow, side="right")) - 1]) - need
+        shadow = now if idle >= need else max(now, float(ends[int(freed.searchsorted(need))]))
+        ended = int(ends.searchsorted(shadow, side="right"))
+        return shadow, (int(freed[ended - 1]) if ended else idle) - need
 
 
 class State:
@@ -101,6 +100,7 @@ class State:
         now: the instant, s.
         total: nodes of the machine.
         idle: idle nodes that are not promised to a job.
+        returning: nodes that pending shrinks will give back and nobody is promised.
         queue: the waiting jobs; a promised job is not among them.
         size: job -> nodes of each running job, by order of start; after a pending resize those to come.
         expected_end: job -> when its limit ends at the speed it has, of running and promised jobs.
@@ -115,6 +115,7 @@ class State:
         self.now = 0.0
         self.total = total
         self.idle = total
+        self.returning = 0
         self.queue = Queue(jobs)
         self.size: dict[int, int] = {}
         self.expected_end: dict[int, float] = {}
@@ -129,4 +130,4 @@ class State:
         Shadow time: the earliest instant at which `need` nodes will be idle if every running job ends at its expected
         end, or now where that is past. Extra: the nodes that will then be idle beyond the need.
         """
-        return self.releases.reservation(need, self.idle, self.now)
+        return self.releases.reservation(need, self.idle + self.returning, self.now)

@@ -32,7 +32,9 @@ class Easy:
             # Whoever waited before was refused when as many nodes were idle and the shadow time was no nearer. Once
             # the shadow time is the present, time alone adds to the extra nodes, and all must be asked again.
             behind = max(head, state.arrived[0] - 1) if state.arrived else queue.last
-        while (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
+        while (
+            state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None
+        ):
             nodes, behind = jobs.nodes[job], job
             in_time = state.now + jobs.limit[job] <= shadow
             if in_time or nodes <= extra:

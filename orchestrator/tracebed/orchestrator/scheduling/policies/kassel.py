@@ -30,10 +30,15 @@ class Pref:
         """Yield starts, then shrinks (each waiting job's before its start), then expansions."""
         before = set(state.size)
         yield from self._start(state)
-        if len(state.queue) and (mine := self._eligible(state, before)):
-            yield from self._shrink(state, mine)
+        shrunk: set[int] = set()
+        if len(state.queue) and (running := self._eligible(state, before)):
+            for decision in self._shrink(state, running):
+                if isinstance(decision, Resize):
+                    shrunk.add(decision.job)
+                yield decision
         if state.idle:
-            yield from self._expand(state, self._eligible(state, None if self.grow_at_start else before))
+            among = set(state.size) if self.grow_at_start else before
+            yield from self._expand(state, self._eligible(state, among - shrunk))
 
     def _start(self, state: State) -> Iterator[Decision]:
         """Step 1: EASY; a job starts on what it prefers, or on what is idle if that is enough."""
@@ -44,15 +49,17 @@ class Pref:
             return
         shadow, extra = state.reservation(jobs.low[head])
         behind = head
-        while (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
+        while (
+            state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None
+        ):
             nodes, behind = min(jobs.pref[job], state.idle), job
             in_time = state.now + jobs.limit[job] / jobs.rate(job, nodes) <= shadow
             if in_time or nodes <= extra:
                 yield Start(job, nodes)
                 extra -= 0 if in_time else nodes
 
-    def _eligible(self, state: State, among: set[int] | None) -> list[int]:
-        """Return the running jobs that may be resized, by order of start; of those in `among`, if it is given."""
+    def _eligible(self, state: State, among: set[int]) -> list[int]:
+        """Return the jobs of `among` that run and may be resized, by order of start."""
         jobs = state.jobs
         return [
             job
@@ -60,7 +67,7 @@ class Pref:
             if jobs.malleable[job]
             and jobs.high[job] > jobs.low[job]
             and job not in state.resizing
-            and (among is None or job in among)
+            and job in among
         ]
 
     def _shrink(self, state: State, running: list[int]) -> Iterator[Decision]:
@@ -101,5 +108,3 @@ class Pref:
         for job in running:
             if size[job] != state.size[job]:
                 yield Resize(job, size[job])
-
-

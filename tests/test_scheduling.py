@@ -1,0 +1,155 @@
+"""The scheduler, its policies and the simulator: equal to the slow reference, and within their invariants."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference_scheduler import RefJob, reference_schedule
+
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.simulator import Simulator
+
+MICROSECOND = 1e-6
+
+
+def workload_of(jobs: list[RefJob]) -> Workload:
+    """Return the reference's jobs as a workload."""
+    return Workload(
+        pd.DataFrame(
+            {
+                "job_id": [str(job.id) for job in jobs],
+                "submit_time": [job.submit for job in jobs],
+                "run_time": [job.run_time for job in jobs],
+                "time_limit": [math.nan if job.limit is None else job.limit for job in jobs],
+                "nodes": [job.nodes for job in jobs],
+                "kind": ["malleable" if job.malleable else "rigid" for job in jobs],
+                "nodes_min": [job.nodes_min for job in jobs],
+                "nodes_max": [job.nodes_max for job in jobs],
+                "nodes_pref": [job.nodes_pref for job in jobs],
+                "speedup": ["linear" if job.parallel_fraction is None else "amdahl" for job in jobs],
+                "speedup_parameters": [
+                    "" if job.parallel_fraction is None else str(job.parallel_fraction) for job in jobs
+                ],
+            }
+        )
+    )
+
+
+@st.composite
+def ref_jobs(draw: st.DrawFn, machine: int, *, malleable: bool) -> list[RefJob]:
+    """A workload on a lattice of times, so that many things happen at one instant."""
+    jobs = []
+    submit = 0.0
+    for number in range(draw(st.integers(1, 24))):
+        submit += draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, 10.0]))
+        nodes = draw(st.integers(1, machine + (1 if draw(st.integers(0, 9)) == 0 else 0)))
+        run_time = draw(st.sampled_from([0.0, 1.0, 2.0, 5.0, 7.5, 10.0, 20.0, 40.0]))
+        limit = draw(st.sampled_from([None, 1.0, 5.0, 10.0, 20.0, 40.0, 60.0]))
+        job = RefJob(number, submit, run_time, limit, nodes)
+        if malleable and draw(st.booleans()):
+            job.malleable = True
+            job.nodes_pref = nodes
+            job.nodes_min = draw(st.integers(1, nodes))
+            job.nodes_max = draw(st.integers(nodes, max(nodes, machine)))
+            job.parallel_fraction = draw(st.sampled_from([None, 0.5, 0.9, 0.99]))
+        jobs.append(job)
+    return jobs
+
+
+def simulated(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> tuple[Record, Simulator]:
+    parameters = {key: options.pop(key) for key in ("count_idle", "grow_at_start") if key in options}
+    simulator = Simulator(
+        Jobs.of(workload_of(jobs)), [1] * machine, registry.load(policy, parameters), **options
+    )
+    return simulator.run(), simulator
+
+
+def staircases(simulator: Simulator) -> dict[int, list[tuple[float, int]]]:
+    """Return job -> (since when, nodes held), one entry a change, from the ledger."""
+    changes: dict[int, dict[float, int]] = {}
+    ledger = simulator.cluster.ledger
+    for job, start, end, nodes in zip(ledger.jobs, ledger.starts, ledger.ends, ledger.nodes, strict=True):
+        if start < end:
+            steps = changes.setdefault(job, {})
+            steps[start] = steps.get(start, 0) + len(nodes)
+            steps[end] = steps.get(end, 0) - len(nodes)
+    return {
+        job: [
+            (time, held)
+            for time, held in zip(
+                sorted(steps), itertools.accumulate(steps[time] for time in sorted(steps)), strict=True
+            )
+            if held and steps[time]
+        ]
+        for job, steps in changes.items()
+    }
+
+
+def assert_same(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> None:
+    expected = reference_schedule(jobs, machine, policy, **options)
+    record, simulator = simulated(jobs, machine, policy, **options)
+    held = staircases(simulator)
+    resizes: dict[int, list[tuple[float, int, int]]] = {}
+    for job, before, after, asked, *_ in record._resizes:
+        resizes.setdefault(int(job), []).append((float(asked), int(before), int(after)))
+    for job in jobs:
+        want = expected[job.id]
+        assert record.state[job.id] == want.state
+        if want.state == "rejected":
+            continue
+        assert want.start is not None and want.end is not None
+        assert record.start[job.id] == pytest.approx(want.start, abs=MICROSECOND), job
+        assert record.end[job.id] == pytest.approx(want.end, abs=MICROSECOND), job
+        mine = resizes.get(job.id, [])
+        assert [step[1:] for step in mine] == [step[1:] for step in want.resizes], job
+        assert [step[0] for step in mine] == pytest.approx(
+            [step[0] for step in want.resizes], abs=MICROSECOND
+        )
+        if want.start < want.end - MICROSECOND:
+            steps = [_merged([*steps, (want.end, 0)]) for steps in (held[job.id], want.sizes)]
+            assert [step[1] for step in steps[0]] == [step[1] for step in steps[1]], job
+
+
+def _merged(steps: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Drop steps that last no longer than rounding, and those that change nothing."""
+    kept: list[tuple[float, int]] = []
+    for time, held in steps:
+        while kept and time - kept[-1][0] < MICROSECOND:
+            kept.pop()
+        if not kept or kept[-1][1] != held:
+            kept.append((time, held))
+    return kept
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), machine=st.integers(1, 8), policy=st.sampled_from(["fcfs", "easy"]))
+def test_rigid_schedules_equal_the_reference(data: st.DataObject, machine: int, policy: str) -> None:
+    jobs = data.draw(ref_jobs(machine, malleable=True))
+    interval = data.draw(st.sampled_from([0.0, 0.0, 4.0]))
+    kill = data.draw(st.booleans())
+    assert_same(jobs, machine, policy, interval_s=interval, kill_at_limit=kill)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), machine=st.integers(1, 10))
+def test_malleable_schedules_equal_the_reference(data: st.DataObject, machine: int) -> None:
+    jobs = data.draw(ref_jobs(machine, malleable=True))
+    assert_same(
+        jobs,
+        machine,
+        "pref",
+        interval_s=data.draw(st.sampled_from([0.0, 0.0, 4.0])),
+        malleability_interval_s=data.draw(st.sampled_from([0.0, 0.0, 2.0, 3.7])),
+        count_idle=data.draw(st.booleans()),
+        grow_at_start=data.draw(st.booleans()),
+        kill_at_limit=data.draw(st.booleans()),
+    )
