@@ -167,10 +167,10 @@ def test_parameters_do_what_they_say() -> None:
     powers = cirne(500, nodes=128, parameters=Parameters(power_of_two=1.0)).ints("nodes")
     assert set(powers) <= {2**i for i in range(8)}
     assert cirne(5000, nodes=10).ints("nodes").max() == 10
-    halves, wholes = (cirne(5000, parameters=Parameters(reduction=r)) for r in (2, 1))
+    halves, wholes = (cirne(20_000, parameters=Parameters(reduction=r)) for r in (2, 1))
     assert halves.ints("nodes").mean() < 0.65 * wholes.ints("nodes").mean()
     assert halves.floats("submit_time")[-1] == pytest.approx(wholes.floats("submit_time")[-1] / 2, rel=0.01)
-    double = cirne(5000, nodes=240)
+    double = cirne(20_000, nodes=240)
     assert double.floats("submit_time")[-1] == pytest.approx(wholes.floats("submit_time")[-1] / 2, rel=0.01)
 
 

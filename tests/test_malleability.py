@@ -1,0 +1,166 @@
+"""From rigid to malleable: Amdahl's law, thresholds of efficiency, shares."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tracebed.converters.malleability import (
+    FRACTIONS,
+    Thresholds,
+    amdahl_speedup,
+    efficiency,
+    malleable_sizes,
+    reach,
+    to_malleable,
+)
+from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.errors import InputError
+
+
+def rigid(sizes: list[int], machine: int | None = 128) -> Workload:
+    table = pd.DataFrame(
+        {
+            "job_id": [f"j{i}" for i in range(len(sizes))],
+            "submit_time": np.arange(len(sizes), dtype=float),
+            "run_time": 10.0,
+            "nodes": sizes,
+        }
+    )
+    return Workload(table, Provenance(system=System(machine, 8)))
+
+
+def slow_sizes(preferred: int, machine: int, thresholds: Thresholds) -> tuple[float, int, int]:
+    """Try one fraction after the other, one size after the other, in exact arithmetic."""
+
+    def exact_efficiency(n: int, fraction: float) -> Fraction:
+        f = Fraction(str(fraction))
+        return 1 / ((1 - f) + f / n) / n
+
+    chosen = FRACTIONS[-1]
+    for fraction in FRACTIONS:
+        if exact_efficiency(preferred, fraction) > Fraction(str(thresholds.preferred)):
+            chosen = fraction
+            break
+    most = preferred
+    n = 1
+    while n <= machine and exact_efficiency(n, chosen) > Fraction(str(thresholds.most)):
+        most = max(most, n)
+        n += 1
+    return chosen, max(1, int(Fraction(str(thresholds.least)) * preferred)), most
+
+
+thresholds = st.builds(
+    Thresholds,
+    st.sampled_from([0.6, 0.75, 0.8, 0.9]),
+    st.sampled_from([0.3, 0.5, 0.7]),
+    st.sampled_from([0.1, 0.2, 0.25, 1.0]),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=20), st.integers(1, 2000), thresholds)
+def test_sizes_are_those_of_the_plain_search(preferred: list[int], machine: int, t: Thresholds) -> None:
+    fast = malleable_sizes(np.array(preferred), machine, t)
+    slow = [slow_sizes(n, machine, t) for n in preferred]
+    assert list(zip(*(column.tolist() for column in fast), strict=True)) == slow
+
+
+@pytest.mark.parametrize(
+    ("preferred", "fraction", "least", "most"),
+    [
+        (1, 0.95, 1, 20),  # on 21 nodes the efficiency is 0.5 exactly, and not above it
+        (5, 0.95, 1, 20),
+        (6, 0.955, 1, 23),  # on 6 nodes, 0.95 has an efficiency of 0.8 exactly
+        (16, 0.985, 3, 67),
+        (100, 0.999, 20, 1000),
+        (4000, 0.999, 800, 4000),
+    ],
+)
+def test_known_sizes(preferred: int, fraction: float, least: int, most: int) -> None:
+    found = malleable_sizes(np.array([preferred]), 10_000, Thresholds())
+    assert tuple(column[0] for column in found) == (fraction, least, most)
+
+
+def test_amdahl() -> None:
+    assert amdahl_speedup(1, 0.9) == 1
+    assert amdahl_speedup(10, 1.0) == 10
+    assert amdahl_speedup(np.array([2.0, 1e12]), 0.5) == pytest.approx([4 / 3, 2.0])
+    assert efficiency(21, 0.95) == pytest.approx(0.5)
+
+
+@given(st.sampled_from(FRACTIONS), st.sampled_from([0.1, 0.5, 0.8, 0.99, 1.0]))
+def test_reach_is_the_last_efficient_size(fraction: float, threshold: float) -> None:
+    n = reach(fraction, threshold)
+    assert n == 0 or efficiency(n, fraction) > threshold
+    assert efficiency(n + 1, fraction) <= threshold + 1e-12
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 128), min_size=1, max_size=30),
+    shares=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),
+    seed=st.integers(0, 5),
+)
+def test_shares_mean_shares_and_grow_by_adding(sizes: list[int], shares: list[float], seed: int) -> None:
+    workload = rigid(sizes)
+    known = sum(size > 0 for size in sizes)
+    sets = []
+    for share in shares:
+        mixed = to_malleable(workload, share, seed)
+        malleable = mixed.column("kind") == "malleable"
+        assert abs(malleable.sum() - share * known) <= 0.5
+        assert (mixed.ints("nodes") == sizes).all()
+        low, pref, high = (mixed.ints(f"nodes_{name}") for name in ("min", "pref", "max"))
+        assert (low <= pref).all()
+        assert (pref == sizes).all()
+        assert (pref <= high).all()
+        assert (high <= 128).all()
+        assert (low[malleable] >= 1).all()
+        assert (low[~malleable] == high[~malleable]).all()
+        assert set(mixed.column("speedup")[malleable]) <= {"amdahl"}
+        assert set(mixed.column("speedup")[~malleable]) <= {"linear"}
+        fractions = mixed.column("speedup_parameters")[malleable].astype(float)
+        assert set(fractions) <= set(FRACTIONS)
+        sets.append(set(mixed.column("job_id")[malleable]))
+    assert sets[0] <= sets[1]
+
+
+def test_a_second_round_leaves_malleable_jobs_alone_and_both_are_recorded() -> None:
+    once = to_malleable(rigid([8] * 10), 0.5, seed=1)
+    twice = to_malleable(once, 1.0, seed=2, thresholds=Thresholds(least=0.5))
+    was = once.column("kind") == "malleable"
+    assert (twice.column("kind") == "malleable").all()
+    assert (twice.ints("nodes_min")[was] == 1).all()
+    assert (twice.ints("nodes_min")[~was] == 4).all()
+    assert [(s.name, s.seed, s.counts["jobs made malleable"]) for s in twice.provenance.steps] == [
+        ("malleable", 1, 5),
+        ("malleable", 2, 5),
+    ]
+
+
+def test_seeds_decide() -> None:
+    workload = rigid([4] * 50)
+    assert to_malleable(workload, 0.5, 1).sha256 == to_malleable(workload, 0.5, 1).sha256
+    assert to_malleable(workload, 0.5, 1).sha256 != to_malleable(workload, 0.5, 2).sha256
+
+
+def test_the_machine_must_be_known_and_caps_the_sizes() -> None:
+    with pytest.raises(InputError, match="--nodes N"):
+        to_malleable(rigid([1], machine=None), 1.0)
+    assert to_malleable(rigid([1, 32], machine=None), 1.0, nodes=10).ints("nodes_max").tolist() == [10, 32]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_no_share_is_an_error(share: float) -> None:
+    with pytest.raises(InputError, match="share"):
+        to_malleable(rigid([1]), share)
+
+
+def test_no_threshold_is_an_error() -> None:
+    with pytest.raises(InputError, match="threshold most"):
+        Thresholds(most=0.0)
