@@ -15,6 +15,8 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import version
@@ -22,9 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-
+from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.record import Record
 
+JOURNAL = "journal.sqlite"
 FORMAT = 1
 """Version of the folder's layout; a reader refuses a newer one."""
 
@@ -153,33 +158,36 @@ class Run:
         """Number of nodes."""
         return len(self.info.nodes)
 
-    def save(self, folder: Path | str) -> Path:
-        """Write the folder whole or not at all; an earlier run there is replaced only once this one is complete.
+    def save(self, folder: Path | str, *, journal: Path | None = None) -> Path:
+        """Write the folder whole or not at all; an earlier run there is replaced once this one is complete.
+
+        Args:
+            folder: where to.
+            journal: a replay's journal, moved into the folder.
 
         Raises:
             InputError: `folder` exists and is no run, or cannot be written.
         """
         folder = Path(folder)
         check_target(folder)
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        except OSError as error:
-            raise InputError(
-                f"cannot write: {error.strerror}", where=str(folder), mend="name another folder"
-            ) from error
+        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             scratch.chmod(0o755)
             for name in TABLES:
                 getattr(self, name).to_parquet(scratch / f"{name}.parquet", index=False)
             text = json.dumps(asdict(self.info), indent=2, sort_keys=True)
             (scratch / "run.json").write_text(text + "\n", encoding="utf-8")
+            if journal is not None:
+                journal.replace(scratch / JOURNAL)
             if folder.exists():
-                for path in folder.iterdir():  # what else lies there (a journal) goes on lying there
-                    if not (scratch / path.name).exists():
-                        path.rename(scratch / path.name)
                 shutil.rmtree(folder)
-            os.replace(scratch, folder)
+            scratch.replace(folder)
+        except OSError as error:
+            raise InputError(
+                f"cannot be written: {error.strerror}",
+                where=str(folder),
+                mend="free space, or name another with -o",
+            ) from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return folder
@@ -212,13 +220,49 @@ class Run:
 
 
 def check_target(folder: Path) -> None:
-    """Raise InputError unless a run may be written to `folder` (new, empty, or an earlier run)."""
-    if folder.is_file() or (
-        folder.is_dir()
-        and any(folder.iterdir())
-        and not any((folder / name).exists() for name in ("run.json", "journal.sqlite"))
+    """Make sure that a run can be written to `folder`: it is new, empty, or an earlier run.
+
+    Raises:
+        InputError: it is something else, or its parent cannot be written.
+    """
+    name_another = "name another folder with -o"
+    if folder.exists() and not (
+        folder.is_dir() and (not any(folder.iterdir()) or (folder / "run.json").exists())
     ):
-        raise InputError("exists and is not a run", where=str(folder), mend="name another folder with -o")
+        raise InputError("exists and is not a run", where=str(folder), mend=name_another)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}", where=str(folder), mend=name_another
+        ) from error
+    if not os.access(folder.parent, os.W_OK):
+        raise InputError("cannot be written: no permission", where=str(folder), mend=name_another)
+
+
+def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[str] | None = None) -> Run:
+    """Return the run that `record` and the ledger of `cluster` tell of.
+
+    Args:
+        record: what happened to each job.
+        cluster: who held which nodes.
+        info: the facts; its counts and warnings are completed here.
+        cpus: each node's CPU mask; none: the nodes are virtual.
+    """
+    info.counts = {"jobs": len(record.jobs), **Counter(record.state)}
+    info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
+    if rejected := info.counts.get("rejected"):
+        info.warnings.append(
+            f"{rejected:,} jobs need more nodes than the {len(cluster):,} there are: rejected"
+        )
+    tables = record.tables(cluster.ledger, cluster.cores, cpus or [""] * len(cluster))
+    return Run(info, tables["jobs"], tables["allocations"], tables["reconfigurations"])
+
+
+def workload_facts(workload: Workload, name: str) -> dict[str, Any]:
+    """Return what a run keeps of its workload: name, hash, number of jobs, provenance."""
+    provenance = json.loads(workload.provenance.to_json())
+    return {"name": name, "sha256": workload.sha256, "jobs": len(workload), "provenance": provenance}
 
 
 def host_facts() -> dict[str, Any]:

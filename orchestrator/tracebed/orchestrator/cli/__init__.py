@@ -1,4 +1,4 @@
-"""The command `tracebed`. A command's module is imported only when it is called, so that --help stays fast."""
+"""The command `tracebed`. A command's module is imported only when it is called: --help stays fast."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning as one line; a library's own warnings keep to themselves unless Python is asked for them."""
+    """Print a warning as one line; libraries' own keep to themselves unless Python is asked for them."""
     if issubclass(category, Tolerated) or category is UserWarning:
         click.echo(f"tracebed: warning: {message}", err=True)
     elif sys.warnoptions:
@@ -125,7 +125,7 @@ class Progress:
 
 @contextmanager
 def progress(what: str, total: float | None = None) -> Iterator[Progress]:
-    """Show `what` while the block runs, once it has taken a second: a bar on a terminal, plain lines elsewhere."""
+    """Show `what` once the block has taken a second: a bar on a terminal, plain lines elsewhere."""
     import time
 
     begun = time.monotonic()
@@ -169,7 +169,7 @@ def duration(text: str) -> float:
         raise InputError(f"{text!r} is not a duration", mend="write 90s, 15m, 2h or 1d") from None
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """A click type for `duration`."""
 
     name = "duration"

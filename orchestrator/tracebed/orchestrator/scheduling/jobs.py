@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.runtime_models import Speedup, speedup_function
@@ -33,6 +32,7 @@ class Jobs:
     """Requested cores on each node."""
     kind: list[str]
     malleable: list[bool]
+    user: list[str] = field(repr=False)
     speedup: list[Speedup | None] = field(repr=False)
     """S(n) of a malleable job; None for all others, which run on the nodes that they asked for."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -53,8 +53,10 @@ class Jobs:
 
     def as_rigid(self) -> Jobs:
         """Return the jobs with every size as requested: what a policy sees that does not decide sizes."""
-        rigid = {"low": self.nodes, "high": self.nodes, "pref": self.nodes, "malleable": [False] * len(self)}
-        return replace(self, **rigid, speedup=[None] * len(self))
+        count, nodes = len(self), self.nodes
+        return replace(
+            self, low=nodes, high=nodes, pref=nodes, malleable=[False] * count, speedup=[None] * count
+        )
 
     @classmethod
     def of(cls, workload: Workload, *, cores_per_node: int | None = None) -> Jobs:
@@ -104,6 +106,7 @@ class Jobs:
             cores=cores.tolist(),
             kind=kind,
             malleable=is_malleable.tolist(),
+            user=[str(value) for value in runnable.column("user")],
             speedup=_speedups(runnable, is_malleable),
             counts={what: count for what, count in counts.items() if count},
         )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-
 from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
@@ -53,9 +52,7 @@ class Record:
         """Note that the pending resize of `job` took effect."""
         self._resizes[self._open.pop(job)][4:] = [decided, applied, ended, "applied"]
 
-    def tables(
-        self, ledger: Ledger, cores: Sequence[int], cpus: Sequence[str], users: Sequence[str]
-    ) -> dict[str, pd.DataFrame]:
+    def tables(self, ledger: Ledger, cores: Sequence[int], cpus: Sequence[str]) -> dict[str, pd.DataFrame]:
         """Return the tables jobs, allocations and reconfigurations of a run (see `run.TABLES`)."""
         jobs = self.jobs
         table = pd.DataFrame(
@@ -72,7 +69,7 @@ class Record:
                 "nodes": jobs.nodes,
                 "run_time": jobs.run_time,
                 "time_limit": jobs.limit,
-                "user": list(users),
+                "user": jobs.user,
             }
         )
         columns = ("job", "nodes_from", "nodes_to", "asked", "decided", "applied", "ended", "state")

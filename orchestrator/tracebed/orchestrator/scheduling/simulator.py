@@ -108,6 +108,9 @@ class Simulator:
             instants += 1
             if report and instants % REPORT_EVERY == 0:
                 report(next_job)
+        for job, state in enumerate(self.record.state):
+            if not state:
+                self.record.refuse(job, "unknown", "the policy never started it")
         return self.record
 
     def _happen(self, now: float, what: int, job: int) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
-
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.queue import Queue
 

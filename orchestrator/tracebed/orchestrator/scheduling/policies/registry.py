@@ -40,6 +40,11 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
     return policy
 
 
+def parameters(policy: Policy) -> dict[str, Any]:
+    """Return the parameters of a policy with their values."""
+    return {field.name: getattr(policy, field.name) for field in fields(policy)}  # type: ignore[arg-type]
+
+
 def _factory(entry: EntryPoint) -> Any:
     try:
         factory = entry.load()

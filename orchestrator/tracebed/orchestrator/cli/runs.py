@@ -1,0 +1,262 @@
+"""Commands that make runs: simulate and replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.cli.console import (
+    DURATION,
+    json_option,
+    load_workload,
+    output_option,
+    print_json,
+    print_table,
+    progress,
+    say,
+    workload_argument,
+)
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.run import Run
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def policy_options(command: Command) -> Command:
+    """`--policy`, `--policy-option`, `--interval` and `--kill-at-limit`, the same for both commands."""
+    for option in (
+        click.option("--kill-at-limit", is_flag=True, help="Kill jobs at their time limit."),
+        click.option(
+            "--interval",
+            type=DURATION,
+            default=0.0,
+            metavar="S",
+            help="Call the policy only every S trace seconds; 0: whenever something happened.",
+        ),
+        click.option(
+            "-P",
+            "--policy-option",
+            "policy_options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A parameter of the policy; may be repeated.",
+        ),
+        click.option(
+            "--policy", required=True, metavar="NAME", help="fcfs, easy, pref, or one that is installed."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def inventory_option(*, required: bool) -> Callable[[Command], Command]:
+    """`--inventory FILE`, the same everywhere."""
+    return click.option(
+        "--inventory",
+        type=click.Path(path_type=Path),
+        required=required,
+        metavar="FILE",
+        help="The nodes (YAML).",
+    )
+
+
+@click.command()
+@workload_argument
+@policy_options
+@inventory_option(required=False)
+@click.option("--nodes", type=click.IntRange(min=1), help="This many nodes, in place of an inventory.")
+@click.option("--cores-per-node", type=click.IntRange(min=1), help="With --nodes: cores on each.")
+@click.option(
+    "--runtime-model",
+    type=click.Choice(["ideal", "worst-case"]),
+    default="ideal",
+    show_default=True,
+    help="What nodes with fewer cores than requested do to a job.",
+)
+@click.option(
+    "--launch-overhead", type=float, default=0.0, metavar="S", help="From start to first work, wall s."
+)
+@click.option(
+    "--end-overhead", type=float, default=0.0, metavar="S", help="From last work to idle nodes, wall s."
+)
+@click.option("--reconfiguration-overhead", type=float, default=0.0, metavar="S", help="Per resize, wall s.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Of the replay whose overheads are meant: they count as that many trace seconds a wall second.",
+)
+@click.option(
+    "--malleability-interval",
+    type=DURATION,
+    default=0.0,
+    metavar="S",
+    help="Resizes take effect only every S trace seconds of a job; 0: at once.",
+)
+@output_option("The run's folder.")
+@json_option
+def simulate(
+    workload: Path,
+    policy: str,
+    policy_options: Sequence[str],
+    interval: float,
+    kill_at_limit: bool,
+    inventory: Path | None,
+    nodes: int | None,
+    cores_per_node: int | None,
+    runtime_model: str,
+    launch_overhead: float,
+    end_overhead: float,
+    reconfiguration_overhead: float,
+    speed: float,
+    malleability_interval: float,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Predict WORKLOAD under a policy, in virtual time.
+
+    The nodes are those of --inventory, or --nodes, or the workload's own system. The same input gives the
+    same bytes.
+
+    \b
+    Example:
+      tracebed simulate w.parquet --policy easy --nodes 64 --cores-per-node 48 -o runs/sim
+    """
+    from tracebed.converters.workload import System
+    from tracebed.orchestrator.prediction import nodes_of, predict
+    from tracebed.orchestrator.run import NodeFacts, check_target
+    from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
+    from tracebed.orchestrator.scheduling.simulator import Overheads
+
+    check_target(output)
+    if inventory and (nodes or cores_per_node):
+        raise InputError("both --inventory and a size are given", mend="give one of them")
+    jobs = load_workload(workload)
+    if inventory:
+        from tracebed.orchestrator.testbeds.inventory import load_inventory
+
+        machine = [NodeFacts(node.name, node.cores, node.sockets) for node in load_inventory(inventory).nodes]
+    else:
+        own = jobs.provenance.system
+        machine = nodes_of(System(nodes or own.nodes, cores_per_node or own.cores_per_node))
+    with progress(f"simulating {policy}", total=len(jobs)) as bar:
+        run = predict(
+            jobs,
+            machine,
+            policy,
+            name=workload.name,
+            policy_parameters=parsed(policy_options),
+            runtime_model=RuntimeModel(runtime_model),
+            overheads=Overheads(launch_overhead, end_overhead, reconfiguration_overhead),
+            speed=speed,
+            interval_s=interval,
+            malleability_interval_s=malleability_interval,
+            kill_at_limit=kill_at_limit,
+            report=bar.update,
+        )
+    run.save(output)
+    summary(run, output, as_json)
+
+
+@click.command()
+@workload_argument
+@policy_options
+@inventory_option(required=True)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Trace seconds per wall second.",
+)
+@click.option(
+    "--balance",
+    type=click.Choice(["static", "dynamic"]),
+    default="static",
+    show_default=True,
+    help="Of a job's ranks: each its share, or chunks from a common pool.",
+)
+@output_option("The run's folder.")
+@json_option
+def replay(
+    workload: Path,
+    policy: str,
+    policy_options: Sequence[str],
+    interval: float,
+    kill_at_limit: bool,
+    inventory: Path,
+    speed: float,
+    balance: str,
+    output: Path,
+    as_json: bool,
+) -> int:
+    """Run WORKLOAD under a policy on a testbed, for real.
+
+    Jobs are processes that compute (or, on emulated nodes, sleep) for their run time divided by --speed, and
+    shrink and expand while they run. Ctrl-C ends all of them and leaves a readable, interrupted run.
+
+    \b
+    Example:
+      tracebed replay small.parquet --policy pref --inventory inventory/local.yaml --speed 200 -o runs/real
+    """
+    from tracebed.orchestrator.replayer import Options
+    from tracebed.orchestrator.replayer import replay as replay_workload
+    from tracebed.orchestrator.testbeds.inventory import load_inventory
+
+    jobs = load_workload(workload)
+    machine = load_inventory(inventory)
+    with progress(f"replaying {policy} on {machine.execution} nodes at {speed:g}x", total=len(jobs)) as bar:
+        run = replay_workload(
+            jobs,
+            machine,
+            policy,
+            output,
+            name=workload.name,
+            policy_parameters=parsed(policy_options),
+            options=Options(speed, interval, kill_at_limit, balance),
+            report=bar.update,
+        )
+    summary(run, output, as_json)
+    if run.info.state != "interrupted":
+        return ExitCode.OK
+    (reason,) = run.info.interruptions
+    say(f"tracebed: the replay was interrupted ({reason}); {output} has what happened until then")
+    return ExitCode.INTERRUPTED if reason.startswith("SIG") else ExitCode.UNHEALTHY
+
+
+def parsed(options: Sequence[str]) -> dict[str, str]:
+    """Return `name=value` texts as a dictionary. Raises InputError where one is not of that form."""
+    pairs = [option.partition("=") for option in options]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise InputError(f"policy option {name!r} has no value", mend="write NAME=VALUE")
+    return {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
+
+
+def summary(run: Run, output: Path, as_json: bool) -> None:
+    """Print what the run amounts to, and its warnings."""
+    info = run.info
+    for warning in info.warnings:
+        say(f"tracebed: warning: {warning}")
+    ends = run.jobs["end"] - run.jobs["submit"].min()
+    facts = {
+        "run": str(output),
+        "execution": info.execution,
+        "policy": info.policy,
+        "nodes": run.total_nodes,
+        **info.counts,
+        "makespan_s": float(ends.max()),
+        "mean_wait_s": float((run.jobs["start"] - run.jobs["submit"]).mean()),
+        "resizes": int((run.reconfigurations["state"] == "applied").sum()),
+        **{f"lateness_{key}_ms": value for key, value in info.lateness_ms.items() if key != "count"},
+        "state": info.state,
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        print_table("", ["", ""], list(facts.items()))

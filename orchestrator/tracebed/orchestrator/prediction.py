@@ -1,0 +1,98 @@
+"""Predictions: a workload under a policy on nodes that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tracebed.converters.workload import System, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, make_run, workload_facts
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
+from tracebed.orchestrator.scheduling.simulator import Overheads, Simulator
+
+
+def nodes_of(system: System) -> list[NodeFacts]:
+    """Return the nodes of a workload's own system, all alike.
+
+    Raises:
+        InputError: the workload does not know its system.
+    """
+    if not system.nodes:
+        raise InputError(
+            "the workload does not say how many nodes its system has", mend="give --nodes or --inventory"
+        )
+    width = len(str(system.nodes))
+    return [
+        NodeFacts(f"n{number:0{width}d}", system.cores_per_node or 1) for number in range(1, system.nodes + 1)
+    ]
+
+
+def predict(
+    workload: Workload,
+    nodes: Sequence[NodeFacts],
+    policy: str,
+    *,
+    name: str = "workload",
+    policy_parameters: Mapping[str, Any] | None = None,
+    runtime_model: RuntimeModel = RuntimeModel.IDEAL,
+    overheads: Overheads | None = None,
+    speed: float = 1.0,
+    interval_s: float = 0.0,
+    malleability_interval_s: float = 0.0,
+    kill_at_limit: bool = False,
+    report: Callable[[int], None] | None = None,
+) -> Run:
+    """Simulate `workload` on `nodes` under `policy` and return the run.
+
+    Args:
+        workload: the submission list.
+        nodes: the machine.
+        policy: a name of `policies.registry`.
+        name: the workload's name, for reports.
+        policy_parameters: its parameters; values may be texts.
+        runtime_model: see `runtime_models`.
+        overheads: in **wall** seconds of a replay at `speed`.
+        speed: trace seconds a wall second; it turns overheads into trace seconds and does nothing else.
+        interval_s: > 0: the policy is called only at multiples of it, trace seconds.
+        malleability_interval_s: > 0: resizes take effect only at multiples of it since a job's start.
+        kill_at_limit: jobs are killed at their time limit.
+        report: called now and then with the number of jobs submitted so far.
+
+    Raises:
+        InputError: no job can be run, or the policy or its parameters are not known.
+    """
+    chosen = registry.load(policy, policy_parameters)
+    overheads = overheads or Overheads()
+    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes))
+    simulator = Simulator(
+        jobs,
+        [node.cores for node in nodes],
+        chosen,
+        runtime_model=runtime_model,
+        overheads=Overheads(**{key: value * speed for key, value in asdict(overheads).items()}),
+        interval_s=interval_s,
+        malleability_interval_s=malleability_interval_s,
+        kill_at_limit=kill_at_limit,
+    )
+    record = simulator.run(report)
+    info = RunInfo(
+        source="simulator",
+        execution="simulated",
+        nodes=list(nodes),
+        workload=workload_facts(workload, name),
+        policy=policy,
+        policy_parameters=registry.parameters(chosen),
+        parameters={
+            "runtime_model": str(runtime_model),
+            "interval_s": interval_s,
+            "malleability_interval_s": malleability_interval_s,
+            "kill_at_limit": kill_at_limit,
+            **{f"overhead_{key}": value for key, value in asdict(overheads).items()},
+        },
+        speed=speed,
+    )
+    return make_run(record, simulator.cluster, info)

@@ -1,0 +1,567 @@
+"""The scheduler in real time over a testbed.
+
+One loop: wait for events of the testbed or for the next instant at which something is due (a submission, a tick of
+the policy, a time limit), write into the journal what happened, tell the scheduler, journal its decisions, and only
+then send them. Due instants are absolute on the monotonic clock, so that lateness does not add up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from tracebed.benchmarks.cpus import format_cpus
+from tracebed.benchmarks.program import Program
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.journal import Entry, Journal
+from tracebed.orchestrator.run import (
+    JOURNAL,
+    NodeFacts,
+    Run,
+    RunInfo,
+    check_target,
+    host_facts,
+    make_run,
+    workload_facts,
+)
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event, Testbed
+from tracebed.orchestrator.testbeds.inventory import Inventory
+from tracebed.orchestrator.testbeds.local import LocalTestbed
+
+LEAD_S = 0.2
+"""Wall time between the start of the clock and the first submission."""
+LOOK_S = 0.2
+"""How often the loop looks for a signal at the least, wall s."""
+SILENCE = 10.0
+"""Heartbeats that an agent may miss before it counts as lost."""
+
+
+@dataclass
+class Options:
+    """How to replay.
+
+    Attributes:
+        speed: trace seconds a wall second.
+        interval_s: > 0: the policy is called only at multiples of it, trace seconds.
+        kill_at_limit: jobs are killed at their time limit (by the speed that they should have).
+        balance: of the ranks of a job, `static` or `dynamic`.
+    """
+
+    speed: float = 1.0
+    interval_s: float = 0.0
+    kill_at_limit: bool = False
+    balance: str = "static"
+
+
+@dataclass
+class _Active:
+    """A job that holds nodes: its processes, and what they are being told."""
+
+    nodes: list[int]
+    """That it runs on, or is to run on after the pending resize; the leader's first."""
+    program: Program
+    authkey: str
+    alive: set[int] = field(default_factory=set)
+    """Nodes on which it has a rank, or one on its way."""
+    to_launch: list[int] = field(default_factory=list)
+    """Nodes whose ranks are launched once the leader listens."""
+    address: Any = None
+    """Of the leader; None: not known yet."""
+    started: bool = False
+    request: int = 0
+    """Number of the latest resize."""
+    pending: bool = False
+    dropped: set[int] = field(default_factory=set)
+    """Nodes that the pending resize is to free and on which a rank lives."""
+    applied: tuple[float, float] | None = None
+    """When the pending resize was decided and applied, monotonic, once the leader has said so."""
+    outcome: tuple[str, str] | None = None
+    """State and reason, once the leader has ended or we have had the job killed."""
+
+
+class Replayer:
+    """Replays jobs over a testbed that has been started. The executor of its own scheduler.
+
+    Args:
+        jobs: the workload.
+        testbed: the nodes.
+        inventory: how they were described.
+        policy: who decides.
+        options: how.
+        journal: where everything is written first.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        testbed: Testbed,
+        inventory: Inventory,
+        policy: Policy,
+        options: Options,
+        journal: Journal,
+    ) -> None:
+        """Take everything; nothing starts yet."""
+        self.jobs = jobs
+        self.testbed = testbed
+        self.inventory = inventory
+        self.options = options
+        self.journal = journal
+        self.cluster = Cluster([node.cores for node in testbed.nodes])
+        self.record = Record(jobs)
+        self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=options.interval_s)
+        self.interrupted: str | None = None
+        self.lateness_s: list[float] = []
+        self._numbers = {name: number for number, name in enumerate(jobs.ids)}
+        self._active: dict[int, _Active] = {}
+        self._outbox: list[tuple[int, dict[str, Any]]] = []
+        self._entries: list[Entry] = []
+        self._round = 0
+        self._now = 0.0
+        self._zero = 0.0  # monotonic instant of trace time 0
+        self._heard = [0.0] * len(testbed.nodes)
+        self._done: list[tuple[int, str]] = []  # in this round: (job, "ended" or "resized")
+
+    def interrupt(self, reason: str) -> None:
+        """Have the loop end soon; may be called from a signal handler."""
+        self.interrupted = self.interrupted or reason
+
+    def run(self, report: Callable[[int], None] | None = None) -> None:
+        """Replay until every job has ended, or somebody interrupts.
+
+        Args:
+            report: called now and then with the number of jobs submitted so far.
+
+        Raises:
+            TestbedError: a node was lost; what happened until then is in the record.
+        """
+        submit, count = self.jobs.submit, len(self.jobs)
+        begin = time.monotonic() + LEAD_S
+        self._zero = begin - submit[0] / self.options.speed
+        self._now = self._trace(time.monotonic())
+        self._heard = [begin] * len(self._heard)
+        next_job, call = 0, math.inf
+        while (next_job < count or self._active or call < math.inf) and not self.interrupted:
+            due = min(submit[next_job] if next_job < count else math.inf, call, self._next_limit())
+            wake = min(self._monotonic(due), time.monotonic() + LOOK_S)
+            events = self.testbed.receive(wake)
+            wall = time.monotonic()
+            self._now = now = max(self._now, (wall - self._zero) * self.options.speed)
+            submitted = []
+            while next_job < count and submit[next_job] <= now:
+                submitted.append(next_job)
+                next_job += 1
+            self._journal_events(events, submitted)
+            for event in events:
+                self._hear(event)
+            self._watch(wall)
+            self._enforce_limits(now)
+            happened = self._take_in(submitted, wall)
+            if happened:
+                self.scheduler.serve()
+                call = min(call, self.scheduler.due(now))
+            if call <= now:
+                call = math.inf
+                self._note("call")
+                self.scheduler.decide(now)
+            self._send()
+            if report:
+                report(next_job)
+
+    def close(self) -> None:
+        """Note what the end of the run cut short; to be called once the testbed has stopped."""
+        now = self._now = max(self._now, (time.monotonic() - self._zero) * self.options.speed)
+        for job in list(self._active):
+            self.record.finish(job, now, "interrupted", self.interrupted or "the run ended")
+            self.cluster.release(job, now)
+        for job, state in enumerate(self.record.state):
+            if not state:
+                self.record.refuse(job, "interrupted", "not started when the run ended")
+
+    # -- what happened ---------------------------------------------------------------------------------------------
+
+    def _journal_events(self, events: Sequence[Event], submitted: Sequence[int]) -> None:
+        """Put the events of this round on record before anybody acts on them."""
+        entries = [
+            Entry(
+                self._round,
+                self._now,
+                event.message["type"],
+                event.message.get("job"),
+                self.testbed.nodes[event.node].name,
+                {key: value for key, value in event.message.items() if key not in ("type", "job")},
+            )
+            for event in events
+            if event.message["type"] not in ("heartbeat", "progress")
+        ]
+        entries += [
+            Entry(self._round, self._now, "submit", self.jobs.ids[job], None, {}) for job in submitted
+        ]
+        if entries:
+            self.journal.write(entries)
+
+    def _hear(self, event: Event) -> None:
+        """Take in one message of a node's agent."""
+        self._heard[event.node] = event.time
+        message = event.message
+        kind = message["type"]
+        name = self.testbed.nodes[event.node].name
+        if kind == "lost":
+            raise TestbedError(
+                f"its agent {message['reason']}", where=f"node {name}", mend="the run so far is kept"
+            )
+        job = self._numbers.get(message.get("job", ""))
+        active = self._active.get(job) if job is not None else None
+        if kind == "error":
+            if job is None:
+                raise TestbedError(message["what"], where=f"node {name}", mend="the run so far is kept")
+            return  # what we said of a job crossed with its end; the journal has it
+        if job is None or active is None:
+            return
+        if kind == "listening":
+            active.address = message["address"]
+            self._launch_followers(job, active)
+        elif kind == "started":
+            active.started = True
+            self.record.launched[job] = self._trace(event.time)
+            if active.pending:
+                self._tell_members(job, active)
+        elif kind == "resized" and message["request"] == active.request:
+            active.applied = (message["decided"], message["applied"])
+            self._resize_done(job, active)
+        elif kind == "ended":
+            self._rank_ended(job, active, event.node, message)
+
+    def _rank_ended(self, job: int, active: _Active, node: int, message: Mapping[str, Any]) -> None:
+        active.alive.discard(node)
+        active.dropped.discard(node)
+        if message["leader"]:
+            if active.outcome is None or message["state"] == "completed":
+                active.outcome = (message["state"], message["reason"] or "")
+            if message["state"] != "completed":
+                self._kill_ranks(job, active, "the leader has ended")
+        elif message["state"] != "completed" and active.address is not None and not active.started:
+            # A follower that never joined: the leader would wait for it.
+            active.outcome = active.outcome or ("failed", f"on {message['rank']}: {message['reason']}")
+            self._kill_ranks(job, active, active.outcome[1])
+        if not active.alive:
+            self._done.append((job, "ended"))
+        elif active.applied is not None:
+            self._resize_done(job, active)
+
+    def _resize_done(self, job: int, active: _Active) -> None:
+        """A resize is done when the leader has applied it and the nodes it frees are really free."""
+        if active.pending and active.applied is not None and not active.dropped:
+            active.pending = False
+            self._done.append((job, "resized"))
+
+    def _take_in(self, submitted: Sequence[int], wall: float) -> bool:
+        """Tell the scheduler of this round: ends, malleability points, submissions; return whether there was any."""
+        now = self._now
+        ended = sorted(job for job, what in self._done if what == "ended")
+        resized = sorted(job for job, what in self._done if what == "resized" and job not in ended)
+        self._done.clear()
+        for job in ended:
+            state, reason = self._active.pop(job).outcome or ("failed", "its processes ended without a word")
+            self._note("end", job, state=state, reason=reason)
+            self.record.finish(job, now, state, reason)
+            self.scheduler.end(job, now)
+        for job in resized:
+            active = self._active[job]
+            decided, applied = active.applied or (wall, wall)
+            active.applied = None
+            self._note("effect", job)
+            self.record.resize_applied(job, self._trace(decided), self._trace(applied), now)
+            self.scheduler.resized(job, now)
+        for job in submitted:
+            self.lateness_s.append(wall - self._monotonic(self.jobs.submit[job]))
+            self.record.submit[job] = now
+            self.scheduler.submit(job, now)
+        return bool(ended or resized or submitted)
+
+    def _watch(self, wall: float) -> None:
+        """Raise TestbedError if an agent has been silent for too long."""
+        patience = max(SILENCE, SILENCE * self.inventory.heartbeat_s)
+        quietest = min(range(len(self._heard)), key=self._heard.__getitem__)
+        if wall - self._heard[quietest] > patience:
+            raise TestbedError(
+                f"its agent has been silent for {patience:g} s",
+                where=f"node {self.testbed.nodes[quietest].name}",
+                mend="the run so far is kept",
+            )
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def _monotonic(self, trace: float) -> float:
+        return self._zero + trace / self.options.speed
+
+    def _trace(self, monotonic: float) -> float:
+        return (monotonic - self._zero) * self.options.speed
+
+    def _next_limit(self) -> float:
+        if not self.options.kill_at_limit:
+            return math.inf
+        ends = self.scheduler.state.expected_end
+        return min(
+            (ends[job] for job, active in self._active.items() if active.outcome is None), default=math.inf
+        )
+
+    def _enforce_limits(self, now: float) -> None:
+        if not self.options.kill_at_limit:
+            return
+        for job, active in self._active.items():
+            if active.outcome is None and self.scheduler.state.expected_end[job] <= now:
+                active.outcome = ("killed", "time limit")
+                self._kill_ranks(job, active, "time limit")
+
+    # -- the executor of the scheduler -----------------------------------------------------------------------------
+
+    def start(self, job: int, nodes: list[int]) -> None:
+        """Launch the leader; the other ranks follow once it listens."""
+        self.record.start[job] = self._now
+        program = self._program(job, nodes)
+        self._active[job] = active = _Active(nodes, program, secrets.token_hex(16), to_launch=nodes[1:])
+        self._note("start", job, nodes=self._names(nodes))
+        self._launch(job, active, nodes[0], leader=True)
+
+    def resize(self, job: int, before: int, nodes: list[int]) -> bool:
+        """Launch ranks on new nodes, and tell the leader who shall be in the job."""
+        self.record.resize_asked(job, before, len(nodes), self._now)
+        active = self._active[job]
+        old, active.nodes = active.nodes, nodes
+        active.request += 1
+        active.pending = True
+        active.dropped = set(old) - set(nodes)
+        self._note("resize", job, nodes=self._names(nodes), request=active.request)
+        active.to_launch += [node for node in nodes if node not in old]
+        if active.address is not None:
+            self._launch_followers(job, active)
+        if active.started:
+            self._tell_members(job, active)
+        return False
+
+    def reject(self, job: int, reason: str) -> None:
+        """Record it."""
+        self._note("reject", job, reason=reason)
+        self.record.refuse(job, "rejected", reason)
+
+    def cancel(self, job: int, reason: str) -> None:
+        """Have all processes of the job end."""
+        self._active[job].outcome = ("cancelled", reason)
+        self._kill_ranks(job, self._active[job], reason)
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def _program(self, job: int, nodes: Sequence[int]) -> Program:
+        """Return what the job has to compute: its run time, on the requested nodes, at the speed of the replay."""
+        jobs = self.jobs
+        requested = jobs.nodes[job]
+        emulated = self.testbed.nodes[nodes[0]].emulated
+        return Program.lasting(
+            jobs.run_time[job] / self.options.speed,
+            requested,
+            jobs.cores[job],
+            EMULATED_RATE if emulated else self.testbed.units_per_core_second,
+            parallel_fraction=parallel_fraction(jobs, job),
+            grain_s=self.inventory.grain_s,
+            balance=self.options.balance,
+            emulated=emulated,
+        )
+
+    def _launch_followers(self, job: int, active: _Active) -> None:
+        for node in active.to_launch:
+            self._launch(job, active, node, leader=False)
+        active.to_launch = []
+
+    def _launch(self, job: int, active: _Active, node: int, *, leader: bool) -> None:
+        facts = self.testbed.nodes[node]
+        cores = min(self.jobs.cores[job], facts.cores)
+        active.alive.add(node)
+        self._tell(
+            node,
+            {
+                "type": "launch",
+                "job": self.jobs.ids[job],
+                "rank": facts.name,
+                "leader": leader,
+                "members": self._names(active.nodes),
+                "address": active.address,
+                "family": "AF_UNIX",
+                "authkey": active.authkey,
+                "cpus": None if facts.cpus is None else format_cpus(facts.cpus[:cores]),
+                "cores": cores,
+                "program": active.program._asdict(),
+            },
+        )
+
+    def _tell_members(self, job: int, active: _Active) -> None:
+        members = {"job": self.jobs.ids[job], "members": self._names(active.nodes), "request": active.request}
+        self._tell(active.nodes[0], {"type": "resize", **members})
+
+    def _kill_ranks(self, job: int, active: _Active, reason: str) -> None:
+        self._note("kill", job, reason=reason)
+        for node in active.alive:
+            self._tell(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
+
+    def _tell(self, node: int, message: dict[str, Any]) -> None:
+        self._outbox.append((node, message))
+
+    def _send(self) -> None:
+        """Put the decisions of this round on record, then send them."""
+        self.journal.write(self._entries)
+        self._entries.clear()
+        for node, message in self._outbox:
+            self.testbed.send(node, message)
+        self._outbox.clear()
+        self._round += 1
+
+    def _note(self, kind: str, job: int | None = None, **data: Any) -> None:
+        name = None if job is None else self.jobs.ids[job]
+        self._entries.append(Entry(self._round, self._now, kind, name, None, data))
+
+    def _names(self, nodes: Sequence[int]) -> list[str]:
+        return [self.testbed.nodes[node].name for node in nodes]
+
+
+def parallel_fraction(jobs: Jobs, job: int) -> float:
+    """Return the f of Amdahl's law that a job acts out: its own, or that of the same S at its largest size."""
+    speedup, nodes = jobs.speedup[job], jobs.high[job]
+    if speedup is None or nodes == 1:
+        return 1.0
+    return min(1.0, max(0.0, (1.0 - 1.0 / speedup(nodes)) / (1.0 - 1.0 / nodes)))
+
+
+def replay(
+    workload: Workload,
+    inventory: Inventory,
+    policy: str,
+    output: Path,
+    *,
+    name: str = "workload",
+    policy_parameters: Mapping[str, Any] | None = None,
+    options: Options | None = None,
+    report: Callable[[int], None] | None = None,
+) -> Run:
+    """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
+
+    While it runs, journal and job output stand in `output` with `.partial` behind its name; an earlier run in
+    `output` is replaced only at the end. SIGINT and SIGTERM end all jobs and leave an interrupted run.
+
+    Args:
+        workload: the submission list.
+        inventory: the nodes.
+        policy: a name of `policies.registry`.
+        output: the run's folder.
+        name: the workload's name, for reports.
+        policy_parameters: the policy's parameters; values may be texts.
+        options: how to replay.
+        report: called now and then with the number of jobs submitted so far.
+
+    Raises:
+        InputError: something cannot be replayed, or not written.
+        TestbedError: agents do not start. One that is lost later ends the run, which is then returned as interrupted.
+    """
+    options = options or Options()
+    chosen = registry.load(policy, policy_parameters)
+    if "+" in inventory.execution:
+        raise InputError(
+            "computing and emulated nodes are mixed", where=inventory.where, mend="replay on one kind"
+        )
+    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes))
+    check_target(output)
+    partial = output.with_name(output.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    info = RunInfo(
+        source="replay",
+        execution=inventory.execution,
+        nodes=[NodeFacts(node.name, node.cores, node.sockets) for node in inventory.nodes],
+        workload=workload_facts(workload, name),
+        policy=policy,
+        policy_parameters=registry.parameters(chosen),
+        parameters={
+            "inventory": inventory.name,
+            "testbed": inventory.testbed,
+            "grain_s": inventory.grain_s,
+            "interval_s": options.interval_s,
+            "kill_at_limit": options.kill_at_limit,
+            "balance": options.balance,
+        },
+        speed=options.speed,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    journal = Journal(
+        partial / JOURNAL, {"policy": policy, "parameters": info.policy_parameters, "jobs": jobs.ids}
+    )
+    testbed = LocalTestbed(inventory, partial / "spool")
+    replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
+    try:
+        with _interruptible(replayer):
+            try:
+                with testbed:
+                    info.hosts = [{**host_facts(), **host} for host in testbed.hosts]
+                    replayer.run(report)
+            except TestbedError as error:
+                if not info.hosts:  # nothing has run yet
+                    raise
+                replayer.interrupt(str(error))
+            replayer.close()
+        journal.close()
+        info.lateness_ms = lateness(replayer.lateness_s)
+        if replayer.interrupted:
+            info.state = "interrupted"
+            info.interruptions = [replayer.interrupted]
+        cpus = ["" if node.cpus is None else format_cpus(node.cpus) for node in inventory.nodes]
+        run = make_run(replayer.record, replayer.cluster, info, cpus=cpus)
+        run.save(output, journal=partial / JOURNAL)
+    except BaseException:
+        journal.close()
+        raise
+    shutil.rmtree(partial, ignore_errors=True)
+    return run
+
+
+def lateness(seconds: Sequence[float]) -> dict[str, float]:
+    """Return count, p50, p99 and maximum, in ms, of how late submissions came."""
+    if not seconds:
+        return {"count": 0}
+    late = np.array(seconds) * 1e3
+    p50, p99 = np.percentile(late, [50, 99])
+    return {
+        "count": len(late),
+        "p50": round(p50, 3),
+        "p99": round(p99, 3),
+        "max": round(float(late.max()), 3),
+    }
+
+
+@contextlib.contextmanager
+def _interruptible(replayer: Replayer) -> Iterator[None]:
+    """Have SIGINT and SIGTERM interrupt the replay in order; a second one changes nothing."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        replayer.interrupt(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
