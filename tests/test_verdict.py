@@ -190,6 +190,19 @@ def test_margins_are_of_trace_time_whatever_the_speed() -> None:
     assert judged(slow, "mean_wait_s").tolerance == judged(fast, "mean_wait_s").tolerance == 10.0
 
 
+def test_margins_in_seconds_are_compressed_like_the_workload() -> None:
+    steps = [{"name": "scale", "parameters": {"run_time": factor}} for factor in (0.1, 0.5)] + [
+        {"name": "scale", "parameters": {"nodes": 4}},
+        {"name": "cirne", "parameters": {"run_time": 9.0}},
+    ]
+    workload = {"name": "w", "sha256": "a" * 64, "jobs": 3, "provenance": {"steps": steps}}
+    jobs = [(0.0, 0.0, 9.0, 2), (1.0, 2.0, 4.0, 2)]
+    found = compare(make_run(jobs, workload=workload), make_run(jobs, real=False, workload=workload))
+    assert found.compression == pytest.approx(0.05)
+    assert judged(found, "mean_wait_s").tolerance == pytest.approx(0.5)
+    assert judged(found, "mean_bounded_slowdown").tolerance == pytest.approx(0.1)
+
+
 @given(st.lists(st.sampled_from(list(Verdict))))
 def test_one_inaccurate_metric_is_enough_and_accurate_takes_all(verdicts: list[Verdict]) -> None:
     overall = combine(verdicts)

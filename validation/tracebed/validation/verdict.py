@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,8 @@ REASONS = {
 class Margin:
     """How far a prediction may be off: the larger of a share of the real figure and an absolute amount.
 
-    Absolute amounts in seconds are of trace time: at a speed of 60, 10 s are 0.17 s of the wall clock.
+    Absolute amounts in seconds are of trace time (at a speed of 60, 10 s are 0.17 s of the wall clock) as the
+    log had it; `compare` scales them with the run times of a compressed workload.
     """
 
     relative: float
@@ -211,6 +212,8 @@ class Comparison:
     verdict: Verdict
     reasons: tuple[Reason, ...]
     tau: float
+    compression: float
+    """Factor on the absolute margins in seconds: that of the workload's run times."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -242,6 +245,7 @@ class Comparison:
             "repeats": 1,
             "repeats_needed": REPEATS_NEEDED,
             "tau": self.tau,
+            "time_compression": self.compression,
             "metrics": [item.to_json() for item in self.judged],
             "matching": asdict(self.matching) | {"unmatched_share": self.matching.unmatched_share},
             "per_job": {name: asdict(d) if d else None for name, d in self.differences.items()},
@@ -283,9 +287,14 @@ def compare(
     jobs, matching = _match(per_job(real, tau), per_job(predicted, tau))
     ours, theirs = metrics(real, tau), metrics(predicted, tau)
     common = _reasons(ours, matching)
+    compression = time_compression(real.info)
+    margins = {
+        name: replace(margin, absolute=margin.absolute * compression) if FIGURES[name].unit == "s" else margin
+        for name, margin in MARGINS.items()
+    }
     judged = [
         _judge(name, margin, ours[name], theirs[name], _stability(name, jobs, real, predicted, ours), common)
-        for name, margin in MARGINS.items()
+        for name, margin in margins.items()
         if margin.gate or _concerns(name, ours, theirs)
     ]
     gated = [item for item in judged if item.margin.gate]
@@ -306,7 +315,15 @@ def compare(
         verdict=combine(item.verdict for item in gated),
         reasons=tuple(reason for reason in Reason if reason in found),
         tau=tau,
+        compression=compression,
     )
+
+
+def time_compression(info: RunInfo) -> float:
+    """Return the factor, at most 1, by which the steps of a workload compressed its run times."""
+    steps = (info.workload.get("provenance") or {}).get("steps", [])
+    factors = [step["parameters"].get("run_time") or 1.0 for step in steps if step["name"] == "scale"]
+    return min(math.prod(factors), 1.0)
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:

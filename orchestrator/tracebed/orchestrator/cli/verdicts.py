@@ -9,6 +9,7 @@ import click
 from tracebed.errors import ExitCode
 from tracebed.orchestrator.cli.console import (
     DURATION,
+    cell,
     duration,
     json_option,
     print_json,
@@ -151,9 +152,9 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
         for kind, stages in side["reconfiguration_s"].items()
         for stage in stages
     ):
-        for figure in ("median", "p95"):
-            stages = [side["reconfiguration_s"].get(kind, {}).get(stage, {}) for side in sides]
-            rows.append([f"{kind}, {stage}, {figure} (s)", *(values.get(figure) for values in stages)])
+        times = [side["reconfiguration_s"].get(kind, {}).get(stage, {}) for side in sides]
+        cells = (f"{cell(time.get('median'))}, {cell(time.get('p95'))}" for time in times)
+        rows.append([f"{kind}, {stage}: median, p95 (s)", *cells])
     rows.append(["window", *(_named(side["utilization_window"]) for side in sides)])
     rows.append(["tau (s)", *(side["tau"] for side in sides)])
     names = [Path(path).name for path in found]

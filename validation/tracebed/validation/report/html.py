@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -186,8 +185,6 @@ def _worst(comparison: Comparison) -> list[dict[str, Any]]:
 def _provenance(run: Run) -> dict[str, Any]:
     info = run.info
     provenance = info.workload.get("provenance") or {}
-    if isinstance(provenance, str):
-        provenance = json.loads(provenance)
     return {
         "workload": {key: value for key, value in info.workload.items() if key != "provenance"},
         "sources": provenance.get("sources", []),
