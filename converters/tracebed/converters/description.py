@@ -21,7 +21,7 @@ QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR, DAY = 3600.0, 86_400.0
 PICTURES = (".png", ".svg", ".pdf")
-LOAD_BINS = 96
+LOAD_BINS, JOBS_PER_BIN = 96, 4
 
 
 def offered_load(workload: Workload) -> float | None:
@@ -57,7 +57,7 @@ def describe(workload: Workload) -> dict[str, Any]:
         "span_s": float(submit[-1] - submit[0]),
         "offered_load": offered_load(workload),
         "offered_load_steps": [
-            {name: step.parameters[name] for name in ("offered_load_before", "offered_load_after")}
+            {name: step.parameters[f"offered_load_{name}"] for name in ("before", "in_window", "after")}
             for step in provenance.steps
             if "offered_load_after" in step.parameters
         ],
@@ -77,7 +77,7 @@ def describe(workload: Workload) -> dict[str, Any]:
         "arrivals_by_hour": hours(workload).tolist(),
         "arrivals_by_weekday": None
         if clock is None
-        else dict(zip(WEEKDAYS, np.bincount(clock.weekday, minlength=7).tolist(), strict=True)),
+        else dict(zip(WEEKDAYS, np.bincount(clock.day_of_week, minlength=7).tolist(), strict=True)),
         "kinds": dict(Counter(workload.column("kind")).most_common()),
         "statuses": dict(Counter(workload.column("status")).most_common()),
         "unknown": {
@@ -107,12 +107,12 @@ def size_histogram(nodes: IntArray) -> list[tuple[int, int, int]]:
     return [(2**i // 2 + 1 if i else 1, 2**i, count) for i, count in enumerate(counts)]
 
 
-def run_time_histogram(run: FloatArray) -> list[tuple[float, float, int]]:
-    """Return (from, to, jobs) for run times under 1 s, 10 s, 1 min, 10 min, 1 h, 6 h, 1 day, and more."""
+def run_time_histogram(run: FloatArray) -> list[tuple[float, float | None, int]]:
+    """Return (from, to, jobs) for run times to 1 s, 10 s, 1 min, 10 min, 1 h, 6 h, 1 day, no end."""
     edges = [0.0, 1.0, 10.0, 60.0, 600.0, HOUR, 6 * HOUR, DAY, np.inf]
     counts = np.histogram(run[np.isfinite(run)], edges)[0].tolist()
     last = max((i for i, count in enumerate(counts) if count), default=-1)
-    return [(edges[i], edges[i + 1], counts[i]) for i in range(last + 1)]
+    return [(edges[i], None if edges[i + 1] == np.inf else edges[i + 1], counts[i]) for i in range(last + 1)]
 
 
 def hours(workload: Workload) -> IntArray:
@@ -140,7 +140,8 @@ def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
 def load_over_time(workload: Workload) -> tuple[FloatArray, FloatArray]:
     """Return edges (s, shape (bins + 1,)) and the load offered between them: work submitted over capacity."""
     submit = workload.floats("submit_time")
-    edges = np.linspace(submit[0], max(submit[-1], submit[0] + 1.0), LOAD_BINS + 1)
+    bins = int(np.clip(len(submit) // JOBS_PER_BIN, 1, LOAD_BINS))
+    edges = np.linspace(submit[0], max(submit[-1], submit[0] + 1.0), bins + 1)
     work = np.histogram(submit, edges, weights=_work(workload))[0]
     return edges, work / (np.diff(edges) * (workload.provenance.system.nodes or 1))
 
@@ -161,7 +162,8 @@ def plot(workload: Workload, path: Path | str) -> None:
     path = Path(path)
     if path.suffix.lower() not in PICTURES:
         raise InputError("not a picture's name", where=str(path), mend=f"end it in {', '.join(PICTURES)}")
-    figure = Figure(figsize=(11, 7.2), dpi=130, layout="constrained")
+    figure = Figure(figsize=(11, 7.2), dpi=130)
+    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.12)
     axes = figure.subplots(2, 2)
     _plot_sizes(axes[0, 0], workload)
     _plot_run_times(axes[0, 1], workload)
@@ -170,7 +172,9 @@ def plot(workload: Workload, path: Path | str) -> None:
     for ax in axes.flat:
         ax.spines[["top", "right"]].set_visible(False)
         ax.set_axisbelow(True)
-    figure.suptitle(_title(workload), x=0.01, ha="left", fontsize=12)
+        ax.set_title(ax.get_title(), loc="left", fontsize=11)
+        ax.set_title("")
+    figure.suptitle(_title(workload), x=0.012, ha="left", fontsize=13, fontweight="bold")
     with replacing(path) as file:
         figure.savefig(file, format=path.suffix[1:].lower())
 
@@ -210,7 +214,7 @@ def _plot_run_times(ax: Axes, workload: Workload) -> None:
             style = {"histtype": "step", "linewidth": 1.6} if name == "time limit" else {"alpha": 0.75}
             ax.hist(values, bins=bins.tolist(), weights=weights, color=color, label=name, **style)
     ax.set_xscale("log")
-    ticks = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 864000: "10 d"}
+    ticks = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36_000: "10 h", 259_200: "3 d"}
     shown = {second: text for second, text in ticks.items() if second <= 1.3 * top}
     ax.set_xticks(list(shown), list(shown.values()))
     ax.minorticks_off()
@@ -247,11 +251,14 @@ def _plot_load(ax: Axes, workload: Workload) -> None:
         if mean is not None:
             ax.axhline(mean, color=ORANGE, linewidth=1.6, label=f"mean {mean:.2f}")
             ax.legend(frameon=False, loc="upper right")
-    top = float(np.quantile(load, 0.98)) * 1.25 if len(load) else 1.0
+    highest, usual = float(load.max()), 1.25 * float(np.quantile(load, 0.98))
+    title = "Offered load" if workload.provenance.system.nodes else "Offered work, nodes"
+    if highest > usual:
+        title += f" (highest {highest:.3g}, cut off)"
     ax.set(
-        title="Offered load" if workload.provenance.system.nodes else "Offered work, nodes",
+        title=title,
         xlabel=f"{name} since time 0",
         xlim=(edges[0] / unit, edges[-1] / unit),
-        ylim=(0, max(top, 1.15 if workload.provenance.system.nodes else 0.1)),
+        ylim=(0, max(usual, 1.15 if workload.provenance.system.nodes else 0.1)),
     )
     ax.grid(alpha=0.3)

@@ -82,8 +82,8 @@ def scale(
     cut = Workload(table, provenance)
     target = _map_sizes(table, provenance.system, nodes, cores_per_node)
     if longest is not None:
-        known = table["run_time"].max()
-        run_time = min(1.0, longest / known) if known > longest else 1.0
+        known = float(table["run_time"].max())
+        run_time = longest / known if known > longest else 1.0
     _compress_runs(table, 1.0 if run_time is None else run_time)
     _compress_arrivals(table, 1.0 if arrivals is None else arrivals)
     if target != provenance.system or run_time not in (None, 1.0) or arrivals not in (None, 1.0):

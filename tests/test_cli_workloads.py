@@ -1,0 +1,198 @@
+"""The commands that make workloads, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tracebed.converters.workload import System, read_workload
+from tracebed.errors import ExitCode
+from tracebed.orchestrator import cli
+from tracebed.orchestrator.cli.charts import bars, columns, spell
+
+SWF = "; MaxNodes: 4\n; MaxProcs: 16\n; UnixStartTime: 86400\n1 0 5 100 4 -1 -1 8 200 -1 1 1 1 -1 1 1 -1 -1\n"
+
+
+@pytest.fixture
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Any]:
+    """Return a function that runs `tracebed` in an empty folder: (exit status, standard output, error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tracebed", *arguments])
+        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context():
+            cli.main()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_the_way_of_a_workload(call: Callable[..., Any]) -> None:
+    status, out, _ = call(
+        "generate", "cirne", "--nodes", "16", "--jobs", "200", "--seed", "7", "-o", "w.parquet"
+    )
+    assert status == ExitCode.OK
+    assert "jobs 200" in out
+    assert "nodes 16" in out
+    status, out, _ = call(
+        "scale", "w.parquet", "--nodes", "4", "--window", "3d", "--runtime", "0.1", "-o", "s.csv"
+    )
+    assert status == ExitCode.OK
+    assert "before" in out
+    status, out, _ = call("malleable", "s.csv", "--share", "0.5", "--seed", "1", "-o", "m.swf.gz")
+    assert status == ExitCode.OK
+    mixed = read_workload("m.swf.gz")
+    assert [step.name for step in mixed.provenance.steps] == ["cirne", "scale", "malleable"]
+    assert mixed.provenance.system == System(4, 1, "Cirne and Berman anl")
+    assert (mixed.column("kind") == "malleable").sum() == round(len(mixed) / 2 + 1e-9)
+    status, out, err = call("describe", "m.swf.gz", "--plot", "m.png")
+    assert status == ExitCode.OK
+    for word in (
+        "offered load",
+        "scaled",
+        "Requested nodes",
+        "Run time",
+        "Arrivals by hour",
+        "step 3: malleable",
+    ):
+        assert word in out
+    assert Path("m.png").exists()
+    assert "m.png" in err
+
+
+def test_json_is_one_document_and_nothing_else(call: Callable[..., Any]) -> None:
+    _, out, _ = call("generate", "cirne", "--jobs", "50", "-o", "w.parquet", "--json")
+    drawn = json.loads(out)
+    assert (drawn["jobs"], drawn["nodes"], drawn["step"]["name"]) == (50, 120, "cirne")
+    assert drawn["sha256"] == read_workload("w.parquet").sha256
+    _, out, _ = call(
+        "scale", "w.parquet", "--nodes", "12", "--runtime", "max=600s", "-o", "s.parquet", "--json"
+    )
+    scaled = json.loads(out)
+    assert scaled["longest_run_time_s"] == pytest.approx(600)
+    assert scaled["before"]["nodes"] == 120
+    _, out, _ = call("describe", "s.parquet", "--json")
+    assert json.loads(out)["offered_load"] == scaled["offered_load"]
+    _, out, _ = call("malleable", "s.parquet", "--share", "1", "-o", "m.parquet", "--json")
+    assert json.loads(out)["malleable_jobs"] == 50
+    _, out, _ = call("convert", "m.parquet", "-o", "m.csv", "--json")
+    assert (
+        json.loads(out)["sha256"]
+        == json.loads(call("convert", "m.csv", "-o", "n.parquet", "--json")[1])["sha256"]
+    )
+
+
+def test_the_same_command_writes_the_same_bytes(call: Callable[..., Any]) -> None:
+    for name in ("a.parquet", "b.parquet"):
+        call("generate", "cirne", "--jobs", "100", "--site", "kth", "--seed", "3", "-o", name)
+    assert Path("a.parquet").read_bytes() == Path("b.parquet").read_bytes()
+
+
+def test_convert_counts_and_makes_nodes(call: Callable[..., Any]) -> None:
+    Path("log.swf").write_text(SWF)
+    status, out, err = call("convert", "log.swf", "-o", "w.parquet")
+    assert status == ExitCode.OK
+    assert "warning: log.swf: jobs that were allocated other processors than requested (1 time)" in err
+    assert "nodes 4" in out
+    assert read_workload("w.parquet").ints("nodes").tolist() == [2]
+    call("convert", "log.swf", "--by", "core", "--from", "swf", "-o", "c.parquet")
+    assert read_workload("c.parquet").ints("nodes").tolist() == [8]
+    assert read_workload("c.parquet").provenance.system == System(16, 1)
+
+
+def test_constants_of_the_model_are_options(call: Callable[..., Any]) -> None:
+    call(
+        "generate", "cirne", "--jobs", "9", "--set", "cancelled=0", "--set", "reduction=2", "-o", "w.parquet"
+    )
+    parameters = read_workload("w.parquet").provenance.steps[0].parameters
+    assert (parameters["cancelled"], parameters["reduction"]) == (0.0, 2)
+
+
+def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
+    Path("i.yaml").write_text('nodes:\n  - {name: "e[1-3]", cores: 2, emulated: true}\n')
+    call("generate", "cirne", "--jobs", "9", "--cores-per-node", "8", "-o", "w.parquet")
+    status, _, err = call("scale", "w.parquet", "--inventory", "i.yaml", "-o", "s.parquet")
+    assert status == ExitCode.OK, err
+    assert read_workload("s.parquet").provenance.system == System(3, 2, "Cirne and Berman anl")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ("convert absent.swf -o w.csv", "absent.swf: no such file (check the path)"),
+        ("convert log.swf -o w.xls", "w.xls: its name asks for no format"),
+        ("convert log.swf -o no/w.csv", "folder does not exist"),
+        ("convert log.swf --from xls -o w.csv", "no format 'xls'"),
+        ("convert broken.swf -o w.csv", "broken.swf:2: 3 fields, a job has 18"),
+        ("describe log.swf --plot w.gif", "w.gif: not a picture's name"),
+        ("describe .", "is a folder"),
+        ("scale log.swf --runtime fast -o w.csv", "--runtime 'fast' is no factor"),
+        ("scale log.swf --runtime max=soon -o w.csv", "'soon' is not a duration"),
+        ("scale log.swf --start tomorrow -o w.csv", "'tomorrow' is not an instant"),
+        ("scale log.swf --start 1999-01-01 -o w.csv", "the workload's submissions span 0 s to 0 s"),
+        ("scale log.swf --system big -o w.csv", "--system 'big' is no machine"),
+        ("scale broken.csv --nodes 2 -o w.csv", "the nodes of the workload's system are not known"),
+        ("scale log.swf --nodes 2 --inventory i.yaml -o w.csv", "give one of them"),
+        ("malleable broken.csv --share 1 -o w.csv", "the size of the workload's system is not known"),
+        ("malleable log.swf --share 1 --most 0 -o w.csv", "threshold most"),
+        ("malleable log.swf --share 2 -o w.csv", "'--share'"),
+        ("generate cirne --jobs 1 --set load=x -o w.csv", "'x' is not a number"),
+        ("generate cirne --jobs 1 --set weight=1 -o w.csv", "no constant 'weight'"),
+        ("generate cirne --jobs 0 -o w.csv", "'--jobs'"),
+        ("generate lublin", "No such command 'lublin'"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(arguments: str, what: str, call: Callable[..., Any]) -> None:
+    Path("log.swf").write_text(SWF)
+    Path("broken.swf").write_text("; Version: 2.2\n1 2 3\n")
+    Path("broken.csv").write_text("job_id,submit_time,run_time,nodes\n1,0,1,1\n")
+    status, out, err = call(*arguments.split())
+    assert status == ExitCode.USAGE
+    assert what in err
+    assert "Traceback" not in err
+    assert out == ""
+    assert not Path("w.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["generate", "generate cirne", "convert", "describe", "scale", "malleable"]
+)
+def test_help_ends_with_an_example(command: str, call: Callable[..., Any]) -> None:
+    status, out, _ = call(*command.split(), "--help")
+    assert status == ExitCode.OK
+    assert "Example:" in out
+    assert f"tracebed {command}" in out.split("Example:")[1]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from tracebed.orchestrator import cli; sys.argv = ['tracebed', 'scale', '--help'];\n"
+        "try: cli.main()\nexcept SystemExit: pass\n"
+        "print(sorted({'numpy', 'pandas', 'pyarrow', 'matplotlib', 'rich'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_durations_in_words() -> None:
+    assert [spell(s) for s in (None, 0.5, 60.0, 5400.0, 86_400.0, 220_000.0)] == [
+        *("not known", "0.5 s", "1 min", "1.5 h", "1 d", "2.5 d"),
+    ]
+
+
+def test_charts_show_every_count() -> None:
+    lines = bars("Sizes", {"1": 100, "2–3": 1, "4": 0}, width=8)
+    assert "████████" in lines[1]
+    assert "▏" in lines[2]
+    assert not set(lines[3]) & set("▏▎▍▌▋▊▉█")
+    assert len(set(map(len, lines))) == 1
+    drawn = columns("Hours", [0, 8, 16], height=2)
+    assert [line.split() for line in drawn[1:3]] == [["██"], ["██", "██"]]
