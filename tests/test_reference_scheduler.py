@@ -237,12 +237,13 @@ def test_a_promise_that_can_be_served_overtakes_one_that_cannot() -> None:
 
 def test_without_counting_idle_nodes_the_whole_size_is_taken_from_running_jobs() -> None:
     # 10 nodes. 1 (2-8-8) on 8, 2 idle. 2 (rigid, 4) at 3: with the idle ones 1 gives 2, without them it
-    # gives 4, and in the next round of the same instant it grows by the two that are left.
+    # gives 4. Then 2 are idle again, but who was shrunk in a call does not grow in it: 1 has to wait until 8,
+    # when 2 ends. By then it has done 3 + 5/2 s of its 70.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 4, 5)]
     assert reference_schedule(jobs, 10, "pref")[1].resizes[0] == (3, 8, 6)
     results = reference_schedule(jobs, 10, "pref", count_idle=False)
-    assert results[1].resizes[:2] == [(3, 8, 4), (3, 4, 6)]
-    assert results[1].sizes[:2] == [(0, 8), (3, 6)]
+    assert results[1] == RefResult(0, 72.5, "completed", [(0, 8), (3, 4), (8, 8)], [(3, 8, 4), (8, 4, 8)])
+    assert results[2] == RefResult(3, 8, "completed", [(3, 4)], [])
 
 
 def test_a_job_grows_in_the_call_that_started_it_only_if_told() -> None:
