@@ -232,6 +232,8 @@ def test_a_rank_that_ignores_the_term_is_killed(agent: Agent) -> None:
     agent.hear("started")
     [child] = agent.children()
     child.suspend()  # a stopped process gets no SIGTERM until it goes on
+    while child.status() != psutil.STATUS_STOPPED:
+        time.sleep(0.001)
     agent.tell({"type": "kill", "job": "a", "reason": "enough"})
     ended = agent.hear("ended")
     assert (ended["state"], ended["exit_code"]) == ("killed", -signal.SIGKILL)

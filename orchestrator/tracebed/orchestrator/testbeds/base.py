@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from tracebed.orchestrator.testbeds.inventory import Node
 
@@ -25,8 +25,6 @@ class Event(NamedTuple):
 
 class Testbed(Protocol):
     """Agents on nodes, and the conversation with them; a context manager that starts and stops them."""
-
-    __test__: ClassVar[bool] = False  # the name begins like a test's; pytest must not collect it
 
     @property
     def nodes(self) -> Sequence[Node]:

@@ -1,0 +1,210 @@
+"""The local testbed: agents that start, get lost, hang, and end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tracebed.benchmarks.program import Program
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.testbeds import base, local
+from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+from tracebed.orchestrator.testbeds.local import LocalTestbed
+
+GUARD_S = 30.0
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+def inventory(*nodes: Node, emulated: int = 0, heartbeat_s: float = 1.0) -> Inventory:
+    more = tuple(Node(f"n{i}", 4, 1, None, True) for i in range(emulated))
+    return Inventory("test", "local", nodes + more, heartbeat_s=heartbeat_s)
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test that leaves a process behind, be it orphaned and in a session of its own."""
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    monkeypatch.setenv("TRACEBED_TEST", mark)
+    yield
+    strays = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("TRACEBED_TEST") == mark and process.pid != os.getpid():
+                strays.append(process)
+    assert strays == []
+
+
+def launch(testbed: base.Testbed, node: int, job: str, units: int) -> None:
+    name = testbed.nodes[node].name
+    program = Program("pils", 0, units, 10, emulated_rate=1e6)
+    testbed.send(
+        node,
+        {
+            "type": "launch",
+            "job": job,
+            "rank": name,
+            "leader": True,
+            "members": [name],
+            "address": None,
+            "family": "AF_UNIX",
+            "authkey": "00",
+            "cpus": None,
+            "cores": 4,
+            "program": program._asdict(),
+        },
+    )
+
+
+def hear(testbed: base.Testbed, kind: str, count: int = 1) -> list[base.Event]:
+    until = time.monotonic() + GUARD_S
+    found: list[base.Event] = []
+    while len(found) < count:
+        found += [event for event in testbed.receive(until) if event.message["type"] == kind]
+        assert time.monotonic() < until
+    return found
+
+
+def test_emulated_nodes_start_run_and_stop(tmp_path: Path) -> None:
+    testbed: base.Testbed = LocalTestbed(inventory(emulated=8), tmp_path)
+    with testbed:
+        assert [node.name for node in testbed.nodes] == [f"n{i}" for i in range(8)]
+        assert testbed.units_per_core_second == base.EMULATED_RATE
+        [host] = testbed.hosts
+        assert host["name"] == os.uname().nodename and host["units_per_core_second"] == {}
+        begun = time.monotonic()
+        for node in range(8):
+            launch(testbed, node, str(node), 1000)
+        ended = hear(testbed, "ended", 8)
+        assert {(event.node, event.message["job"]) for event in ended} == {(i, str(i)) for i in range(8)}
+        assert {event.message["state"] for event in ended} == {"completed"}
+        for event in ended:
+            assert begun < event.message["time"] <= event.time < time.monotonic()
+    testbed.stop()  # once more harms nothing
+    assert {path.name for path in tmp_path.iterdir()} == {"agents", *(f"job-{i}" for i in range(8))}
+
+
+def test_it_can_be_started_again(tmp_path: Path) -> None:
+    testbed = LocalTestbed(inventory(emulated=1), tmp_path)
+    for job in "ab":
+        with testbed:
+            launch(testbed, 0, job, 10)
+            assert hear(testbed, "ended")[0].message["state"] == "completed"
+
+
+def test_the_rate_is_the_median_of_the_computing_nodes(tmp_path: Path) -> None:
+    nodes = (*(Node(f"c{cpu}", 1, 1, (cpu,)) for cpu in CPUS[:2]), Node("e", 8, 1, None, True))
+    with LocalTestbed(inventory(*nodes), tmp_path) as testbed:
+        rates = testbed.hosts[0]["units_per_core_second"]
+        assert rates.keys() == {f"c{cpu}" for cpu in CPUS[:2]}
+        assert testbed.units_per_core_second == statistics.median(rates.values()) > 1000
+
+
+def test_the_slow_kernel_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEBED_KERNEL", "numpy")
+    nodes = (Node("c", 1, 1, (CPUS[0],)),)
+    with (
+        pytest.warns(UserWarning, match="slower NumPy kernel"),
+        LocalTestbed(inventory(*nodes), tmp_path),
+    ):
+        pass
+
+
+def test_cpus_that_are_not_here_are_refused(tmp_path: Path) -> None:
+    testbed = LocalTestbed(inventory(Node("far", 1, 1, (4000,))), tmp_path)
+    with pytest.raises(InputError, match="'far' has CPUs 4000"):
+        testbed.start()
+
+
+def test_receive_waits_until_then_and_no_longer(tmp_path: Path) -> None:
+    with LocalTestbed(inventory(emulated=1, heartbeat_s=3600.0), tmp_path) as testbed:
+        for delay in (-1.0, 0.0, 0.0004, 0.003, 0.0205):
+            until = time.monotonic() + delay
+            assert testbed.receive(until) == []
+            assert time.monotonic() >= until
+
+
+def test_a_lost_agent_is_an_event_and_its_jobs_are_gone(tmp_path: Path) -> None:
+    with LocalTestbed(inventory(emulated=2), tmp_path) as testbed:
+        launch(testbed, 1, "j", 10**12)
+        hear(testbed, "started")
+        agent = psutil.Process(testbed._agents[1].process.pid)
+        [rank] = agent.children()
+        agent.kill()
+        [event] = hear(testbed, "lost")
+        assert event.node == 1 and event.message["reason"] == "was killed by SIGKILL"
+        until = time.monotonic() + GUARD_S
+        while rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until
+        testbed.send(1, {"type": "kill", "job": "j", "reason": "too late"})  # nobody is there: harmless
+        launch(testbed, 0, "k", 10)  # the others go on
+        assert hear(testbed, "ended")[0].message["state"] == "completed"
+
+
+def test_an_agent_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "UNSENT_LIMIT", 300_000)
+    with LocalTestbed(inventory(emulated=1, heartbeat_s=3600.0), tmp_path) as testbed:
+        agent = testbed._agents[0]
+        agent.process.send_signal(signal.SIGSTOP)
+        message = {"type": "kill", "job": "x" * 1000, "reason": "none"}
+        count = 200
+        for _ in range(count):
+            testbed.send(0, message)
+        assert len(agent.lines.unsent) > 100_000  # the pipe is full
+        agent.process.send_signal(signal.SIGCONT)
+        hear(testbed, "error", count)
+        assert not agent.lines.unsent
+        agent.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(TestbedError, match="node n0: its agent does not read"):
+            for _ in range(1000):
+                testbed.send(0, message)
+        agent.process.send_signal(signal.SIGCONT)
+
+
+def test_a_stopped_agent_is_killed_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "GRACE_S", 0.05)
+    with LocalTestbed(inventory(emulated=2), tmp_path) as testbed:
+        launch(testbed, 0, "j", 10**12)
+        hear(testbed, "started")
+        testbed._agents[0].process.send_signal(signal.SIGSTOP)
+
+
+def test_an_agent_that_cannot_start_names_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "raise SystemExit('no such luck')"])
+    with pytest.raises(
+        TestbedError, match=r"node n\d: its agent ended with status 1: no such luck"
+    ) as caught:
+        LocalTestbed(inventory(emulated=2), tmp_path).start()
+    assert "agents/n" in str(caught.value.mend)
+    monkeypatch.setattr(local, "AGENT", ["/no/such/program"])
+    with pytest.raises(TestbedError, match="cannot start agents"):
+        LocalTestbed(inventory(emulated=2), tmp_path).start()
+
+
+def test_an_agent_of_another_protocol_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "PROTOCOL", 2)
+    with pytest.raises(TestbedError, match="protocol 2 is asked for, this agent speaks 1"):
+        LocalTestbed(inventory(emulated=1), tmp_path).start()
+
+
+def test_an_agent_that_keeps_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    monkeypatch.setattr(local, "START_S", 0.05)
+    with pytest.raises(TestbedError, match=r"node n0: its agent did not say hello within 0\.05 s") as caught:
+        LocalTestbed(inventory(emulated=1), tmp_path).start()
+    assert caught.value.transient
+
+
+def test_what_an_agent_must_not_say_is_an_error_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "print('good morning')"])
+    with pytest.raises(TestbedError, match="no message: b'good morning'"):
+        LocalTestbed(inventory(emulated=1), tmp_path).start()

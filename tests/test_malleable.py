@@ -1,0 +1,331 @@
+"""Malleable jobs on a local testbed: they shrink, grow and change masks, and lose nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import psutil
+import pytest
+from tracebed.benchmarks.cpus import format_cpus, parse_cpus
+from tracebed.benchmarks.program import Program
+from tracebed.orchestrator.testbeds.base import Event
+from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+from tracebed.orchestrator.testbeds.local import LocalTestbed
+
+GUARD_S = 20.0
+CPUS = sorted(os.sched_getaffinity(0))
+needs_two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+
+Message = dict[str, Any]
+
+
+class Driver:
+    """Drives one job the way a replayer does."""
+
+    def __init__(self, testbed: LocalTestbed, program: Program, members: Sequence[int]) -> None:
+        self.testbed, self.program = testbed, program
+        self.names = [node.name for node in testbed.nodes]
+        self.members = list(members)
+        self.here = set(members)
+        """Nodes with a rank, as far as we know."""
+        self.requests = 0
+        self.heard: list[Message] = []
+        self.queue: list[Event] = []
+
+    def start(self, *, mask: str | None = None, followers: bool = True) -> None:
+        self.launch(self.members[0], leader=True, mask=mask)
+        self.address = self.hear(lambda message: message["type"] == "listening")["address"]
+        if followers:
+            for node in self.members[1:]:
+                self.launch(node, leader=False)
+            self.hear(lambda message: message["type"] == "started")
+
+    def launch(self, node: int, *, leader: bool, mask: str | None = None, key: str = "c0ffee") -> None:
+        cores = len(parse_cpus(mask)) if mask else self.testbed.nodes[node].cores
+        message = {
+            "type": "launch",
+            "job": "j",
+            "rank": self.names[node],
+            "leader": leader,
+            "members": [self.names[member] for member in self.members],
+            "address": None if leader else self.address,
+            "family": "AF_UNIX",
+            "authkey": key,
+            "cpus": mask,
+            "cores": cores,
+            "program": self.program._asdict(),
+        }
+        self.testbed.send(node, message)
+        self.here.add(node)
+
+    def ask(self, members: Sequence[int]) -> int:
+        """Launch who is missing, and ask the leader to go on with `members`."""
+        for node in set(members) - self.here:
+            self.launch(node, leader=False)
+        return self.resize(self.members[0], members=[self.names[member] for member in members])
+
+    def resize(self, node: int, **change: Any) -> int:
+        self.requests += 1
+        self.testbed.send(node, {"type": "resize", "job": "j", "request": self.requests, **change})
+        return self.requests
+
+    def step(self) -> Message:
+        """Return the next event; fail on a lost agent or after a long time."""
+        until = monotonic() + GUARD_S
+        while not self.queue:
+            self.queue += self.testbed.receive(until)
+            assert self.queue or monotonic() < until, f"waited in vain; heard {self.heard}"
+        event = self.queue.pop(0)
+        self.heard.append(event.message)
+        assert event.message["type"] != "lost", event.message
+        if event.message["type"] == "ended":
+            self.here.discard(event.node)
+        return event.message
+
+    def hear(self, wanted: Callable[[Message], bool]) -> Message:
+        """Return the next event that is wanted."""
+        while not wanted(message := self.step()):
+            pass
+        return message
+
+    def resized(self, request: int) -> Message:
+        """Return the event that answers `request`, or the end of the job if that came first."""
+        return self.hear(
+            lambda message: (
+                message.get("request") == request or (message["type"] == "ended" and message["leader"])
+            )
+        )
+
+    def finish(self) -> Message:
+        """Wait for all ranks; return how the leader ended."""
+        while self.here:
+            self.step()
+        return next(m for m in self.heard if m["type"] == "ended" and m["leader"])
+
+    @property
+    def units_by_rank(self) -> dict[str, int]:
+        units: dict[str, int] = {}
+        for message in self.heard:
+            if message["type"] == "ended":
+                units[message["rank"]] = units.get(message["rank"], 0) + message["units_done"]
+        return units
+
+    def process(self, node: int) -> psutil.Process:
+        """Return the rank's process on a node."""
+        [rank] = psutil.Process(self.testbed._agents[node].process.pid).children()
+        return rank
+
+
+def affinities(process: psutil.Process) -> list[str]:
+    """Return the CPU list of each thread of a process as the kernel has it."""
+    tasks = Path(f"/proc/{process.pid}/task")
+    return sorted(
+        (task / "status").read_text().split("Cpus_allowed_list:")[1].split()[0] for task in tasks.iterdir()
+    )
+
+
+@contextmanager
+def emulated(tmp_path: Path, *cores: int) -> Iterator[LocalTestbed]:
+    nodes = tuple(Node(f"n{i}", count, 1, None, True) for i, count in enumerate(cores))
+    with LocalTestbed(Inventory("test", "local", nodes), tmp_path / "spool") as testbed:
+        yield testbed
+
+
+@contextmanager
+def computing(tmp_path: Path, *masks: Sequence[int]) -> Iterator[LocalTestbed]:
+    nodes = tuple(Node(f"n{i}", len(mask), 1, tuple(mask)) for i, mask in enumerate(masks))
+    with LocalTestbed(Inventory("test", "local", nodes), tmp_path / "spool") as testbed:
+        yield testbed
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("balance", ["static", "dynamic"])
+def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(
+    tmp_path: Path, balance: str, seed: int
+) -> None:
+    draw = random.Random(seed)
+    program = Program("pils", 10_007, 2_000_003, 300, balance=balance, emulated_rate=1e6)
+    with emulated(tmp_path, 1, 4, 2, 3) as testbed:
+        job = Driver(testbed, program, [1, 0])
+        job.start()
+        changes = 0
+        while True:
+            if draw.random() < 0.3:
+                node = draw.choice(sorted(job.here))
+                cores = draw.randint(1, testbed.nodes[node].cores)
+                answer = job.resized(job.resize(node, cpus=format_cpus(range(cores))))
+            else:
+                others = draw.sample([0, 2, 3], draw.randint(0, 3))
+                members = [1, *others]
+                answer = job.resized(job.ask(members))
+                if answer["type"] == "resized":
+                    assert answer["members"] == [job.names[member] for member in members]
+                    while not job.here <= set(members):  # a node is free when its rank has ended
+                        job.step()
+            if answer["type"] == "ended":
+                break
+            assert answer["type"] == "resized" and answer["decided"] <= answer["applied"]
+            changes += 1
+            if changes == 12:
+                break
+        assert job.finish()["state"] == "completed"
+    assert changes >= 3
+    assert sum(job.units_by_rank.values()) == 10_007 + 2_000_003
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.8, 1.0])
+def test_amdahls_law_is_acted_out(tmp_path: Path, fraction: float) -> None:
+    """The planned sleeps take what Amdahl says, to a unit for each part, on every number of nodes."""
+    rate, cores = 1e6, 4
+    program = Program.lasting(0.1, 2, cores, rate, parallel_fraction=fraction, grain_s=0.01, emulated=True)
+    with emulated(tmp_path, *[cores] * 4) as testbed:
+        times = []
+        for nodes in (1, 2, 4):
+            job = Driver(testbed, program, range(nodes))
+            job.start()
+            times.append(job.finish()["planned_s"])
+    alone = 0.1 / (1 - fraction + fraction / 2)
+    slack = 2 * program.iterations / rate
+    for nodes, took in zip((1, 2, 4), times, strict=True):
+        assert took == pytest.approx(alone * (1 - fraction + fraction / nodes), abs=slack)
+
+
+def test_static_shares_are_equal_and_dynamic_ones_go_by_cores(tmp_path: Path) -> None:
+    units = {}
+    with emulated(tmp_path, 1, 3) as testbed:
+        for balance in ("static", "dynamic"):
+            program = Program("pils", 0, 1_200_000, 10, balance=balance, chunks=8, emulated_rate=1e6)
+            job = Driver(testbed, program, [0, 1])
+            job.start()
+            job.finish()
+            units[balance] = job.units_by_rank
+    assert units["static"] == {"n0": 600_000, "n1": 600_000}
+    assert sum(units["dynamic"].values()) == 1_200_000
+    assert units["dynamic"]["n1"] > 2 * units["dynamic"]["n0"]
+
+
+@needs_two_cpus
+@pytest.mark.parametrize("balance", ["static", "dynamic"])
+def test_a_computing_job_shrinks_and_grows_on_pinned_cpus(tmp_path: Path, balance: str) -> None:
+    with computing(tmp_path, CPUS[:1], CPUS[1:2]) as testbed:
+        program = Program.lasting(0.6, 2, 1, testbed.units_per_core_second, parallel_fraction=0.9)
+        program = program._replace(balance=balance)
+        job = Driver(testbed, program, [0, 1])
+        job.start()
+        assert set(affinities(job.process(0))) == {str(CPUS[0])}
+        assert set(affinities(job.process(1))) == {str(CPUS[1])}
+        first = job.process(0).pid
+        assert job.resized(job.ask([0]))["members"] == ["n0"]
+        released = job.hear(lambda message: message["type"] == "ended")
+        assert (released["rank"], released["state"], released["reason"]) == ("n1", "completed", "released")
+        assert job.resized(job.ask([0, 1]))["members"] == ["n0", "n1"]
+        assert job.process(0).pid == first  # nothing was restarted
+        ended = job.finish()
+        assert ended["state"] == "completed" and ended["cpu_s"] > 0
+        assert sum(job.units_by_rank.values()) == program.serial_units + program.parallel_units
+        assert testbed.hosts[0]["units_per_core_second"].keys() == {"n0", "n1"}
+
+
+@needs_two_cpus
+def test_a_mask_changes_at_the_next_malleability_point(tmp_path: Path) -> None:
+    both = format_cpus(CPUS[:2])
+    with computing(tmp_path, CPUS[:2]) as testbed:
+        program = Program.lasting(0.5, 1, 2, testbed.units_per_core_second)
+        job = Driver(testbed, program, [0])
+        job.start(mask=both)
+        rank = job.process(0)
+        assert affinities(rank) == sorted([both, str(CPUS[0]), str(CPUS[1])])
+        answer = job.resized(job.resize(0, cpus=str(CPUS[1])))
+        assert (answer["type"], answer["cpus"]) == ("resized", str(CPUS[1]))
+        assert affinities(rank) == [str(CPUS[1])] * 3  # one thread is parked
+        later = job.resized(job.resize(0, cpus=both))
+        assert affinities(rank) == sorted([both, str(CPUS[0]), str(CPUS[1])])
+        assert later["iteration"] > answer["iteration"]
+        outside = job.resized(job.resize(0, cpus="4000"))
+        assert outside["type"] == "error" and "no part of the node" in outside["what"]
+        assert job.finish()["state"] == "completed"
+        assert job.units_by_rank == {"n0": program.parallel_units}
+
+
+def test_one_change_at_a_time(tmp_path: Path) -> None:
+    """A second request while one is pending is refused, as a second mask is by DROM (`dirty`)."""
+    with emulated(tmp_path, 2, 2) as testbed:
+        job = Driver(testbed, Program("pils", 0, 10**9, 1, emulated_rate=1e6), [0])  # one part of 500 s
+        job.start()
+        job.resize(0, cpus="0")
+        job.resize(0, members=["n0", "n1"])
+        for change in ({"cpus": "0-1"}, {"members": ["n0"]}):
+            answer = job.resized(job.resize(0, **change))
+            assert answer["type"] == "error" and "is still pending" in answer["what"]
+        answer = job.resized(job.resize(0, members=["n1", "n1"]))
+        assert answer["type"] == "error" and "named twice" in answer["what"]
+        testbed.send(0, {"type": "kill", "job": "j", "reason": "seen enough"})
+        assert (job.finish()["state"], job.units_by_rank) == ("killed", {"n0": 0})
+
+
+def test_the_leader_is_never_released_and_only_it_changes_members(tmp_path: Path) -> None:
+    with emulated(tmp_path, 1, 1) as testbed:
+        job = Driver(testbed, Program("pils", 0, 10**9, 10**5, emulated_rate=1e6), [0, 1])
+        job.start()
+        answer = job.resized(job.resize(0, members=["n1"]))
+        assert answer["type"] == "error" and "'n0' cannot be released" in answer["what"]
+        answer = job.resized(job.resize(1, members=["n0"]))
+        assert answer["type"] == "error" and "not on this node" in answer["what"]
+
+
+def test_a_job_carries_on_until_those_who_shall_join_have_come(tmp_path: Path) -> None:
+    with emulated(tmp_path, 1, 1) as testbed:
+        job = Driver(testbed, Program("pils", 0, 10**9, 10**5, emulated_rate=1e6), [0])
+        job.start()
+        request = job.resize(0, members=["n0", "n1"])  # before n1 is launched
+        job.hear(lambda message: message["type"] == "progress")
+        job.hear(lambda message: message["type"] == "progress")
+        assert not any(message["type"] == "resized" for message in job.heard)
+        job.launch(1, leader=False)
+        assert job.resized(request)["members"] == ["n0", "n1"]
+
+
+def test_a_rank_that_dies_fails_the_job(tmp_path: Path) -> None:
+    with emulated(tmp_path, 1, 1, 1) as testbed:
+        job = Driver(testbed, Program("pils", 0, 10**12, 10**8, emulated_rate=1e6), [0, 1, 2])
+        job.start()
+        job.process(1).kill()
+        ended = job.finish()
+        assert (ended["state"], ended["reason"]) == ("failed", "lost rank 'n1'")
+        reasons = {m["rank"]: (m["state"], m["reason"]) for m in job.heard if m["type"] == "ended"}
+        assert reasons["n1"] == ("failed", "was killed by signal 9 (Killed)")
+        assert reasons["n2"] == ("failed", "lost its leader")
+
+
+def test_a_wrong_key_is_refused_and_the_right_one_welcome(tmp_path: Path) -> None:
+    with emulated(tmp_path, 1, 1) as testbed:
+        job = Driver(testbed, Program("pils", 0, 100, 2, emulated_rate=1e6), [0, 1])
+        job.start(followers=False)
+        job.launch(1, leader=False, key="00")
+        ended = job.hear(lambda message: message["type"] == "ended")
+        assert (ended["rank"], ended["state"]) == ("n1", "failed")
+        assert "cannot join the leader" in ended["reason"]
+        if not any(message["type"] == "error" for message in job.heard):
+            job.hear(lambda message: message["type"] == "error")
+        assert any("refused somebody" in message.get("what", "") for message in job.heard)
+        job.launch(1, leader=False)
+        assert job.finish()["state"] == "completed"
+        assert sum(job.units_by_rank.values()) == 100
+
+
+def test_an_emulated_job_burns_no_cpu(tmp_path: Path) -> None:
+    with emulated(tmp_path, 48) as testbed:
+        program = Program.lasting(1.0, 1, 48, 1e6, grain_s=0.1, emulated=True)
+        job = Driver(testbed, program, [0])
+        job.start()
+        assert job.process(0).num_threads() == 1
+        ended = job.finish()
+    assert ended["cpu_s"] < 0.1 * ended["planned_s"]
+    assert ended["planned_s"] == pytest.approx(1.0, abs=1e-4)
+    assert ended["late_s"] >= 0
