@@ -140,7 +140,9 @@ class Judged:
             return f"off by {100 * self.relative_error:+.1f} %, margin {100 * self.margin.relative:g} %"
         unit = FIGURES[self.name].unit
         unit = f" {unit}" if unit else ""
-        return f"off by {self.difference:+.3g}{unit}, margin {self.margin.absolute:g}{unit}"
+        d = self.difference
+        off = f"{d:+,.0f}" if abs(d) >= 1000 else f"{d:+.3g}"
+        return f"off by {off}{unit}, margin {self.margin.absolute:g}{unit}"
 
     def to_json(self) -> dict[str, Any]:
         """Everything of the metric, as plain values."""

@@ -363,6 +363,7 @@ def queue(comparison: Comparison, time: _TimeAxis) -> Figure:
     """Draw how many jobs wait, real and predicted."""
     figure = _two_curves(comparison, time, lambda run: (waiting(run), 1.0))
     figure.axes[0].set_ylabel("waiting jobs")
+    figure.axes[0].yaxis.set_major_locator(MaxNLocator(5, integer=True))
     return figure
 
 
