@@ -146,6 +146,9 @@ def test_a_lost_agent_is_an_event_and_its_jobs_are_gone(tmp_path: Path) -> None:
         testbed.send(1, {"type": "kill", "job": "j", "reason": "too late"})  # nobody is there: harmless
         launch(testbed, 0, "k", 10)  # the others go on
         assert hear(testbed, "ended")[0].message["state"] == "completed"
+        sockets = [Path(agent.hello["sockets"]) for agent in testbed._agents]
+        assert sockets[1].exists()
+    assert not any(folder.exists() for folder in sockets)
 
 
 def test_an_agent_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,7 @@ class Rank:
         """Write the heartbeat."""
         self.heartbeat.beat(
             lambda: {
+                "pid": os.getpid(),
                 "job": self.launch.job,
                 "rank": self.name,
                 "iteration": self.iteration,

@@ -86,7 +86,8 @@ class Agent:
         self.spool = Path()
         self.heartbeat_s: float | None = None
         self.heartbeat_due: float | None = None
-        self.sockets = Path(tempfile.mkdtemp(prefix="tracebed-"))  # only we may enter it
+        short = len(tempfile.gettempdir()) < 80  # a socket's path has 107 bytes at most
+        self.sockets = Path(tempfile.mkdtemp(prefix="tracebed-", dir=None if short else "/tmp"))
         self.launches = 0
         self.ending = False
 
@@ -299,6 +300,9 @@ class Agent:
             pid = os.fork()
             if pid == 0:
                 _become_rank(launch, theirs, output, agent)
+        except OSError:
+            ours.close()
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
             theirs.close()
@@ -364,7 +368,8 @@ def _units_done(rank: Rank) -> int:
     try:
         with (rank.launch.folder / heartbeat_name(rank.launch.rank)).open("rb") as file:
             *_, last, _ = [b"", *file.read().split(b"\n")]
-        return int(decode(last)["work_done"])
+        record = decode(last)
+        return int(record["work_done"]) if record["pid"] == rank.pid else 0
     except (OSError, ValueError):  # it did not come so far as to have one
         return 0
 
@@ -443,9 +448,11 @@ def _host_facts() -> dict[str, Any]:
 def main() -> None:
     """Serve on standard input and output; what anybody else prints goes to standard error."""
     reader, writer = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # the NumPy kernel needs none; forking is safer without
     Agent(reader, writer).run()
 
 
