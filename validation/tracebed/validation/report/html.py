@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import cell
 from tracebed.orchestrator.run import Run
@@ -54,10 +53,7 @@ def render(comparison: Comparison) -> str:
         facts=_facts(comparison),
         rows=[_row(item.to_json()) for item in comparison.judged],
         reasons=REASONS,
-        figures=[
-            {"svg": Markup(p.svg), "caption": p.caption, "alt": p.alt, "name": p.name}
-            for p in pictures(comparison, real)
-        ],
+        figures=pictures(comparison, real),
         metrics=_metrics(comparison),
         reconfigurations=_reconfigurations(comparison),
         differences=[(name, d) for name, d in comparison.differences.items() if d],
