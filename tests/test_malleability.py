@@ -62,8 +62,8 @@ thresholds = st.builds(
 )
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 400), min_size=1, max_size=20), st.integers(1, 2000), thresholds)
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(1, 2000), thresholds)
 def test_sizes_are_those_of_the_plain_search(preferred: list[int], machine: int, t: Thresholds) -> None:
     fast = malleable_sizes(np.array(preferred), machine, t)
     slow = [slow_sizes(n, machine, t) for n in preferred]
