@@ -287,6 +287,11 @@ def test_a_killed_agent_leaves_no_rank(agent: Agent) -> None:
     assert gone(rank)
 
 
+def test_an_agent_without_input_ends_at_once(tmp_path: Path) -> None:
+    done = subprocess.run(AGENT, stdin=subprocess.DEVNULL, capture_output=True, timeout=GUARD_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 def test_control_c_is_not_for_the_agent(agent: Agent) -> None:
     agent.process.send_signal(signal.SIGINT)
     agent.launch("a", Program("pils", 0, 1, 1, emulated_rate=1e6))

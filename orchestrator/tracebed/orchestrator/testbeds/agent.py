@@ -76,7 +76,7 @@ class Agent:
 
     def __init__(self, reader: int, writer: int) -> None:
         """Talk over these file descriptors."""
-        self.selector = selectors.DefaultSelector()
+        self.selector = selectors.PollSelector()  # which, unlike epoll, takes files and /dev/null as well
         self.lines = Lines(self.selector, reader, writer, self._listen)
         self.ranks: dict[str, Rank] = {}
         """By job: a node has one rank of a job."""
