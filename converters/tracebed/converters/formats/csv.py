@@ -52,14 +52,15 @@ def read(file: Input) -> Workload:
                 strings_can_be_null=False,
             ),
         )
-    except (pa.ArrowException, OSError) as error:
+        table = content.to_pandas()
+    except (pa.ArrowException, OSError, ValueError) as error:
         line_of_error = str(error).splitlines()[0]
         raise InputError(
             f"not a readable CSV file: {line_of_error}",
             where=file.where,
             mend="mend that row, or write it again",
         ) from None
-    return Workload(content.to_pandas(), provenance, where=file.where)
+    return Workload(table, provenance, where=file.where)
 
 
 def _extras(line: bytes, where: str) -> dict[str, str]:

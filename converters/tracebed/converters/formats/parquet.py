@@ -24,7 +24,7 @@ def read(file: Input) -> Workload:
     try:
         content = pq.read_table(pa.BufferReader(file.data))
         table = content.to_pandas()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         line = str(error).splitlines()[0].rstrip(".")
         raise InputError(
             f"not a readable Parquet file: {line}", where=file.where, mend="write it again"

@@ -15,6 +15,10 @@ from tracebed.errors import InputError, Tolerated
 if TYPE_CHECKING:
     from tracebed.converters.workload import Workload
 
+    FloatType = click.ParamType[float]
+else:
+    FloatType = click.ParamType  # only newer versions of click say the type at run time
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -169,7 +173,7 @@ def duration(text: str) -> float:
         raise InputError(f"{text!r} is not a duration", mend="write 90s, 15m, 2h or 1d") from None
 
 
-class Duration(click.ParamType[float]):
+class Duration(FloatType):
     """A click type for `duration`."""
 
     name = "duration"
