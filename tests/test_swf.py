@@ -306,6 +306,14 @@ def test_a_file_of_ours_that_was_edited_is_not_misread(tmp_path: Path) -> None:
     path.write_text("\n".join(path.read_text().splitlines()[:-1]))
     with pytest.raises(InputError, match="2 job lines, but comments keep job_id of 3 jobs"):
         read_workload(path)
+    record = mixed().provenance.to_json()
+    path.write_text(f'; Tracebed-Provenance: {record}\n; Tracebed-Table: ["extra_x"]\n{JOB}\n')
+    with pytest.raises(InputError, match="no comment keeps the values of column 'extra_x'"):
+        read_workload(path)
+    for damage in ("; Tracebed-Table: 5", '; Tracebed-Column: {"name": []}', "; Tracebed-Column: 7"):
+        path.write_text(f"; Tracebed-Provenance: {record}\n{damage}\n{JOB}\n")
+        with pytest.raises(InputError, match="broken Tracebed- comments"):
+            read_workload(path)
     path.write_text("; Tracebed-Column: {broken\n" + JOB)
     with pytest.raises(InputError, match="broken Tracebed-Column comment") as error:
         read_workload(path)

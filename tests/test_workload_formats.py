@@ -175,7 +175,7 @@ BROKEN = {
     "word.csv": (b"job_id,submit_time,run_time,nodes\n1,now,1,1\n", "not a readable CSV file"),
     "lacks.csv": (b"job_id,submit_time,run_time\n1,0,1\n", "column 'nodes' is missing"),
     "twice.csv": (b"job_id,submit_time,run_time,nodes\n1,0,1,1\n1,0,1,1\n", "job_id is not unique"),
-    "same.csv": (b"job_id,submit_time,run_time,nodes,nodes\n1,0,1,1,1\n", "nodes"),
+    "same.csv": (b"job_id,submit_time,run_time,nodes,nodes\n1,0,1,1,1\n", "column"),
     "none.csv": (b"job_id,submit_time,run_time,nodes\n", "holds no job"),
     "none.swf": (b"; Version: 2.2\n", "holds no job"),
     "bad.csv": (b"# tracebed-provenance: {}\njob_id,submit_time\n", "not a provenance record"),

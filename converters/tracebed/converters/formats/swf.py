@@ -23,7 +23,7 @@ import pyarrow.csv as pc
 from tracebed.converters.formats import swf_header
 from tracebed.converters.formats.files import Input
 from tracebed.converters.formats.swf_header import Header
-from tracebed.converters.workload import Provenance, Step, Workload, column_of
+from tracebed.converters.workload import SCHEMA, Provenance, Step, Workload, column_of
 from tracebed.errors import InputError, tolerate
 
 FIELDS = (
@@ -454,6 +454,12 @@ def _restored(decoded: pd.DataFrame, header: Header, where: str) -> pd.DataFrame
             )
     table = {}
     for name in header.columns:
+        if name not in header.values and name not in SCHEMA and name not in decoded:
+            raise InputError(
+                f"no comment keeps the values of column {name!r}",
+                where=where,
+                mend="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
+            )
         kept = header.values.get(name)
         table[name] = _column(decoded, name) if kept is None else kept.to_numpy()
     return pd.DataFrame(table)
