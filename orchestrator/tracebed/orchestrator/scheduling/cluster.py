@@ -80,7 +80,7 @@ class Cluster:
 
     def release(self, job: int, now: float) -> int:
         """Take all nodes from `job` and return their number."""
-        return sum(self._give_back(job, since, nodes, now) for since, nodes in self._held.pop(job))
+        return sum([self._give_back(job, since, nodes, now) for since, nodes in self._held.pop(job)])
 
     def shrink(self, job: int, count: int, now: float) -> list[int]:
         """Take from `job` the `count` nodes that it took last, and return them."""

@@ -73,9 +73,8 @@ class Scheduler:
         self.state = State(jobs, len(cluster))
         self._promises: dict[int, int] = {}  # job -> nodes, in the order they were made
         self._returning: dict[int, int] = {}  # job -> nodes that its pending shrink will give back
-        self._progress: dict[
-            int, tuple[float, float, float]
-        ] = {}  # job -> progress at an instant, rate since
+        self._progress: dict[int, tuple[float, float, float]] = {}  # job -> progress at an instant, rate since
+        self._resized_in_call = False
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -96,9 +95,11 @@ class Scheduler:
         self.cluster.release(job, now)
         state.releases.remove(job, state.expected_end.pop(job))
         del state.size[job]
-        self._progress.pop(job, None)
-        self._returning.pop(job, None)
-        state.resizing.discard(job)
+        if job in self._progress:
+            del self._progress[job]
+            self._returning.pop(job, None)
+            state.resizable.pop(job, None)
+            state.resizing.discard(job)
         self._came_free()
 
     def resized(self, job: int, now: float) -> None:
@@ -152,7 +153,8 @@ class Scheduler:
                 self._check(decision.job in state.size, decision, "is not running")
                 self.executor.cancel(decision.job, decision.reason)
         state.arrived.clear()
-        state.freed = False
+        state.freed = self._resized_in_call
+        self._resized_in_call = False
 
     def _start(self, job: int, nodes: int) -> None:
         state, jobs = self.state, self.jobs
@@ -178,6 +180,8 @@ class Scheduler:
     def _launch(self, job: int, nodes: int) -> None:
         now = self.state.now
         self.state.size[job] = nodes
+        if self.jobs.low[job] < self.jobs.high[job]:
+            self.state.resizable[job] = None
         if self.jobs.malleable[job]:
             self._progress[job] = (0.0, now, self.jobs.rate(job, nodes))
         self.executor.start(job, self.cluster.take(job, nodes, now))
@@ -188,6 +192,7 @@ class Scheduler:
         self._check(job in state.size and jobs.malleable[job], decision, "is no running malleable job")
         self._check(job not in state.resizing, decision, "has a pending resize")
         self._check(jobs.low[job] <= nodes <= jobs.high[job], decision, "is given a size outside its bounds")
+        self._resized_in_call = True
         before = state.size[job]
         added = nodes - before
         self._check(added != 0, decision, "has that size")

@@ -56,6 +56,9 @@ class Policy(Protocol):
         ...
 
 
+LOOK = 64
+
+
 class Releases:
     """The running jobs by expected end, as arrays, for the one question of when enough nodes will be idle."""
 
@@ -67,9 +70,9 @@ class Releases:
     def add(self, job: int, end: float, nodes: int) -> None:
         """Enter `job`, expected to give back `nodes` nodes at `end`."""
         rows, count = self._rows, self._count
-        at = int(rows[0, :count].searchsorted(end, side="right"))
+        at = int(rows[0, :count].searchsorted(end, "right"))
         rows[:, at + 1 : count + 1] = rows[:, at:count]
-        rows[0, at], rows[1, at], rows[2, at] = end, nodes, job
+        rows[:, at] = end, nodes, job
         self._count = count + 1
 
     def remove(self, job: int, end: float) -> None:
@@ -84,11 +87,16 @@ class Releases:
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
         """Return the shadow time at which `need` nodes will be idle, and how many are so beyond the need."""
         count = self._count
-        ends = self._rows[0, :count]
-        freed = idle + self._rows[1, :count].cumsum()
-        shadow = now if idle >= need else max(now, float(ends[int(freed.searchsorted(need))]))
-        ended = int(ends.searchsorted(shadow, side="right"))
-        return shadow, (int(freed[ended - 1]) if ended else idle) - need
+        ends, sizes = self._rows[0, :count], self._rows[1]
+        shadow = now
+        if idle < need:
+            look = min(count, LOOK)  # the nearest ends mostly do
+            freed = sizes[:look].cumsum()
+            if freed[-1] < need - idle:
+                freed = sizes[:count].cumsum()
+            shadow = max(now, float(ends[freed.searchsorted(need - idle)]))
+        ended = int(ends.searchsorted(shadow, "right"))
+        return shadow, idle + int(sizes[:ended].sum()) - need
 
 
 class State:
@@ -103,9 +111,10 @@ class State:
         queue: the waiting jobs; a promised job is not among them.
         size: job -> nodes of each running job, by order of start; after a pending resize those to come.
         expected_end: job -> when its limit ends at the speed it has, of running and promised jobs.
+        resizable: the running malleable jobs that have more than one size, by order of start (keys of a dictionary).
         resizing: running jobs with a pending resize.
         arrived: jobs submitted since the policy was last called, in order (some may have been started since).
-        freed: whether nodes came free, or a resize took effect, since then.
+        freed: whether since then nodes came free or a resize took effect, or one was decided in that very call.
     """
 
     def __init__(self, jobs: Jobs, total: int) -> None:
@@ -118,6 +127,7 @@ class State:
         self.queue = Queue(jobs)
         self.size: dict[int, int] = {}
         self.expected_end: dict[int, float] = {}
+        self.resizable: dict[int, None] = {}
         self.resizing: set[int] = set()
         self.arrived: list[int] = []
         self.freed = False

@@ -21,22 +21,29 @@ class Easy:
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the starts."""
-        jobs, queue = state.jobs, state.queue
-        while (head := queue.head) is not None and jobs.nodes[head] <= state.idle:
-            yield Start(head, jobs.nodes[head])
-        if head is None or not state.idle or len(queue) == 1:
-            return
-        shadow, extra = state.reservation(jobs.nodes[head])
-        behind = head
-        if not state.freed and shadow > state.now:
-            # Whoever waited before was refused when as many nodes were idle and the shadow time was no nearer. Once
-            # the shadow time is the present, time alone adds to the extra nodes, and all must be asked again.
-            behind = max(head, state.arrived[0] - 1) if state.arrived else queue.last
-        while (
-            state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None
-        ):
-            nodes, behind = jobs.nodes[job], job
-            in_time = state.now + jobs.limit[job] <= shadow
-            if in_time or nodes <= extra:
-                yield Start(job, nodes)
-                extra -= 0 if in_time else nodes
+        yield from backfill(state)
+
+
+def backfill(state: State) -> Iterator[Start]:
+    """Yield the starts of EASY backfilling; a job starts on the nodes it prefers, or on fewer down to its fewest.
+
+    A head that does not fit is reserved for its fewest nodes. (To a policy that does not decide sizes, every job's
+    fewest and preferred nodes are those requested.)
+    """
+    jobs, queue = state.jobs, state.queue
+    while (head := queue.head) is not None and jobs.low[head] <= state.idle:
+        yield Start(head, min(jobs.pref[head], state.idle))
+    if head is None or not state.idle or len(queue) == 1:
+        return
+    shadow, extra = state.reservation(jobs.low[head])
+    behind = head
+    if not state.freed and shadow > state.now:
+        # Whoever waited before was refused when as many nodes were idle and the shadow time was no nearer. Once the
+        # shadow time is the present, time alone adds to the extra nodes, and all must be asked again.
+        behind = max(head, state.arrived[0] - 1) if state.arrived else queue.last
+    while state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
+        nodes, behind = min(jobs.pref[job], state.idle), job
+        in_time = state.now + jobs.limit[job] / jobs.rate(job, nodes) <= shadow
+        if in_time or nodes <= extra:
+            yield Start(job, nodes)
+            extra -= 0 if in_time else nodes

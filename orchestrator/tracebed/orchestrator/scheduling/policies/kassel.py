@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tracebed.orchestrator.scheduling.policies.easy import backfill
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State
 
 
@@ -27,51 +28,28 @@ class Pref:
     grow_at_start: bool = False
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield starts, then shrinks (each waiting job's before its start), then expansions."""
-        before = set(state.size)
-        yield from self._start(state)
+        """Yield starts, then shrinks and the starts that they make room for, then expansions."""
+        started: set[int] = set()
+        for start in backfill(state):  # step 1
+            started.add(start.job)
+            yield start
         shrunk: set[int] = set()
-        if len(state.queue) and (running := self._eligible(state, before)):
-            for decision in self._shrink(state, running):
+        if len(state.queue):
+            for decision in self._shrink(state, _eligible(state, started)):
                 if isinstance(decision, Resize):
                     shrunk.add(decision.job)
+                else:
+                    started.add(decision.job)
                 yield decision
         if state.idle:
-            among = set(state.size) if self.grow_at_start else before
-            yield from self._expand(state, self._eligible(state, among - shrunk))
+            yield from self._expand(
+                state, _eligible(state, shrunk if self.grow_at_start else shrunk | started)
+            )
 
-    def _start(self, state: State) -> Iterator[Decision]:
-        """Step 1: EASY; a job starts on what it prefers, or on what is idle if that is enough."""
-        jobs, queue = state.jobs, state.queue
-        while (head := queue.head) is not None and jobs.low[head] <= state.idle:
-            yield Start(head, min(jobs.pref[head], state.idle))
-        if head is None or not state.idle or len(queue) == 1:
-            return
-        shadow, extra = state.reservation(jobs.low[head])
-        behind = head
-        while (
-            state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None
-        ):
-            nodes, behind = min(jobs.pref[job], state.idle), job
-            in_time = state.now + jobs.limit[job] / jobs.rate(job, nodes) <= shadow
-            if in_time or nodes <= extra:
-                yield Start(job, nodes)
-                extra -= 0 if in_time else nodes
-
-    def _eligible(self, state: State, among: set[int]) -> list[int]:
-        """Return the jobs of `among` that run and may be resized, by order of start."""
-        jobs = state.jobs
-        return [
-            job
-            for job in state.size
-            if jobs.malleable[job]
-            and jobs.high[job] > jobs.low[job]
-            and job not in state.resizing
-            and job in among
-        ]
-
-    def _shrink(self, state: State, running: list[int]) -> Iterator[Decision]:
+    def _shrink(self, state: State, running: list[int]) -> Iterator[Start | Resize]:
         """Step 2: make room for each job that waits, in order, taking first from who is furthest above preferred."""
+        if not running:
+            return
         jobs = state.jobs
         size = {job: state.size[job] for job in running}
         idle = state.idle
@@ -108,3 +86,8 @@ class Pref:
         for job in running:
             if size[job] != state.size[job]:
                 yield Resize(job, size[job])
+
+
+def _eligible(state: State, besides: set[int]) -> list[int]:
+    """Return the running jobs that may be resized and are not `besides`, by order of start."""
+    return [job for job in state.resizable if job not in state.resizing and job not in besides]
