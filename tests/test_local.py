@@ -200,7 +200,7 @@ def test_an_agent_of_another_protocol_is_refused(tmp_path: Path, monkeypatch: py
 def test_an_agent_that_keeps_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "import sys; sys.stdin.read()"])
     monkeypatch.setattr(local, "START_S", 0.05)
-    with pytest.raises(TestbedError, match=r"node n0: its agent did not say hello within 0\.05 s") as caught:
+    with pytest.raises(TestbedError, match=r"node n0: its agent did not say hello within 0\.25 s") as caught:
         LocalTestbed(inventory(emulated=1), tmp_path).start()
     assert caught.value.transient
 

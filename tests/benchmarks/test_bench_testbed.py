@@ -18,27 +18,35 @@ ENDLESS = Program("pils", 0, 10**12, 10**9, emulated_rate=1e6)
 """Malleability points every quarter or full millisecond, on four nodes or one."""
 
 
+class Bench(LocalTestbed):
+    """Four emulated nodes, and the events that nobody has waited for yet."""
+
+    def __init__(self, spool: Path) -> None:
+        nodes = tuple(Node(f"n{i}", 1, 1, None, True) for i in range(4))
+        super().__init__(Inventory("bench", "local", nodes, heartbeat_s=3600.0), spool)
+        self.queue: list[dict[str, Any]] = []
+
+    def hear(self, *kinds: str) -> dict[str, Any]:
+        """Wait for events of all these kinds, and return the last of them."""
+        missing, until = list(kinds), time.monotonic() + 60
+        message: dict[str, Any] = {}
+        while missing:
+            if not self.queue:
+                self.queue += [event.message for event in self.receive(until)]
+                assert self.queue, f"no {missing}"
+            message = self.queue.pop(0)
+            if message["type"] in missing:
+                missing.remove(message["type"])
+        return message
+
+
 @pytest.fixture
-def testbed(tmp_path: Path) -> Iterator[LocalTestbed]:
-    nodes = tuple(Node(f"n{i}", 1, 1, None, True) for i in range(4))
-    with LocalTestbed(Inventory("bench", "local", nodes, heartbeat_s=3600.0), tmp_path) as found:
+def testbed(tmp_path: Path) -> Iterator[Bench]:
+    with Bench(tmp_path) as found:
         yield found
 
 
-def hear(testbed: LocalTestbed, *kinds: str) -> dict[str, Any]:
-    """Wait for events of all these kinds, and return the last of them."""
-    missing, until = list(kinds), time.monotonic() + 60
-    last: dict[str, Any] = {}
-    while missing:
-        for event in testbed.receive(until):
-            if event.message["type"] in missing:
-                missing.remove(event.message["type"])
-                last = event.message
-        assert not missing or time.monotonic() < until, f"no {missing}"
-    return last
-
-
-def launch(testbed: LocalTestbed, job: str, nodes: int) -> dict[str, Any]:
+def launch(testbed: Bench, job: str, nodes: int) -> dict[str, Any]:
     """Launch a job, wait until it has started, and return the message that launches one more rank of it."""
     names = [node.name for node in testbed.nodes]
     message = {
@@ -53,29 +61,29 @@ def launch(testbed: LocalTestbed, job: str, nodes: int) -> dict[str, Any]:
         "leader": False,
     }
     testbed.send(0, message | {"rank": names[0], "leader": True, "address": None})
-    message["address"] = hear(testbed, "listening")["address"]
+    message["address"] = testbed.hear("listening")["address"]
     for node in range(1, nodes):
         testbed.send(node, message | {"rank": names[node]})
-    hear(testbed, "started")
+    testbed.hear("started")
     return message
 
 
-def kill(testbed: LocalTestbed, job: str, nodes: int) -> None:
+def kill(testbed: Bench, job: str, nodes: int) -> None:
     for node in range(nodes):
         testbed.send(node, {"type": "kill", "job": job, "reason": "measured"})
-    hear(testbed, *["ended"] * nodes)
+    testbed.hear(*["ended"] * nodes)
 
 
-def test_round_trip_of_a_line_with_an_agent(benchmark: Any, testbed: LocalTestbed) -> None:
+def test_round_trip_of_a_line_with_an_agent(benchmark: Any, testbed: Bench) -> None:
     def ask() -> None:
         testbed.send(0, {"type": "nothing"})
-        hear(testbed, "error")
+        testbed.hear("error")
 
     benchmark(ask)
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
-def test_from_launch_to_started(benchmark: Any, testbed: LocalTestbed, nodes: int) -> None:
+def test_from_launch_to_started(benchmark: Any, testbed: Bench, nodes: int) -> None:
     jobs = iter(range(10**6))
     running: list[str] = []
 
@@ -87,19 +95,19 @@ def test_from_launch_to_started(benchmark: Any, testbed: LocalTestbed, nodes: in
     benchmark.pedantic(lambda: launch(testbed, running[0], nodes), setup=clear, rounds=100)
 
 
-def test_from_asking_to_resized_without_a_launch(benchmark: Any, testbed: LocalTestbed) -> None:
+def test_from_asking_to_resized_without_a_launch(benchmark: Any, testbed: Bench) -> None:
     """Change the members to those that they are: the way there and back, and a malleability point."""
     launch(testbed, "j", 4)
     names = [node.name for node in testbed.nodes]
 
     def ask() -> None:
         testbed.send(0, {"type": "resize", "job": "j", "request": 1, "members": names})
-        hear(testbed, "resized")
+        testbed.hear("resized")
 
     benchmark(ask)
 
 
-def test_shrink_and_grow_by_one_node(benchmark: Any, testbed: LocalTestbed) -> None:
+def test_shrink_and_grow_by_one_node(benchmark: Any, testbed: Bench) -> None:
     """From 1 node to 2 with a new rank, and back until the node is free."""
     message = launch(testbed, "j", 1)
     names = [node.name for node in testbed.nodes[:2]]
@@ -107,9 +115,9 @@ def test_shrink_and_grow_by_one_node(benchmark: Any, testbed: LocalTestbed) -> N
     def there_and_back() -> None:
         testbed.send(1, message | {"rank": names[1]})
         testbed.send(0, {"type": "resize", "job": "j", "request": 1, "members": names})
-        hear(testbed, "resized")
+        testbed.hear("resized")
         testbed.send(0, {"type": "resize", "job": "j", "request": 2, "members": names[:1]})
-        hear(testbed, "resized", "ended")
+        testbed.hear("resized", "ended")
 
     benchmark.pedantic(there_and_back, rounds=50, warmup_rounds=2)
 

@@ -24,7 +24,7 @@ from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 
 START_S = 60.0
-"""Time that all agents together may take to say hello, s."""
+"""Time that agents may take to say hello, s; and a fifth of a second more for each of them."""
 UNSENT_LIMIT = 8 * 2**20
 """Bytes that may wait for an agent that does not read."""
 
@@ -132,7 +132,8 @@ class LocalTestbed:
         }
 
     def _await_hello(self) -> None:
-        until = time.monotonic() + START_S
+        patience = START_S + len(self._agents) / 5
+        until = time.monotonic() + patience
         while silent := [agent for agent in self._agents if not agent.hello]:
             events = self.receive(until)
             for event in events:
@@ -147,7 +148,7 @@ class LocalTestbed:
                     )
             if not events and time.monotonic() >= until:
                 raise TestbedError(
-                    f"its agent did not say hello within {START_S:g} s",
+                    f"its agent did not say hello within {patience:g} s",
                     where=f"node {silent[0].node.name}",
                     mend=f"{silent[0].log} may tell more",
                     transient=True,
