@@ -134,6 +134,7 @@ class Replayer:
         self._outbox: list[tuple[int, dict[str, Any]]] = []
         self._entries: list[Entry] = []
         self._round = 0
+        self._ended = 0
         self._now = 0.0
         self._zero = 0.0  # monotonic instant of trace time 0
         self._heard = [0.0] * len(testbed.nodes)
@@ -147,7 +148,7 @@ class Replayer:
         """Replay until every job has ended, or somebody interrupts.
 
         Args:
-            report: called now and then with the number of jobs submitted so far.
+            report: called now and then with the number of jobs that have ended so far.
 
         Raises:
             TestbedError: a node was lost; what happened until then is in the record.
@@ -183,7 +184,7 @@ class Replayer:
                 self.scheduler.decide(now)
             self._send()
             if report:
-                report(next_job)
+                report(self._ended)
 
     def close(self) -> None:
         """Note what the end of the run cut short; to be called once the testbed has stopped."""
@@ -283,6 +284,7 @@ class Replayer:
             self._note("end", job, state=state, reason=reason)
             self.record.finish(job, now, state, reason)
             self.scheduler.end(job, now)
+            self._ended += 1
         for job in resized:
             active = self._active[job]
             decided, applied = active.applied or (wall, wall)
@@ -472,7 +474,7 @@ def replay(
         name: the workload's name, for reports.
         policy_parameters: the policy's parameters; values may be texts.
         options: how to replay.
-        report: called now and then with the number of jobs submitted so far.
+        report: called now and then with the number of jobs that have ended so far.
 
     Raises:
         InputError: something cannot be replayed, or not written.

@@ -243,15 +243,16 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
     info = run.info
     for warning in info.warnings:
         say(f"tracebed: warning: {warning}")
-    ends = run.jobs["end"] - run.jobs["submit"].min()
+    from tracebed.validation.metrics import metrics
+
+    figures = metrics(run)
     facts = {
         "run": str(output),
         "execution": info.execution,
         "policy": info.policy,
         "nodes": run.total_nodes,
         **info.counts,
-        "makespan_s": float(ends.max()),
-        "mean_wait_s": float((run.jobs["start"] - run.jobs["submit"]).mean()),
+        **{name: figures[name] for name in ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")},
         "resizes": int((run.reconfigurations["state"] == "applied").sum()),
         **{f"lateness_{key}_ms": value for key, value in info.lateness_ms.items() if key != "count"},
         "state": info.state,

@@ -1,0 +1,89 @@
+"""`tracebed demo`: the whole way on this machine, as the commands that anybody could type."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import click
+
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.cli.console import say
+
+MOST_NODES = 8
+SPEED = 4000
+"""The 60 hours of the workload pass in less than a minute."""
+INVENTORIES = {
+    "real": """\
+# Nodes of one CPU each: jobs compute on them, pinned.
+name: demo
+nodes:
+  - {{name: "n[1-{count}]", cpus: auto, cores: 1}}
+""",
+    "emulated": """\
+# This machine has too few CPUs for nodes of their own: jobs sleep for the time that their work would take.
+name: demo
+nodes:
+  - {{name: "n[1-{count}]", cores: 1, emulated: true}}
+""",
+}
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("tracebed-demo"),
+    show_default=True,
+    metavar="FOLDER",
+    help="Where workload, runs and report go.",
+)
+@click.option("--emulated", is_flag=True, help="Four emulated nodes, even if this machine has CPUs for real ones.")
+def demo(output: Path, emulated: bool) -> ExitCode:
+    """Draw a small workload, replay it here with a malleable policy, predict the same, and compare.
+
+    Each CPU (up to 8) is a node; jobs are processes that compute, shrink and expand. It takes about a minute. Every
+    step is a command that is shown; the files that it leaves can be used in others.
+
+    \b
+    Example:
+      tracebed demo && xdg-open tracebed-demo/report.html
+    """
+    cpus = len(os.sched_getaffinity(0))
+    emulated = emulated or cpus < 2
+    nodes = 4 if emulated else min(cpus, MOST_NODES)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        inventory = output / "inventory.yaml"
+        inventory.write_text(
+            INVENTORIES["emulated" if emulated else "real"].format(count=nodes), encoding="utf-8"
+        )
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}", where=str(output), mend="name another folder with -o"
+        ) from error
+    drawn, scaled, mixed = (output / f"{name}.parquet" for name in ("drawn", "scaled", "workload"))
+    real, predicted, report = output / "real", output / "predicted", output / "report.html"
+
+    _run("generate cirne --nodes 16 --jobs 30 --seed 3 --set cancelled=0 -o", drawn)
+    _run("scale", drawn, "--inventory", inventory, "-o", scaled)
+    _run("malleable", scaled, "--share 0.7 --seed 1 -o", mixed)
+    policy = ("--policy pref --inventory", inventory, f"--speed {SPEED} -o")
+    _run("simulate", mixed, *policy, predicted)
+    status = _run("replay", mixed, *policy, real)
+    if status != ExitCode.OK:
+        return status
+    _run("compare --real", real, "--predicted", predicted, "--report", report)
+    say(f"\nOpen {report} in a browser. A verdict that claims more than this one takes several real runs.")
+    return ExitCode.OK
+
+
+def _run(*words: str | Path) -> ExitCode:
+    """Show a command, run it in this process, and return its exit status."""
+    from tracebed.orchestrator.cli import tracebed
+
+    arguments = [part for word in words for part in ([str(word)] if isinstance(word, Path) else shlex.split(word))]
+    click.secho(f"\n$ tracebed {shlex.join(arguments)}", bold=True)
+    return ExitCode(tracebed.main(arguments, standalone_mode=False) or 0)

@@ -1,0 +1,325 @@
+"""The simulator: what must hold of every schedule, overheads, runtime models, the same bytes for the same input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference_scheduler import RefJob
+from test_scheduling import ref_jobs, simulated, workload_of
+
+from tracebed.converters.workload import Step, System, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.prediction import nodes_of, predict
+from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.policies.easy import Easy
+from tracebed.orchestrator.scheduling.queue import Queue
+from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel, speedup_function
+from tracebed.orchestrator.scheduling.scheduler import PolicyError, Scheduler
+from tracebed.orchestrator.scheduling.simulator import Overheads, Simulator
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Resize, Start, State
+
+POLICIES = st.sampled_from(["fcfs", "easy", "pref"])
+
+
+def machine(nodes: int, cores: int = 1) -> list[NodeFacts]:
+    return [NodeFacts(f"n{number}", cores) for number in range(1, nodes + 1)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), nodes=st.integers(1, 9), policy=POLICIES)
+def test_invariants_of_every_schedule(data: st.DataObject, nodes: int, policy: str) -> None:
+    jobs = data.draw(ref_jobs(nodes, malleable=True))
+    options = {
+        "interval_s": data.draw(st.sampled_from([0.0, 4.0])),
+        "malleability_interval_s": data.draw(st.sampled_from([0.0, 2.0, 3.7])),
+    }
+    record, simulator = simulated(jobs, nodes, policy, **options)
+
+    for job in jobs:
+        smallest = job.nodes_min if policy == "pref" and job.malleable else job.nodes
+        if smallest > nodes:
+            assert record.state[job.id] == "rejected"
+            assert math.isnan(record.start[job.id])
+        else:  # every other job starts, not before it was submitted, and ends
+            assert record.state[job.id] == "completed"
+            assert job.submit <= record.start[job.id] <= record.end[job.id]
+
+    held: dict[int, list[tuple[float, float]]] = {}
+    sizes: dict[int, list[tuple[float, int]]] = {}
+    ledger = simulator.cluster.ledger
+    for number, start, end, names in zip(ledger.jobs, ledger.starts, ledger.ends, ledger.nodes, strict=True):
+        for name in names:
+            held.setdefault(name, []).append((start, end))
+        sizes.setdefault(number, []).extend([(start, len(names)), (end, -len(names))])
+    for spans in held.values():  # no node is held twice
+        spans.sort()
+        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+    for number, steps in sizes.items():  # a malleable job stays within its bounds, a rigid one keeps its size
+        job = jobs[number]
+        low, high = (job.nodes_min, job.nodes_max) if policy == "pref" and job.malleable else (job.nodes,) * 2
+        instants = sorted({time for time, _ in steps})
+        for instant in instants[:-1]:
+            assert low <= sum(count for time, count in steps if time <= instant) <= high
+    assert sorted(simulator.cluster.idle) == list(range(nodes))
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), nodes=st.integers(1, 9))
+def test_easy_never_delays_the_reservation_of_the_head(data: st.DataObject, nodes: int) -> None:
+    jobs = data.draw(ref_jobs(nodes, malleable=False))
+    for job in jobs:  # the guarantee holds for jobs that keep to their limits
+        job.limit = max(job.limit or 0.0, job.run_time)
+    promised: dict[int, float] = {}
+
+    @dataclass(frozen=True)
+    class Watched(Easy):
+        def decide(self, state: State) -> Iterator[Decision]:
+            yield from super().decide(state)
+            if (head := state.queue.head) is not None:
+                shadow, extra = state.reservation(state.jobs.nodes[head])
+                assert extra >= 0
+                assert shadow <= promised.get(head, math.inf)  # nor does a later call
+                promised.setdefault(head, shadow)
+
+    simulator = Simulator(Jobs.of(workload_of(jobs)), [1] * nodes, Watched())
+    record = simulator.run()
+    for job, shadow in promised.items():
+        assert record.start[job] <= shadow
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), nodes=st.integers(1, 9))
+def test_work_is_conserved(data: st.DataObject, nodes: int) -> None:
+    """The integral of the rate over a job's life is its run time."""
+    jobs = data.draw(ref_jobs(nodes, malleable=True))
+    record, _ = simulated(jobs, nodes, "pref", malleability_interval_s=data.draw(st.sampled_from([0.0, 2.0])))
+    for job in jobs:
+        if record.state[job.id] != "completed":
+            continue
+        resizes = [row for row in record._resizes if row[0] == job.id and row[7] == "applied"]
+        size = min(job.nodes_pref, int(resizes[0][1])) if resizes else None
+        instants = [record.start[job.id], *(float(row[5]) for row in resizes), record.end[job.id]]
+        if size is None:
+            continue  # never resized: the reference has its length
+        sizes = [int(resizes[0][1]), *(int(row[2]) for row in resizes)]
+        done = sum(
+            (end - start) * job.rate(nodes)
+            for start, end, nodes in zip(instants, instants[1:], sizes, strict=False)
+        )
+        assert done == pytest.approx(job.run_time, abs=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_queue_answers_like_a_list(data: st.DataObject) -> None:
+    """Block summaries must never hide a job that fits; sizes beyond the classes included."""
+    count = data.draw(st.integers(1, 1200))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    nodes = rng.integers(1, 400, count)
+    limits = rng.choice([0.0, 1.0, 10.0, 100.0], count)
+    table = {"job_id": np.arange(count).astype(str), "submit_time": 0.0, "run_time": 1.0, "time_limit": limits}
+    jobs = Jobs.of(Workload(pd.DataFrame(table | {"nodes": nodes})))
+    queue, waiting = Queue(jobs), []
+    for job in range(count):
+        if rng.random() < 0.9:
+            queue.append(job)
+            waiting.append(job)
+    for _ in range(30):
+        if waiting and rng.random() < 0.5:
+            queue.remove(waiting.pop(int(rng.integers(len(waiting)))))
+        after, idle, extra = (int(value) for value in rng.integers(-1, [count, 410, 410]))
+        time = float(rng.choice([-1.0, 0.5, 1.0, 50.0, 1e9]))
+        fits = [
+            job
+            for job in sorted(waiting)
+            if job > after and nodes[job] <= idle and (limits[job] <= time or nodes[job] <= extra)
+        ]
+        assert queue.first_fit(after, idle, time, extra) == (fits[0] if fits else None)
+        assert queue.head == (min(waiting) if waiting else None)
+        assert queue.jobs() == sorted(waiting)
+
+
+def chain(*, cores: int = 1) -> Workload:
+    """Two jobs of 100 s, one after the other on two nodes."""
+    table = {"job_id": ["a", "b"], "submit_time": [0.0, 0.0], "run_time": 100.0, "time_limit": 200.0, "nodes": 2}
+    return Workload(pd.DataFrame(table | {"cores_per_node": cores}))
+
+
+def test_overheads_are_wall_seconds_times_the_speed() -> None:
+    run = predict(chain(), machine(2), "fcfs", overheads=Overheads(launch_s=0.5, end_s=0.25), speed=10.0)
+    assert run.jobs["launched"].tolist() == [5.0, 112.5]
+    assert run.jobs["start"].tolist() == [0.0, 107.5]
+    assert run.jobs["end"].tolist() == [107.5, 215.0]
+
+
+def test_a_reconfiguration_that_costs_stops_the_job_for_that_long() -> None:
+    jobs = [RefJob(0, 0.0, 100.0, 100.0, 1, True, 1, 2, 1)]  # alone, it grows to 2 nodes at its next call
+    jobs.append(RefJob(1, 10.0, 0.0, 0.0, 1))
+    plain = predict(workload_of(jobs), machine(2), "pref")
+    slowed = predict(workload_of(jobs), machine(2), "pref", overheads=Overheads(reconfiguration_s=3.0))
+    assert plain.jobs["end"][0] == 10.0 + 90.0 / 2
+    assert slowed.jobs["end"][0] == 10.0 + 3.0 + 90.0 / 2
+    assert slowed.reconfigurations["applied"].tolist() == [13.0]
+
+
+@pytest.mark.parametrize(("model", "end"), [("ideal", 100 / 0.75), ("worst-case", 200.0)])
+def test_runtime_models_differ_where_nodes_have_fewer_cores(model: str, end: float) -> None:
+    """Seed paper of SD-Policy, section 3.4: 4 + 2 of 8 requested cores give 6/8 or, by the poorest node, 1/2."""
+    nodes = [NodeFacts("n1", 4), NodeFacts("n2", 2)]
+    run = predict(chain(cores=4), nodes, "fcfs", runtime_model=RuntimeModel(model))
+    assert run.jobs["end"][0] == pytest.approx(end)
+
+
+def test_more_cores_than_any_node_has_are_clipped_and_counted() -> None:
+    run = predict(chain(cores=48), machine(2, cores=8), "fcfs")
+    assert run.jobs["end"].tolist() == [100.0, 200.0]
+    assert any("clipped" in warning and warning.startswith("2 ") for warning in run.info.warnings)
+
+
+def test_a_job_larger_than_the_machine_is_rejected_counted_and_reported() -> None:
+    run = predict(chain(), machine(1), "easy")
+    assert run.info.counts["rejected"] == 2
+    assert any("rejected" in warning for warning in run.info.warnings)
+    assert run.jobs["start"].isna().all()
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    jobs = [RefJob(n, n * 7.0 % 50, 10.0 + n, 60.0, 1 + n % 5, True, 1, 8, 1 + n % 5, 0.9) for n in range(60)]
+    jobs.sort(key=lambda job: job.submit)
+    for name in ("one", "two"):
+        predict(workload_of(jobs), machine(8), "pref", name="w").save(tmp_path / name)
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert files == ["allocations.parquet", "jobs.parquet", "nodes.parquet", "reconfigurations.parquet", "run.json"]
+    assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in files)
+
+
+def test_a_run_survives_the_disk_and_keeps_what_was_good(tmp_path: Path) -> None:
+    run = predict(chain(), machine(2), "easy", name="chain")
+    run.save(tmp_path / "run")
+    again = Run.load(tmp_path / "run")
+    assert again.info == run.info
+    pd.testing.assert_frame_equal(again.jobs, run.jobs)
+    pd.testing.assert_frame_equal(again.allocations, run.allocations)
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="is not a run"):
+        run.save(other)
+    assert (other / "thesis.tex").read_text() == "years of work"
+    with pytest.raises(InputError, match=r"no run\.json"):
+        Run.load(other)
+    (tmp_path / "run" / "jobs.parquet").write_bytes(b"PAR1 but no more")
+    with pytest.raises(InputError, match=r"jobs\.parquet"):
+        Run.load(tmp_path / "run")
+
+
+def test_nodes_come_from_the_workloads_own_system() -> None:
+    assert [node.name for node in nodes_of(System(10, 4))][::9] == ["n01", "n10"]
+    with pytest.raises(InputError, match="--nodes"):
+        nodes_of(System())
+    w = chain().with_step(Step("scale", version="1"), system=System(2, 1))
+    assert len(nodes_of(w.provenance.system)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "nodes", "expected"),
+    [
+        ("linear", "", 7, 7.0),
+        ("amdahl", "0.9", 10, 1 / (0.1 + 0.09)),
+        ("downey", "8 0.5", 1, 1.0),
+        ("downey", "8 0.5", 4, 8 * 4 / (8 + 0.25 * 3)),
+        ("downey", "8 0.5", 100, 8.0),
+        ("downey", "8 2", 4, 4 * 8 * 3 / (2 * 11 + 8)),
+        ("table", "3:238 6:68 12:40", 6, 3.5),
+        ("table", "3:238 6:68 12:40", 9, 238 / 54),
+        ("table", "3:238 6:68 12:40", 48, 238 / 40),
+    ],
+)
+def test_speedups(name: str, parameters: str, nodes: int, expected: float) -> None:
+    assert speedup_function(name, parameters)(nodes) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("magic", ""), ("amdahl", ""), ("amdahl", "1.5"), ("table", "3")])
+def test_a_speedup_that_is_none_names_its_job(name: str, parameters: str) -> None:
+    table = {"job_id": ["j7"], "submit_time": 0.0, "run_time": 1.0, "nodes": 1, "kind": "malleable"}
+    workload = Workload(pd.DataFrame(table | {"speedup": name, "speedup_parameters": parameters}))
+    with pytest.raises(InputError, match="job j7"):
+        Jobs.of(workload)
+
+
+def test_policies_come_by_name_with_typed_parameters() -> None:
+    assert registry.names() == ["easy", "fcfs", "pref"]
+    pref = registry.load("pref", {"count_idle": "no", "grow_at_start": True})
+    assert registry.parameters(pref) == {"count_idle": False, "grow_at_start": True}
+    with pytest.raises(InputError, match="easy, fcfs, pref"):
+        registry.load("best")
+    with pytest.raises(InputError, match="count_idle, grow_at_start"):
+        registry.load("pref", {"count_idol": "no"})
+    with pytest.raises(InputError, match="'maybe' is not a bool"):
+        registry.load("pref", {"count_idle": "maybe"})
+
+
+class Wilful:
+    """A policy that decides what it is told to."""
+
+    malleable = True
+
+    def __init__(self, *decisions: Decision) -> None:
+        self.decisions = list(decisions)
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        while self.decisions:
+            yield self.decisions.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "what"),
+    [
+        ([Start(0, 3)], "runs on 1 to 2 nodes"),
+        ([Start(0, 1), Start(0, 1)], "is not waiting"),
+        ([Start(0, 2), Start(1, 1)], "promised nodes that nobody gives back"),
+        ([Resize(0, 2)], "is no running malleable job"),
+        ([Start(0, 1), Resize(0, 3)], "outside its bounds"),
+        ([Start(0, 1), Resize(0, 1)], "has that size"),
+        ([Start(0, 1), Start(1, 1), Resize(0, 2)], "0 are idle"),
+        ([Cancel(0, "why")], "is not running"),
+        ([Start(0, 1), Reject(0, "why")], "is not waiting"),
+    ],
+)
+def test_what_a_policy_may_not_decide(decisions: list[Decision], what: str) -> None:
+    jobs = [RefJob(0, 0.0, 5.0, 5.0, 1, True, 1, 2, 1), RefJob(1, 0.0, 5.0, 5.0, 1, True, 1, 2, 1)]
+    with pytest.raises(PolicyError, match=what):
+        Simulator(Jobs.of(workload_of(jobs)), [1, 1], Wilful(*decisions)).run()
+
+
+def test_a_policy_may_reject_and_cancel() -> None:
+    jobs = [RefJob(0, 0.0, 50.0, 50.0, 1), RefJob(1, 0.0, 5.0, 5.0, 1), RefJob(2, 0.0, 5.0, 5.0, 1)]
+    decisions = (Start(0, 1), Reject(1, "no money"), Cancel(0, "no patience"))
+    record = Simulator(Jobs.of(workload_of(jobs)), [1, 1], Wilful(*decisions)).run()
+    assert record.state == ["cancelled", "rejected", "unknown"]
+    assert record.reason == ["no patience", "no money", "the policy never started it"]
+    assert record.end[0] == 0.0
+
+
+def test_the_scheduler_forgets_a_job_that_leaves_unstarted() -> None:
+    jobs = [RefJob(0, 0.0, 50.0, 50.0, 1), RefJob(1, 0.0, 5.0, 5.0, 2)]
+    simulator = Simulator(Jobs.of(workload_of(jobs)), [1, 1], Easy())
+    scheduler: Scheduler = simulator.scheduler
+    scheduler.submit(0, 0.0)
+    scheduler.submit(1, 0.0)
+    scheduler.decide(0.0)
+    assert scheduler.state.queue.jobs() == [1]
+    scheduler.unstarted(1, 1.0)
+    assert scheduler.state.queue.head is None
+    assert scheduler.state.idle == 1
