@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,10 +86,11 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     """An agent that has said hello."""
     found = Agent(tmp_path)
     found.tell(found.hello)
-    found.hear("hello")
+    sockets = found.hear("hello")["sockets"]
     with found.process:
         yield found
-        found.process.kill()
+        found.process.terminate()
+    shutil.rmtree(sockets, ignore_errors=True)  # left where the test killed the agent
 
 
 def gone(process: psutil.Process) -> bool:
