@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,3 +26,24 @@ def reference_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test that leaves a process behind, be it orphaned and in a session of its own."""
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    monkeypatch.setenv("TRACEBED_TEST", mark)
+    yield
+    deadline = time.monotonic() + 10.0  # for the kernel to end who was killed with its parent
+    while (strays := _marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert strays == []
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("TRACEBED_TEST") == mark and process.pid != os.getpid():
+                found.append(process)
+    return found

@@ -71,12 +71,13 @@ class Journal:
             )
             self._database.execute("COMMIT")
 
+    def copy(self, path: Path) -> Path:
+        """Write what there is into one file at `path`, whoever reads the journal meanwhile, and return it."""
+        self._database.execute("VACUUM INTO ?", [str(path)])
+        return path
+
     def close(self) -> None:
-        """Fold the write-ahead log into the file and close it."""
-        self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._database.execute(
-            "PRAGMA journal_mode=DELETE"
-        )  # one file, readable from where nothing can be written
+        """Close it; may be called again."""
         self._database.close()
 
 

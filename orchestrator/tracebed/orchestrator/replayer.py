@@ -525,17 +525,19 @@ def replay(
                     raise
                 replayer.interrupt(str(error))
             replayer.close()
-        journal.close()
         info.lateness_ms = lateness(replayer.lateness_s)
         if replayer.interrupted:
             info.state = "interrupted"
             info.interruptions = [replayer.interrupted]
         cpus = ["" if node.cpus is None else format_cpus(node.cpus) for node in inventory.nodes]
         run = make_run(replayer.record, replayer.cluster, info, cpus=cpus)
-        run.save(output, journal=partial / JOURNAL)
+        run.save(output, journal=journal.copy(partial / f"copy-{JOURNAL}"))
     except BaseException:
-        journal.close()
+        if not info.hosts:
+            shutil.rmtree(partial, ignore_errors=True)
         raise
+    finally:
+        journal.close()
     shutil.rmtree(partial, ignore_errors=True)
     return run
 

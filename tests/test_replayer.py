@@ -1,0 +1,365 @@
+"""The replayer, end to end: real agents, real processes, a journal, and what is left after an end or a mishap."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator import journal
+from tracebed.orchestrator.replayer import Options, lateness, parallel_fraction, replay
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+
+GUARD_S = 60.0
+CPUS = sorted(os.sched_getaffinity(0))
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+
+def emulated(count: int, cores: int = 2) -> Inventory:
+    nodes = tuple(Node(f"n{number}", cores, 1, None, True) for number in range(1, count + 1))
+    return Inventory("test", "local", nodes, grain_s=0.02)
+
+
+def workload(jobs: int = 12, *, nodes: int = 4, malleable: float = 0.7, seed: int = 1) -> Workload:
+    """A loaded hour in which jobs have reason to shrink and to expand."""
+    rng = np.random.default_rng(seed)
+    size = rng.integers(1, nodes + 1, jobs)
+    run_time = rng.uniform(20, 300, jobs)
+    kind = np.where(rng.random(jobs) < malleable, "malleable", "rigid")
+    return Workload(
+        pd.DataFrame(
+            {
+                "job_id": [f"job {number}" for number in range(jobs)],
+                "submit_time": np.sort(rng.uniform(1000, 1600, jobs)),
+                "run_time": run_time,
+                "time_limit": run_time * 1.5,
+                "nodes": size,
+                "cores_per_node": 2,
+                "kind": kind,
+                "nodes_min": np.where(kind == "malleable", 1, size),
+                "nodes_max": np.where(kind == "malleable", nodes, size),
+                "speedup": "amdahl",
+                "speedup_parameters": "0.95",
+            }
+        )
+    )
+
+
+def assert_sound(run: Run) -> None:
+    """What must hold of a run whoever made it."""
+    jobs = run.jobs.set_index("job_id")
+    done = jobs[jobs["state"] == "completed"]
+    assert (done["submit"] <= done["start"]).all()
+    assert (done["start"] <= done["launched"]).all()
+    assert (done["launched"] <= done["end"]).all()
+    for _, held in run.allocations.sort_values("start").groupby("node"):
+        assert (held["end"].to_numpy()[:-1] <= held["start"].to_numpy()[1:]).all()
+
+
+def decided(path: Path) -> list[tuple[str, str, Any]]:
+    """Return the decisions in a journal."""
+    _, entries = journal.read(path)
+    return [
+        (entry.kind, entry.job or "", entry.data.get("nodes"))
+        for entry in entries
+        if entry.kind in ("start", "resize", "reject")
+    ]
+
+
+class Told:
+    """An executor that notes what it is told, with names of nodes as a journal has them."""
+
+    def __init__(self, jobs: Jobs, names: list[str]) -> None:
+        self.jobs, self.names = jobs, names
+        self.decisions: list[tuple[str, str, Any]] = []
+
+    def start(self, job: int, nodes: list[int]) -> None:
+        self.decisions.append(("start", self.jobs.ids[job], [self.names[node] for node in nodes]))
+
+    def resize(self, job: int, before: int, nodes: list[int]) -> bool:
+        self.decisions.append(("resize", self.jobs.ids[job], [self.names[node] for node in nodes]))
+        return False
+
+    def reject(self, job: int, reason: str) -> None:
+        self.decisions.append(("reject", self.jobs.ids[job], None))
+
+    def cancel(self, job: int, reason: str) -> None:
+        raise AssertionError("no policy of ours cancels")
+
+
+def decided_again(path: Path, jobs: Jobs, names: list[str], policy: str) -> list[tuple[str, str, Any]]:
+    """Feed the events of a journal, with their instants, to the policy, and return its decisions."""
+    told = Told(jobs, names)
+    scheduler = Scheduler(jobs, Cluster([2] * len(names)), registry.load(policy), told)
+    number = {name: job for job, name in enumerate(jobs.ids)}
+    _, entries = journal.read(path)
+    events: dict[str, Callable[[int, float], None]] = {
+        "end": scheduler.end,
+        "effect": scheduler.resized,
+        "submit": scheduler.submit,
+    }
+    rounds: dict[int, list[journal.Entry]] = {}
+    for entry in entries:
+        rounds.setdefault(entry.round, []).append(entry)
+    for _, happened in sorted(rounds.items()):
+        for kind, event in events.items():
+            for entry in happened:
+                if entry.kind == kind:
+                    event(number[entry.job or ""], entry.time)
+        scheduler.serve()
+        if any(entry.kind == "call" for entry in happened):
+            scheduler.decide(happened[0].time)
+    return told.decisions
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "pref"])
+def test_a_replay_on_emulated_nodes(tmp_path: Path, policy: str) -> None:
+    work = workload()
+    inventory = emulated(4)
+    out = tmp_path / "runs" / "real"
+    run = replay(work, inventory, policy, out, options=Options(speed=400))
+    assert_sound(run)
+    assert run.info.execution == "emulated"
+    assert set(run.jobs["state"]) == {"completed"}
+    assert run.info.counts == {"jobs": 12, "completed": 12}
+    assert run.info.lateness_ms["count"] == 12
+    assert run.info.hosts
+    if policy == "pref":
+        done = run.reconfigurations[run.reconfigurations["state"] == "applied"]
+        assert set(done["kind"]) == {"expand", "shrink"}
+        assert (done["asked"] <= done["decided"]).all()
+        assert (done["decided"] <= done["applied"]).all()
+        assert (done["applied"] <= done["ended"]).all()
+    else:
+        assert run.reconfigurations.empty
+
+    again = Run.load(out)
+    pd.testing.assert_frame_equal(again.allocations, run.allocations)
+    assert sorted(path.name for path in out.parent.iterdir()) == ["real"]  # nothing partial is left
+
+    jobs = Jobs.of(work)
+    names = [node.name for node in inventory.nodes]
+    decisions = decided(out / JOURNAL)
+    assert len(decisions) >= 12
+    assert decided_again(out / JOURNAL, jobs, names, policy) == decisions
+
+
+def test_the_journal_has_every_event_before_it_is_acted_on(tmp_path: Path) -> None:
+    replay(workload(5), emulated(4), "easy", tmp_path / "run", options=Options(speed=1000))
+    facts, entries = journal.read(tmp_path / "run" / JOURNAL)
+    assert facts["policy"] == "easy"
+    seen: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.job:
+            seen.setdefault(entry.job, []).append(entry.kind)
+    for kinds in seen.values():
+        order = [kinds.index(kind) for kind in ("submit", "start", "listening", "started", "ended", "end")]
+        assert order == sorted(order)
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="two CPUs make two real nodes; this machine has one")
+def test_a_replay_that_computes_shrinks_and_expands_on_real_cpus(tmp_path: Path) -> None:
+    table = {
+        "job_id": ["wide", "short", "late"],
+        "submit_time": [0.0, 1.0, 100.0],
+        "run_time": [500.0, 5.0, 60.0],
+        "time_limit": [600.0, 100.0, 100.0],
+        "nodes": [1, 1, 1],
+        "kind": ["malleable", "rigid", "rigid"],
+        "nodes_min": [1, 1, 1],
+        "nodes_max": [2, 1, 1],
+        "speedup": "amdahl",
+        "speedup_parameters": "0.95",
+    }
+    nodes = tuple(Node(f"n{cpu}", 1, 1, (cpu,)) for cpu in CPUS[:2])
+    run = replay(
+        Workload(pd.DataFrame(table)),
+        Inventory("test", "local", nodes, grain_s=0.02),
+        "pref",
+        tmp_path / "run",
+        options=Options(speed=100, balance="dynamic"),
+    )
+    assert_sound(run)
+    assert run.info.execution == "computed"
+    assert run.info.hosts[0]["units_per_core_second"][f"n{CPUS[0]}"] > 0
+    assert set(run.jobs["state"]) == {"completed"}
+    kinds = run.reconfigurations[run.reconfigurations["state"] == "applied"]["kind"].tolist()
+    assert kinds[:2] == ["expand", "shrink"]  # left alone it grows; when another comes it gives the node back
+    assert set(run.allocations["cpus"]) == {str(cpu) for cpu in CPUS[:2]}
+    _, entries = journal.read(tmp_path / "run" / JOURNAL)
+    cpu_s = sum(entry.data["cpu_s"] for entry in entries if entry.kind == "ended")
+    assert cpu_s > 1.0  # 565 s of run time at 100x are 5.6 s of one CPU, and they were burnt
+
+
+def test_a_job_is_killed_at_its_limit_where_that_is_asked_for(tmp_path: Path) -> None:
+    table = {"job_id": ["long", "short"], "submit_time": [0.0, 1.0], "run_time": [900.0, 5.0], "nodes": 2}
+    work = Workload(pd.DataFrame(table | {"time_limit": [30.0, 30.0]}))
+    run = replay(work, emulated(2), "fcfs", tmp_path / "run", options=Options(speed=100, kill_at_limit=True))
+    assert run.jobs["state"].tolist() == ["killed", "completed"]
+    assert run.jobs["reason"].tolist() == ["time limit", ""]
+    assert 30.0 <= run.jobs["end"][0] < 900.0
+
+
+def test_what_can_never_run_is_rejected_and_the_rest_runs(tmp_path: Path) -> None:
+    run = replay(workload(8, nodes=6, malleable=0.0), emulated(2), "easy", tmp_path / "run", options=Options(400))
+    fits = run.jobs["nodes"] <= 2
+    assert fits.any() and not fits.all()
+    assert (run.jobs.loc[fits, "state"] == "completed").all()
+    assert (run.jobs.loc[~fits, "state"] == "rejected").all()
+
+
+def write_case(folder: Path, seconds: float) -> list[str]:
+    """Write a workload of one job that outlasts the test and an inventory; return the command that replays it."""
+    from tracebed.converters.workload import write_workload
+
+    table = {"job_id": ["done", "long", "waits", "late"], "submit_time": [0.0, 0.1, 0.2, seconds]}
+    table |= {"run_time": [0.1, seconds, 1.0, 1.0], "time_limit": [1.0, seconds, 2.0, 2.0], "nodes": [2, 2, 2, 1]}
+    write_workload(Workload(pd.DataFrame(table)), folder / "w.parquet")
+    (folder / "i.yaml").write_text("nodes:\n  - {name: 'n[1-2]', cores: 2, emulated: true}\n")
+    program = "from tracebed.orchestrator.cli import main; main()"
+    options = ["--policy", "fcfs", "--inventory", "i.yaml", "-o", "run"]
+    return [sys.executable, "-c", program, "replay", "w.parquet", *options]
+
+
+def wait_for(path: Path, kind: str, job: str) -> None:
+    """Wait until the journal at `path` has an entry; it is read while it is being written."""
+    deadline = time.monotonic() + GUARD_S
+    while time.monotonic() < deadline:
+        if path.exists():
+            try:
+                _, entries = journal.read(path)
+            except InputError:
+                entries = iter(())
+            if any(entry.kind == kind and entry.job == job for entry in entries):
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"no {kind} of {job} within {GUARD_S} s")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_all_jobs_and_leaves_a_readable_run(tmp_path: Path, number: signal.Signals) -> None:
+    command = write_case(tmp_path, 1e5)
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(tmp_path / "run.partial" / JOURNAL, "started", "long")
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=GUARD_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert "interrupted" in errors and "Traceback" not in errors
+    run = Run.load(tmp_path / "run")
+    assert run.info.state == "interrupted"
+    assert run.info.interruptions == [number.name]
+    assert run.jobs["state"].tolist() == ["completed", "interrupted", "interrupted", "interrupted"]
+    assert run.jobs["end"].isna().tolist() == [False, False, True, True]
+    assert not (tmp_path / "run.partial").exists()
+
+
+def test_a_lost_agent_ends_the_run_as_unhealthy_and_keeps_what_happened(tmp_path: Path) -> None:
+    command = write_case(tmp_path, 1e5)
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(tmp_path / "run.partial" / JOURNAL, "started", "long")
+        agents = [child for child in psutil.Process(process.pid).children() if "agent" in " ".join(child.cmdline())]
+        assert len(agents) == 2
+        agents[0].kill()
+        _, errors = process.communicate(timeout=GUARD_S)
+    finally:
+        process.kill()
+    assert process.returncode == 4, errors
+    assert "SIGKILL" in errors and "Traceback" not in errors
+    run = Run.load(tmp_path / "run")
+    assert run.info.state == "interrupted"
+    assert run.jobs["state"][0] == "completed"
+
+
+def test_a_killed_replayer_leaves_its_journal_and_the_earlier_run(tmp_path: Path) -> None:
+    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", options=Options(speed=2000))
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    command = write_case(tmp_path, 1e5)
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(tmp_path / "run.partial" / JOURNAL, "started", "long")
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+    facts, entries = journal.read(tmp_path / "run.partial" / JOURNAL)
+    assert facts["jobs"] == ["done", "long", "waits", "late"]
+    assert [entry.job for entry in entries if entry.kind == "end"] == ["done"]
+
+
+def test_a_replay_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no policy"):
+        replay(workload(2), emulated(2), "best", tmp_path / "run")
+    mixed = Inventory("mixed", "local", (*emulated(1).nodes, Node("c1", 1, 1, (CPUS[0],))))
+    with pytest.raises(InputError, match="mixed"):
+        replay(workload(2), mixed, "fcfs", tmp_path / "run")
+    absent = Inventory("absent", "local", (Node("c1", 1, 1, (4095,)),))
+    with pytest.raises(InputError, match="4095"):
+        replay(workload(2), absent, "fcfs", tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no journal"):
+        journal.read(tmp_path / JOURNAL)
+    (tmp_path / JOURNAL).write_text("not a database, but long enough to look at" * 100)
+    with pytest.raises(InputError, match="damaged"):
+        journal.read(tmp_path / JOURNAL)
+
+
+def test_what_other_speedups_act_out_is_amdahl_with_the_same_reach() -> None:
+    table = {"job_id": ["a", "d", "r"], "submit_time": 0.0, "run_time": 1.0, "nodes": 2, "nodes_min": 1}
+    table |= {"nodes_max": [8, 8, 2], "kind": ["malleable", "malleable", "rigid"]}
+    table |= {"speedup": ["amdahl", "downey", "linear"], "speedup_parameters": ["0.9", "6 0.8", ""]}
+    jobs = Jobs.of(Workload(pd.DataFrame(table)))
+    assert parallel_fraction(jobs, 0) == pytest.approx(0.9)
+    downey = jobs.speedup[1]
+    f = parallel_fraction(jobs, 1)
+    assert downey is not None and 1 / ((1 - f) + f / 8) == pytest.approx(downey(8))
+    assert parallel_fraction(jobs, 2) == 1.0
+
+
+def test_lateness_is_told_in_milliseconds() -> None:
+    late = lateness([0.001] * 99 + [0.1])
+    assert late == {"count": 100, "p50": 1.0, "p99": 1.99, "max": 100.0}
+    assert json.dumps(lateness([])) == '{"count": 0}'
+
+
+def test_a_journal_is_copied_while_somebody_reads_it(tmp_path: Path) -> None:
+    written = journal.Journal(tmp_path / JOURNAL, {"policy": "easy"})
+    written.write([journal.Entry(0, 1.5, "submit", "a", None, {})])
+    reader = sqlite3.connect(tmp_path / JOURNAL, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM entries").fetchone() == (1,)
+    written.write([journal.Entry(1, 2.5, "end", "a", None, {"state": "completed"})])
+    facts, entries = journal.read(written.copy(tmp_path / "copy"))
+    reader.close()
+    written.close()
+    assert facts == {"policy": "easy"}
+    assert [(entry.kind, entry.time, dict(entry.data)) for entry in entries] == [
+        ("submit", 1.5, {}),
+        ("end", 2.5, {"state": "completed"}),
+    ]
