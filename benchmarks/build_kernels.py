@@ -32,9 +32,7 @@ class KernelsHook(BuildHookInterface[Any]):
         compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if not compiler:
             library.unlink(missing_ok=True)
-            self.app.display_warning(
-                "tracebed: no C compiler (gcc): the benchmarks will use their slower NumPy kernel"
-            )
+            self.app.display_warning("tracebed: no C compiler (gcc): the benchmarks will use their slower NumPy kernel")
             return
         command = [*shlex.split(compiler), "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-o", str(library)]
         command += [str(path) for path in sorted(folder.glob("*.c"))] + ["-lm"]

@@ -96,9 +96,7 @@ def reference_schedule(
     kill_at_limit: bool = False,
 ) -> dict[int, RefResult]:
     """Return what becomes of each job, by id, under `policy` (fcfs, easy or pref) on `nodes` nodes."""
-    reference = _Reference(
-        jobs, nodes, policy, malleability_interval_s, count_idle, grow_at_start, kill_at_limit
-    )
+    reference = _Reference(jobs, nodes, policy, malleability_interval_s, count_idle, grow_at_start, kill_at_limit)
     reference.go(interval_s)
     return reference.results
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
 
 NAN = float("nan")
@@ -66,9 +67,7 @@ def make_run(
             "state": [(states or {}).get(name, "completed") for name in names],
             "reason": "",
             "nodes": [job[3] for job in jobs],
-            "run_time": [
-                (run_times or {}).get(n, job[2] - job[1]) for n, job in zip(names, jobs, strict=True)
-            ],
+            "run_time": [(run_times or {}).get(n, job[2] - job[1]) for n, job in zip(names, jobs, strict=True)],
             "time_limit": NAN,
             "user": "",
         }

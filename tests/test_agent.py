@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.local import AGENT
 
@@ -320,16 +321,12 @@ def test_a_rank_holds_nothing_of_the_agents(agent: Agent) -> None:
         targets = {int(entry.name): str(entry.readlink()) for entry in folder.iterdir()}
         assert targets[0] == os.devnull
         assert targets[1] == targets[2] and targets[1].endswith("n1.out")
-        assert not any(
-            target.startswith("pipe:") for target in targets.values()
-        )  # the agent's in- and output
+        assert not any(target.startswith("pipe:") for target in targets.values())  # the agent's in- and output
         assert os.getsid(rank.pid) == rank.pid
 
 
 def test_an_agent_imports_little() -> None:
     heavy = ("numpy", "pandas", "pydantic", "yaml", "click", "rich", "dataclasses", "asyncio", "psutil")
-    code = (
-        f"import sys, tracebed.orchestrator.testbeds.agent; print([m for m in {heavy} if m in sys.modules])"
-    )
+    code = f"import sys, tracebed.orchestrator.testbeds.agent; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+
 from tracebed.converters.models import registry
 from tracebed.converters.models.cirne import (
     DAY,
@@ -58,12 +59,8 @@ def differences(draws: Draws, expected: pd.DataFrame) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_with_randlib_it_equals_the_reference_bit_by_bit(
-    name: str, reference_data: Callable[[str], Path]
-) -> None:
-    expected = pd.read_csv(
-        reference_data(f"models/exact/cirne01_{name}_seed1_first400.csv"), dtype={"accuracy": str}
-    )
+def test_with_randlib_it_equals_the_reference_bit_by_bit(name: str, reference_data: Callable[[str], Path]) -> None:
+    expected = pd.read_csv(reference_data(f"models/exact/cirne01_{name}_seed1_first400.csv"), dtype={"accuracy": str})
     site, parameters = EXACT[name]
     draws = draw_exactly(len(expected), SITES[site], SITES[site].nodes, 1, parameters)
     assert differences(draws, expected) == dict.fromkeys(expected.columns, 0)
@@ -76,9 +73,7 @@ def sample(site: str, reference_data: Callable[[str], Path]) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_over_20000_jobs_only_arrivals_differ_and_by_a_second(
-    site: str, reference_data: Callable[[str], Path]
-) -> None:
+def test_over_20000_jobs_only_arrivals_differ_and_by_a_second(site: str, reference_data: Callable[[str], Path]) -> None:
     expected = sample(site, reference_data)
     draws = draw_exactly(len(expected), SITES[site], SITES[site].nodes, 1, ORIGINAL)
     zero = dict.fromkeys(expected.columns, 0)
@@ -88,9 +83,7 @@ def test_over_20000_jobs_only_arrivals_differ_and_by_a_second(
 
 @pytest.mark.parametrize("site", SITES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_with_numpy_it_is_the_same_in_law(
-    site: str, seed: int, reference_data: Callable[[str], Path]
-) -> None:
+def test_with_numpy_it_is_the_same_in_law(site: str, seed: int, reference_data: Callable[[str], Path]) -> None:
     expected = sample(site, reference_data)
     draws = draw_fast(len(expected), SITES[site], SITES[site].nodes, seed, ORIGINAL)
     pairs = {

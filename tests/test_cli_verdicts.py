@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+
 from runs import NAN, fcfs_run, make_run
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli import tracebed

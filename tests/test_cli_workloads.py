@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tracebed.converters.workload import System, read_workload
 from tracebed.errors import ExitCode
 from tracebed.orchestrator import cli
@@ -19,9 +20,7 @@ SWF = "; MaxNodes: 4\n; MaxProcs: 16\n; UnixStartTime: 86400\n1 0 5 100 4 -1 -1 
 
 
 @pytest.fixture
-def call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., Any]:
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Any]:
     """Return a function that runs `tracebed` in an empty folder: (exit status, standard output, error)."""
     monkeypatch.chdir(tmp_path)
 
@@ -36,15 +35,11 @@ def call(
 
 
 def test_the_way_of_a_workload(call: Callable[..., Any]) -> None:
-    status, out, _ = call(
-        "generate", "cirne", "--nodes", "16", "--jobs", "200", "--seed", "7", "-o", "w.parquet"
-    )
+    status, out, _ = call("generate", "cirne", "--nodes", "16", "--jobs", "200", "--seed", "7", "-o", "w.parquet")
     assert status == ExitCode.OK
     assert "jobs 200" in out
     assert "nodes 16" in out
-    status, out, _ = call(
-        "scale", "w.parquet", "--nodes", "4", "--window", "3d", "--runtime", "0.1", "-o", "s.csv"
-    )
+    status, out, _ = call("scale", "w.parquet", "--nodes", "4", "--window", "3d", "--runtime", "0.1", "-o", "s.csv")
     assert status == ExitCode.OK
     assert "before" in out
     status, out, _ = call("malleable", "s.csv", "--share", "0.5", "--seed", "1", "-o", "m.swf.gz")
@@ -73,9 +68,7 @@ def test_json_is_one_document_and_nothing_else(call: Callable[..., Any]) -> None
     drawn = json.loads(out)
     assert (drawn["jobs"], drawn["nodes"], drawn["step"]["name"]) == (50, 120, "cirne")
     assert drawn["sha256"] == read_workload("w.parquet").sha256
-    _, out, _ = call(
-        "scale", "w.parquet", "--nodes", "12", "--runtime", "max=600s", "-o", "s.parquet", "--json"
-    )
+    _, out, _ = call("scale", "w.parquet", "--nodes", "12", "--runtime", "max=600s", "-o", "s.parquet", "--json")
     scaled = json.loads(out)
     assert scaled["longest_run_time_s"] == pytest.approx(600)
     assert scaled["before"]["nodes"] == 120
@@ -84,10 +77,7 @@ def test_json_is_one_document_and_nothing_else(call: Callable[..., Any]) -> None
     _, out, _ = call("malleable", "s.parquet", "--share", "1", "-o", "m.parquet", "--json")
     assert json.loads(out)["malleable_jobs"] == 50
     _, out, _ = call("convert", "m.parquet", "-o", "m.csv", "--json")
-    assert (
-        json.loads(out)["sha256"]
-        == json.loads(call("convert", "m.csv", "-o", "n.parquet", "--json")[1])["sha256"]
-    )
+    assert json.loads(out)["sha256"] == json.loads(call("convert", "m.csv", "-o", "n.parquet", "--json")[1])["sha256"]
 
 
 def test_the_same_command_writes_the_same_bytes(call: Callable[..., Any]) -> None:
@@ -109,9 +99,7 @@ def test_convert_counts_and_makes_nodes(call: Callable[..., Any]) -> None:
 
 
 def test_constants_of_the_model_are_options(call: Callable[..., Any]) -> None:
-    call(
-        "generate", "cirne", "--jobs", "9", "--set", "cancelled=0", "--set", "reduction=2", "-o", "w.parquet"
-    )
+    call("generate", "cirne", "--jobs", "9", "--set", "cancelled=0", "--set", "reduction=2", "-o", "w.parquet")
     parameters = read_workload("w.parquet").provenance.steps[0].parameters
     assert (parameters["cancelled"], parameters["reduction"]) == (0.0, 2)
 
@@ -162,9 +150,7 @@ def test_bad_input_is_one_line_and_status_2(arguments: str, what: str, call: Cal
     assert not Path("w.csv").exists()
 
 
-@pytest.mark.parametrize(
-    "command", ["generate", "generate cirne", "convert", "describe", "scale", "malleable"]
-)
+@pytest.mark.parametrize("command", ["generate", "generate cirne", "convert", "describe", "scale", "malleable"])
 def test_help_ends_with_an_example(command: str, call: Callable[..., Any]) -> None:
     status, out, _ = call(*command.split(), "--help")
     assert status == ExitCode.OK

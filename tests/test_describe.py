@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tracebed.converters.description import describe, hours, offered_load, plot, quantiles, size_histogram
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.scaling import scale

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tracebed.benchmarks.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds import inventory
@@ -30,9 +31,7 @@ def test_a_cpu_list_read_again_is_the_same_set(cpus: set[int]) -> None:
 def test_cpu_lists_are_those_of_linux() -> None:
     assert format_cpus([7, 0, 1, 2, 3]) == "0-3,7"
     assert parse_cpus("7,0-3") == (0, 1, 2, 3, 7)
-    here = next(
-        line for line in Path("/proc/self/status").read_text().splitlines() if "Cpus_allowed_list" in line
-    )
+    here = next(line for line in Path("/proc/self/status").read_text().splitlines() if "Cpus_allowed_list" in line)
     assert parse_cpus(here.split()[1]) == tuple(sorted(os.sched_getaffinity(0)))
 
 

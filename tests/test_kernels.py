@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
 from tracebed.benchmarks import kernels
 from tracebed.errors import InputError, TestbedError
 
@@ -58,9 +59,7 @@ def test_both_kernels_do_the_same_work() -> None:
     assert c(0) == 0
 
 
-def test_without_the_library_numpy_steps_in_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_the_library_numpy_steps_in_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TRACEBED_KERNEL", raising=False)
     monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "absent.so")
     with pytest.warns(UserWarning, match="install a C compiler"):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from tracebed.benchmarks.program import Program
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import base, local
@@ -181,9 +182,7 @@ def test_a_stopped_agent_is_killed_in_the_end(tmp_path: Path, monkeypatch: pytes
 
 def test_an_agent_that_cannot_start_names_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "raise SystemExit('no such luck')"])
-    with pytest.raises(
-        TestbedError, match=r"node n\d: its agent ended with status 1: no such luck"
-    ) as caught:
+    with pytest.raises(TestbedError, match=r"node n\d: its agent ended with status 1: no such luck") as caught:
         LocalTestbed(inventory(emulated=2), tmp_path).start()
     assert "agents/n" in str(caught.value.mend)
     monkeypatch.setattr(local, "AGENT", ["/no/such/program"])
@@ -205,9 +204,7 @@ def test_an_agent_that_keeps_silent_is_given_up(tmp_path: Path, monkeypatch: pyt
     assert caught.value.transient
 
 
-def test_what_an_agent_must_not_say_is_an_error_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_agent_must_not_say_is_an_error_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "print('good morning')"])
     with pytest.raises(TestbedError, match="no message: b'good morning'"):
         LocalTestbed(inventory(emulated=1), tmp_path).start()

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tracebed.converters.malleability import (
     FRACTIONS,
     Thresholds,

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from tracebed.benchmarks.cpus import format_cpus, parse_cpus
 from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.base import Event
@@ -97,9 +98,7 @@ class Driver:
     def resized(self, request: int) -> Message:
         """Return the event that answers `request`, or the end of the job if that came first."""
         return self.hear(
-            lambda message: (
-                message.get("request") == request or (message["type"] == "ended" and message["leader"])
-            )
+            lambda message: message.get("request") == request or (message["type"] == "ended" and message["leader"])
         )
 
     def finish(self) -> Message:
@@ -125,9 +124,7 @@ class Driver:
 def affinities(process: psutil.Process) -> list[str]:
     """Return the CPU list of each thread of a process as the kernel has it."""
     tasks = Path(f"/proc/{process.pid}/task")
-    return sorted(
-        (task / "status").read_text().split("Cpus_allowed_list:")[1].split()[0] for task in tasks.iterdir()
-    )
+    return sorted((task / "status").read_text().split("Cpus_allowed_list:")[1].split()[0] for task in tasks.iterdir())
 
 
 @contextmanager
@@ -146,9 +143,7 @@ def computing(tmp_path: Path, *masks: Sequence[int]) -> Iterator[LocalTestbed]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
-def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(
-    tmp_path: Path, balance: str, seed: int
-) -> None:
+def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(tmp_path: Path, balance: str, seed: int) -> None:
     draw = random.Random(seed)
     program = Program("pils", 10_007, 2_000_003, 300, balance=balance, emulated_rate=1e6)
     with emulated(tmp_path, 1, 4, 2, 3) as testbed:

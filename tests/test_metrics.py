@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from runs import NAN, make_run
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, Tolerated
@@ -82,9 +83,7 @@ def test_loss_of_capacity_is_idle_while_someone_waits() -> None:
 def test_reference_slowdown_takes_the_dedicated_run_time() -> None:
     run = make_run([(0, 20, 40, 2)], staircases={"1": [(20, 40, 4)]}, run_times={"1": 40.0})
     got = metrics(run)
-    assert (
-        got["mean_bounded_slowdown"] == 2
-    )  # 40 / 20: the expansion shortened the run and made it look worse
+    assert got["mean_bounded_slowdown"] == 2  # 40 / 20: the expansion shortened the run and made it look worse
     assert got["mean_bounded_slowdown_ref"] == 1
 
 
@@ -249,14 +248,10 @@ def runs(draw: st.DrawFn) -> Run:
     jobs, states, stairs = [], {}, {}
     for name in map(str, range(1, draw(st.integers(1, 12)) + 1)):
         submit, wait, length = draw(quarters), draw(quarters), draw(quarters)
-        fate = draw(
-            st.sampled_from(["completed"] * 6 + ["failed", "killed", "rejected", "cancelled", "interrupted"])
-        )
+        fate = draw(st.sampled_from(["completed"] * 6 + ["failed", "killed", "rejected", "cancelled", "interrupted"]))
         states[name] = fate
         if fate in ("rejected", "cancelled"):
-            jobs.append(
-                (submit, NAN, submit if fate == "rejected" else submit + wait, draw(st.integers(1, 6)))
-            )
+            jobs.append((submit, NAN, submit if fate == "rejected" else submit + wait, draw(st.integers(1, 6))))
             continue
         node = min(range(4), key=lambda n: free[n])
         start = max(submit + wait, free[node])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tracebed.benchmarks import malleable, pils
 from tracebed.benchmarks.program import Launch, Program, split
 from tracebed.errors import InputError
@@ -71,9 +72,7 @@ def test_shares_add_up_and_differ_by_one_at_most(total: int, parts: int) -> None
 
 
 @given(st.floats(0.01, 1000), st.integers(1, 64), st.integers(1, 64), st.floats(0, 1), st.floats(1e5, 1e7))
-def test_a_program_lasts_by_amdahl(
-    seconds: float, nodes: int, cores: int, fraction: float, rate: float
-) -> None:
+def test_a_program_lasts_by_amdahl(seconds: float, nodes: int, cores: int, fraction: float, rate: float) -> None:
     program = Program.lasting(seconds, nodes, cores, rate, parallel_fraction=fraction)
 
     def takes(n: int) -> float:

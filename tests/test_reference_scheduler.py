@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from reference_scheduler import RefJob, RefResult, reference_schedule
 
 
@@ -107,9 +108,7 @@ def test_pref_lets_a_job_without_its_minimum_wait() -> None:
 # 10 + 10 * 8/4 = 30 s of its work. Then 3 comes, and no node is idle. Over its preferred size 1 has 4 nodes
 # to give, over its minimum 6.
 def shrinking(newcomer: RefJob, work: float = 40) -> dict[int, RefResult]:
-    return reference_schedule(
-        [malleable(1, 0, 4, work, 2, 4, 10), rigid(2, 10, 2, 1000), newcomer], 10, "pref"
-    )
+    return reference_schedule([malleable(1, 0, 4, work, 2, 4, 10), rigid(2, 10, 2, 1000), newcomer], 10, "pref")
 
 
 def test_pref_first_attempt_gives_the_preferred_size_and_leaves_others_theirs() -> None:
@@ -336,9 +335,7 @@ def test_the_books_balance(jobs: list[RefJob], policy: str, options: dict[str, A
     changes: list[tuple[float, int]] = []
     for job in jobs:
         result = results[job.id]
-        low, high = (
-            (job.nodes_min, job.nodes_max) if policy == "pref" and job.malleable else (job.nodes, job.nodes)
-        )
+        low, high = (job.nodes_min, job.nodes_max) if policy == "pref" and job.malleable else (job.nodes, job.nodes)
         assert (result.state == "rejected") == (low > 8)
         if result.state == "rejected":
             continue
@@ -346,15 +343,10 @@ def test_the_books_balance(jobs: list[RefJob], policy: str, options: dict[str, A
         assert job.submit <= result.start <= result.end
         assert all(low <= n <= high for _, n in result.sizes)
         steps = [*result.sizes, (result.end, 0)]
-        changes += [
-            (since, n - before)
-            for (since, n), before in zip(steps, [0, *[n for _, n in steps]], strict=False)
-        ]
+        changes += [(since, n - before) for (since, n), before in zip(steps, [0, *[n for _, n in steps]], strict=False)]
         if result.state == "completed" and not options["malleability_interval_s"]:
             ends = [since for since, _ in steps[1:]]
-            done = sum(
-                job.rate(n) * (end - since) for (since, n), end in zip(result.sizes, ends, strict=True)
-            )
+            done = sum(job.rate(n) * (end - since) for (since, n), end in zip(result.sizes, ends, strict=True))
             assert done == pytest.approx(job.run_time)
     held = 0
     for _, change in sorted(changes):  # at one instant, what is given back comes first

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+
 from runs import NAN, fcfs_run, make_run
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
@@ -137,9 +138,7 @@ def test_a_page_is_a_function_of_its_comparison(comparison: Comparison, page: st
 
 @pytest.mark.parametrize("execution", ["computed", "logged", "computed+emulated"])
 def test_every_kind_of_execution_is_named(execution: str) -> None:
-    page = report.render(
-        compare(make_run([(0, 0, 5, 1)], execution=execution), make_run([(0, 0, 5, 1)], real=False))
-    )
+    page = report.render(compare(make_run([(0, 0, 5, 1)], execution=execution), make_run([(0, 0, 5, 1)], real=False)))
     for part in execution.split("+"):
         assert words.execution(make_run([], execution=part).info) in page
 
@@ -201,9 +200,7 @@ def test_a_place_that_cannot_be_written_is_said(comparison: Comparison, tmp_path
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium to render the report with (apt-get install chromium)"
-)
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium to render the report with (apt-get install chromium)")
 def test_a_browser_renders_the_page_without_complaint(comparison: Comparison, tmp_path: Path) -> None:
     path = report.write(comparison, tmp_path / "report.html")
     command = [

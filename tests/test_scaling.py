@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tracebed.converters.description import offered_load
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.cirne import cirne
@@ -56,9 +57,7 @@ def test_sizes_are_in_proportion_and_within_the_target(sizes: list[int], origina
 
 @settings(deadline=None, max_examples=40)
 @given(nodes=st.integers(1, 300), share=st.floats(0, 1), seed=st.integers(0, 9))
-def test_malleable_jobs_keep_their_order_of_sizes_and_their_speedup(
-    nodes: int, share: float, seed: int
-) -> None:
+def test_malleable_jobs_keep_their_order_of_sizes_and_their_speedup(nodes: int, share: float, seed: int) -> None:
     before = to_malleable(cirne(50, seed=seed), share, seed)
     after = scale(before, nodes)
     low, pref, high = (after.ints(f"nodes_{name}") for name in ("min", "pref", "max"))
@@ -112,9 +111,7 @@ def test_the_longest_run_time_is_reached_and_nothing_is_stretched() -> None:
     assert short.provenance.steps[-1].parameters["run_time"] == pytest.approx(0.1)
     same = scale(log(), longest=5000.0)
     assert same.table.equals(log().table)
-    assert scale(log(), window=50.0, longest=100.0).floats("run_time").tolist() == [
-        50.0
-    ]  # of the window's jobs
+    assert scale(log(), window=50.0, longest=100.0).floats("run_time").tolist() == [50.0]  # of the window's jobs
 
 
 def test_arrivals_take_think_times_along_and_leave_run_times() -> None:

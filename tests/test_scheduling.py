@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference_scheduler import RefJob, reference_schedule
 
+from reference_scheduler import RefJob, reference_schedule
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -67,9 +67,7 @@ def ref_jobs(draw: st.DrawFn, machine: int, *, malleable: bool) -> list[RefJob]:
 
 def simulated(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> tuple[Record, Simulator]:
     parameters = {key: options.pop(key) for key in ("count_idle", "grow_at_start") if key in options}
-    simulator = Simulator(
-        Jobs.of(workload_of(jobs)), [1] * machine, registry.load(policy, parameters), **options
-    )
+    simulator = Simulator(Jobs.of(workload_of(jobs)), [1] * machine, registry.load(policy, parameters), **options)
     return simulator.run(), simulator
 
 
@@ -111,9 +109,7 @@ def assert_same(jobs: list[RefJob], machine: int, policy: str, **options: Any) -
         assert record.end[job.id] == pytest.approx(want.end, abs=MICROSECOND), job
         mine = resizes.get(job.id, [])
         assert [step[1:] for step in mine] == [step[1:] for step in want.resizes], job
-        assert [step[0] for step in mine] == pytest.approx(
-            [step[0] for step in want.resizes], abs=MICROSECOND
-        )
+        assert [step[0] for step in mine] == pytest.approx([step[0] for step in want.resizes], abs=MICROSECOND)
         if want.start < want.end - MICROSECOND:
             steps = [_merged([*steps, (want.end, 0)]) for steps in (held[job.id], want.sizes)]
             assert [step[1] for step in steps[0]] == [step[1] for step in steps[1]], job

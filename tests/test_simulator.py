@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from reference_scheduler import RefJob
 from test_scheduling import ref_jobs, simulated, workload_of
-
 from tracebed.converters.workload import Step, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.prediction import nodes_of, predict
@@ -63,7 +64,7 @@ def test_invariants_of_every_schedule(data: st.DataObject, nodes: int, policy: s
         sizes.setdefault(number, []).extend([(start, len(names)), (end, -len(names))])
     for spans in held.values():  # no node is held twice
         spans.sort()
-        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
     for number, steps in sizes.items():  # a malleable job stays within its bounds, a rigid one keeps its size
         job = jobs[number]
         low, high = (job.nodes_min, job.nodes_max) if policy == "pref" and job.malleable else (job.nodes,) * 2
@@ -113,8 +114,7 @@ def test_work_is_conserved(data: st.DataObject, nodes: int) -> None:
             continue  # never resized: the reference has its length
         sizes = [int(resizes[0][1]), *(int(row[2]) for row in resizes)]
         done = sum(
-            (end - start) * job.rate(nodes)
-            for start, end, nodes in zip(instants, instants[1:], sizes, strict=False)
+            (end - start) * job.rate(nodes) for start, end, nodes in zip(instants, instants[1:], sizes, strict=False)
         )
         assert done == pytest.approx(job.run_time, abs=1e-6)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from tracebed.orchestrator.cli import CLI, COMMANDS, tracebed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,9 +104,7 @@ def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
         if target != part and target not in STANDS_ON[part] and not reaches_up:
             yield f"{where}: {part} may import {', '.join(sorted(STANDS_ON[part])) or 'no other part'} only"
         for wing, other in (("scheduling", "testbeds"), ("testbeds", "scheduling")):
-            if is_in(module, f"tracebed.orchestrator.{wing}") and is_in(
-                found.module, f"tracebed.orchestrator.{other}"
-            ):
+            if is_in(module, f"tracebed.orchestrator.{wing}") and is_in(found.module, f"tracebed.orchestrator.{other}"):
                 yield f"{where}: {wing}/ and {other}/ do not know each other"
         light = is_in(found.module, CLI) or is_in(found.module, "tracebed.errors")
         if is_in(module, CLI) and not found.lazy and not light:
@@ -158,9 +157,7 @@ def test_dependencies_are_declared_used_and_explained() -> None:
     used = {"pyyaml" if name == "yaml" else name for name in used - {"tracebed", *sys.stdlib_module_names}}
     assert used == declared
     explained = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
-    rows = {
-        name for row in re.findall(r"^\| ([^|]+) \|", explained, re.MULTILINE) for name in row.split(", ")
-    }
+    rows = {name for row in re.findall(r"^\| ([^|]+) \|", explained, re.MULTILINE) for name in row.split(", ")}
     assert declared <= rows
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tracebed.converters.formats import swf
 from tracebed.converters.formats.files import Input
 from tracebed.converters.workload import Source, System, Workload, read_workload, write_workload
@@ -81,9 +82,7 @@ def test_processors_become_nodes_by_the_header(processors: int, by: str, nodes: 
 
 
 def test_partition_lists_and_missing_sizes_in_the_header() -> None:
-    assert read_text(f"; MaxNodes: 10 (4 1:2)\n; MaxProcs: 20 (x)\n{JOB}\n")[0].provenance.system == System(
-        10, 2
-    )
+    assert read_text(f"; MaxNodes: 10 (4 1:2)\n; MaxProcs: 20 (x)\n{JOB}\n")[0].provenance.system == System(10, 2)
     assert read_text(f"; MaxProcs: 20\n{JOB}\n")[0].provenance.system == System(20, 1)
     assert read_text(f"; Note: none\n{JOB}\n")[0].provenance.system == System(None, 1)
 
@@ -222,10 +221,7 @@ def test_reading_at_once_and_line_by_line_agree(rows: list[tuple[int, ...]], gap
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.text(st.sampled_from('019 -.;:{}\t\n\rabE_é"#,[]Tracebed-Column: '), max_size=120)
-    | st.binary(max_size=80)
-)
+@given(st.text(st.sampled_from('019 -.;:{}\t\n\rabE_é"#,[]Tracebed-Column: '), max_size=120) | st.binary(max_size=80))
 def test_no_text_gives_another_error_than_ours(content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     with warnings.catch_warnings():
@@ -255,9 +251,7 @@ def mixed() -> Workload:
             "think_time": [math.nan, 1.0, math.nan],
         }
     )
-    return Workload(table).with_provenance(
-        system=System(16, 8, "Box"), time_zone="Europe/Berlin", unix_start=5.0
-    )
+    return Workload(table).with_provenance(system=System(16, 8, "Box"), time_zone="Europe/Berlin", unix_start=5.0)
 
 
 def test_what_swf_cannot_hold_is_kept_in_comments_with_one_warning(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import NAN, fcfs_run, make_run
 from scipy import stats
+
+from runs import NAN, fcfs_run, make_run
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import ExitCode, InputError, Tolerated
 from tracebed.orchestrator.run import NodeFacts
@@ -136,9 +137,7 @@ def test_what_makes_runs_less_comparable_is_said() -> None:
 def test_late_submissions_are_said() -> None:
     real = make_run(REAL)
     real.jobs.loc[1, "submit_planned"] = 3.0
-    assert any(
-        "up to 7.0 trace seconds off" in text for text in compare(real, make_run(REAL, real=False)).warnings
-    )
+    assert any("up to 7.0 trace seconds off" in text for text in compare(real, make_run(REAL, real=False)).warnings)
 
 
 def test_contradicting_clocks_are_unhealthy() -> None:
@@ -151,9 +150,7 @@ def test_contradicting_clocks_are_unhealthy() -> None:
 
 def test_a_run_in_which_nothing_ended_is_compared_without_a_crash() -> None:
     nothing = [(0.0, NAN, NAN, 1), (1.0, NAN, NAN, 1)]
-    found = compare(
-        make_run(nothing, states={"1": "interrupted", "2": "interrupted"}), make_run(REAL[:2], real=False)
-    )
+    found = compare(make_run(nothing, states={"1": "interrupted", "2": "interrupted"}), make_run(REAL[:2], real=False))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert Reason.NOT_DEFINED in judged(found, "mean_wait_s").reasons
     assert judged(found, "mean_wait_s").observation == "not defined in both runs"
@@ -243,9 +240,7 @@ def test_batch_means_by_hand() -> None:
     interval = batch_means(values, level=0.90)
     assert interval is not None
     assert interval.mean == 4.5
-    assert interval.half_width == pytest.approx(
-        1.8331 * np.std(np.arange(10.0), ddof=1) / math.sqrt(10), rel=1e-4
-    )
+    assert interval.half_width == pytest.approx(1.8331 * np.std(np.arange(10.0), ddof=1) / math.sqrt(10), rel=1e-4)
     assert (interval.low, interval.high) == (
         interval.mean - interval.half_width,
         interval.mean + interval.half_width,

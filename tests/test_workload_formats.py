@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tracebed.converters.formats import registry
 from tracebed.converters.workload import (
     SCHEMA,
@@ -103,9 +104,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(workload=workloads())
-def test_a_written_workload_is_read_again_as_the_same(
-    workload: Workload, suffix: str, tmp_path: Path
-) -> None:
+def test_a_written_workload_is_read_again_as_the_same(workload: Workload, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"w.{suffix}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.workload import Workload, read_workload, write_workload

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tracebed.benchmarks.kernels import calibrate, compute
 from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node, load_inventory

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
+
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
 from tracebed.validation.metrics import metrics
 from tracebed.validation.report import html

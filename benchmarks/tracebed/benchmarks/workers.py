@@ -22,9 +22,7 @@ class Threads:
     """When `tick` has something to do: never."""
     late_s = 0.0
 
-    def __init__(
-        self, cpus: Sequence[int], kernel: Callable[[int], int], post: Post, finished: Finished
-    ) -> None:
+    def __init__(self, cpus: Sequence[int], kernel: Callable[[int], int], post: Post, finished: Finished) -> None:
         """Start one thread a CPU. Raises OSError where a CPU is not ours."""
         self._kernel, self._post, self._finished = kernel, post, finished
         self._threads: list[threading.Thread] = []

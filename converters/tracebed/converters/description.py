@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+
 from tracebed.converters.formats.files import replacing
 from tracebed.converters.workload import FloatArray, IntArray, Workload, steps_of
 from tracebed.errors import InputError, tolerate
@@ -68,9 +69,7 @@ def describe(workload: Workload) -> dict[str, Any]:
         "time_limit_s": quantiles(limit),
         "accuracy": quantiles(accuracy),
         "interarrival_s": quantiles(np.diff(submit)),
-        "nodes_histogram": [
-            {"from": low, "to": high, "jobs": jobs} for low, high, jobs in size_histogram(nodes)
-        ],
+        "nodes_histogram": [{"from": low, "to": high, "jobs": jobs} for low, high, jobs in size_histogram(nodes)],
         "run_time_histogram": [
             {"from_s": low, "to_s": high, "jobs": jobs} for low, high, jobs in run_time_histogram(run)
         ],
@@ -196,9 +195,7 @@ def _plot_sizes(ax: Axes, workload: Workload) -> None:
     labels = [str(high) if low == high else f"{low}–{high}" for low, high, _ in histogram]
     ax.bar(range(len(share)), 100 * share, color=BLUE, width=0.8)
     crowded = len(labels) > 7
-    ax.set_xticks(
-        range(len(share)), labels, rotation=40 if crowded else 0, ha="right" if crowded else "center"
-    )
+    ax.set_xticks(range(len(share)), labels, rotation=40 if crowded else 0, ha="right" if crowded else "center")
     ax.set(title="Requested nodes", ylabel="jobs, %")
     ax.grid(axis="y", alpha=0.3)
 

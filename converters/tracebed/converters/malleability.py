@@ -15,6 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+
 from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workload
 from tracebed.errors import InputError
 
@@ -59,9 +60,7 @@ def reach(fraction: float, threshold: float) -> int:
     return max(0, math.ceil((1 / t - f) / (1 - f)) - 1)
 
 
-def malleable_sizes(
-    preferred: IntArray, machine: int, thresholds: Thresholds
-) -> tuple[FloatArray, IntArray, IntArray]:
+def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -> tuple[FloatArray, IntArray, IntArray]:
     """Return parallel fractions, smallest and greatest sizes of jobs that prefer `preferred` nodes.
 
     Args:

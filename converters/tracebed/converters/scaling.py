@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+
 from tracebed.converters.description import offered_load
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
 from tracebed.errors import InputError
@@ -208,9 +209,7 @@ def _map_sizes(table: pd.DataFrame, system: System, nodes: int | None, cores_per
         cores = Workload(table).ints("cores_per_node")
         original = _known(system.cores_per_node, "cores per node")
         table["cores_per_node"] = map_sizes(cores, original, cores_per_node)
-    return replace(
-        system, nodes=nodes or system.nodes, cores_per_node=cores_per_node or system.cores_per_node
-    )
+    return replace(system, nodes=nodes or system.nodes, cores_per_node=cores_per_node or system.cores_per_node)
 
 
 def _known(size: int | None, what: str) -> int:

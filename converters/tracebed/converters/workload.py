@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
 from tracebed.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
@@ -158,9 +159,7 @@ class Provenance:
 class Workload:
     """A submission list: `table` (one row a job, see `SCHEMA`) and its `provenance`. Treat both as frozen."""
 
-    def __init__(
-        self, table: pd.DataFrame, provenance: Provenance | None = None, *, where: str | None = None
-    ) -> None:
+    def __init__(self, table: pd.DataFrame, provenance: Provenance | None = None, *, where: str | None = None) -> None:
         """Check and adopt `table`.
 
         The table is sorted by submit time (stable) and its columns are brought to the dtypes of `SCHEMA`.
@@ -193,9 +192,7 @@ class Workload:
         """Return an integer column as int64."""
         return np.asarray(self.column(name), dtype=np.int64)
 
-    def with_step(
-        self, step: Step, table: pd.DataFrame | None = None, *, system: System | None = None
-    ) -> Workload:
+    def with_step(self, step: Step, table: pd.DataFrame | None = None, *, system: System | None = None) -> Workload:
         """Return the workload after `step`: a new table or system where given, the step in the provenance."""
         provenance = replace(
             self.provenance,
@@ -227,9 +224,7 @@ class Workload:
             values = self.table[name].to_numpy()
             digest.update(name.encode())
             if values.dtype.kind == "f":
-                values = np.where(
-                    np.isnan(values), np.nan, values
-                )  # NaN has many bit patterns, all the same to us
+                values = np.where(np.isnan(values), np.nan, values)  # NaN has many bit patterns, all the same to us
             if values.dtype.kind in "if":
                 digest.update(values.tobytes())
             else:
@@ -252,9 +247,7 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
     """Return `table` with the dtypes of SCHEMA, sorted by submit time; raise InputError if impossible."""
     for name in REQUIRED:
         if name not in table:
-            raise InputError(
-                f"column {name!r} is missing", where=where, mend=f"a workload has {', '.join(REQUIRED)}"
-            )
+            raise InputError(f"column {name!r} is missing", where=where, mend=f"a workload has {', '.join(REQUIRED)}")
     if table.columns.has_duplicates:
         twice = table.columns[table.columns.duplicated()][0]
         raise InputError(f"column {twice!r} is there twice", where=where, mend="remove or rename one")

@@ -51,9 +51,7 @@ class Journal:
         try:
             self._database = sqlite3.connect(path, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute(
-                "PRAGMA synchronous=NORMAL"
-            )  # survives our death; a power cut may cost the end
+            self._database.execute("PRAGMA synchronous=NORMAL")  # survives our death; a power cut may cost the end
             self._database.executescript(SCHEMA)
         except sqlite3.Error as error:
             raise InputError(f"cannot write the journal: {error}", where=str(path)) from error
@@ -92,9 +90,7 @@ def read(path: Path) -> tuple[dict[str, Any], Iterator[Entry]]:
     try:
         database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         facts = {name: json.loads(value) for name, value in database.execute("SELECT * FROM facts")}
-        rows = database.execute(
-            "SELECT round, time, kind, job, node, data FROM entries ORDER BY number"
-        ).fetchall()
+        rows = database.execute("SELECT round, time, kind, job, node, data FROM entries ORDER BY number").fetchall()
         database.close()
     except sqlite3.Error as error:
         raise InputError(f"the journal is damaged: {error}", where=str(path)) from error

@@ -22,13 +22,9 @@ def nodes_of(system: System) -> list[NodeFacts]:
         InputError: the workload does not know its system.
     """
     if not system.nodes:
-        raise InputError(
-            "the workload does not say how many nodes its system has", mend="give --nodes or --inventory"
-        )
+        raise InputError("the workload does not say how many nodes its system has", mend="give --nodes or --inventory")
     width = len(str(system.nodes))
-    return [
-        NodeFacts(f"n{number:0{width}d}", system.cores_per_node or 1) for number in range(1, system.nodes + 1)
-    ]
+    return [NodeFacts(f"n{number:0{width}d}", system.cores_per_node or 1) for number in range(1, system.nodes + 1)]
 
 
 def predict(

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+
 from tracebed.benchmarks.cpus import format_cpus
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
@@ -212,9 +213,7 @@ class Replayer:
             for event in events
             if event.message["type"] not in ("heartbeat", "progress")
         ]
-        entries += [
-            Entry(self._round, self._now, "submit", self.jobs.ids[job], None, {}) for job in submitted
-        ]
+        entries += [Entry(self._round, self._now, "submit", self.jobs.ids[job], None, {}) for job in submitted]
         if entries:
             self.journal.write(entries)
 
@@ -225,9 +224,7 @@ class Replayer:
         kind = message["type"]
         name = self.testbed.nodes[event.node].name
         if kind == "lost":
-            raise TestbedError(
-                f"its agent {message['reason']}", where=f"node {name}", mend="the run so far is kept"
-            )
+            raise TestbedError(f"its agent {message['reason']}", where=f"node {name}", mend="the run so far is kept")
         job = self._numbers.get(message.get("job", ""))
         active = self._active.get(job) if job is not None else None
         if kind == "error":
@@ -321,9 +318,7 @@ class Replayer:
         if not self.options.kill_at_limit:
             return math.inf
         ends = self.scheduler.state.expected_end
-        return min(
-            (ends[job] for job, active in self._active.items() if active.outcome is None), default=math.inf
-        )
+        return min((ends[job] for job, active in self._active.items() if active.outcome is None), default=math.inf)
 
     def _enforce_limits(self, now: float) -> None:
         if not self.options.kill_at_limit:
@@ -483,9 +478,7 @@ def replay(
     options = options or Options()
     chosen = registry.load(policy, policy_parameters)
     if "+" in inventory.execution:
-        raise InputError(
-            "computing and emulated nodes are mixed", where=inventory.where, mend="replay on one kind"
-        )
+        raise InputError("computing and emulated nodes are mixed", where=inventory.where, mend="replay on one kind")
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes))
     check_target(output)
     partial = output.with_name(output.name + ".partial")
@@ -509,9 +502,7 @@ def replay(
         speed=options.speed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    journal = Journal(
-        partial / JOURNAL, {"policy": policy, "parameters": info.policy_parameters, "jobs": jobs.ids}
-    )
+    journal = Journal(partial / JOURNAL, {"policy": policy, "parameters": info.policy_parameters, "jobs": jobs.ids})
     testbed = LocalTestbed(inventory, partial / "spool")
     replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
     try:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -214,9 +215,7 @@ class Run:
             info.nodes = [NodeFacts(**node) for node in raw["nodes"]]
         except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             raise InputError(f"is damaged: {error}", where=str(path), mend="make the run again") from error
-        return cls(
-            info, **{name: _read_table(folder / f"{name}.parquet") for name in TABLES}, where=str(folder)
-        )
+        return cls(info, **{name: _read_table(folder / f"{name}.parquet") for name in TABLES}, where=str(folder))
 
 
 def check_target(folder: Path) -> None:
@@ -226,16 +225,12 @@ def check_target(folder: Path) -> None:
         InputError: it is something else, or its parent cannot be written.
     """
     name_another = "name another folder with -o"
-    if folder.exists() and not (
-        folder.is_dir() and (not any(folder.iterdir()) or (folder / "run.json").exists())
-    ):
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / "run.json").exists())):
         raise InputError("exists and is not a run", where=str(folder), mend=name_another)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}", where=str(folder), mend=name_another
-        ) from error
+        raise InputError(f"cannot be written: {error.strerror}", where=str(folder), mend=name_another) from error
     if not os.access(folder.parent, os.W_OK):
         raise InputError("cannot be written: no permission", where=str(folder), mend=name_another)
 
@@ -252,9 +247,7 @@ def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[
     info.counts = {"jobs": len(record.jobs), **Counter(record.state)}
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get("rejected"):
-        info.warnings.append(
-            f"{rejected:,} jobs need more nodes than the {len(cluster):,} there are: rejected"
-        )
+        info.warnings.append(f"{rejected:,} jobs need more nodes than the {len(cluster):,} there are: rejected")
     tables = record.tables(cluster.ledger, cluster.cores, cpus or [""] * len(cluster))
     return Run(info, tables["jobs"], tables["allocations"], tables["reconfigurations"])
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, tolerate
 from tracebed.orchestrator.run import STATES, Run
@@ -138,9 +139,7 @@ def busy_cores(run: Run) -> Steps:
     rows, zero = run.allocations, origin(run)
     ends = rows["end"].to_numpy(dtype=np.float64) - zero
     ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # held until the run broke off
-    return Steps.count(
-        rows["start"].to_numpy(dtype=np.float64) - zero, ends, rows["cores"].to_numpy(dtype=np.float64)
-    )
+    return Steps.count(rows["start"].to_numpy(dtype=np.float64) - zero, ends, rows["cores"].to_numpy(dtype=np.float64))
 
 
 def waiting(run: Run, *, cores: bool = False) -> Steps:
@@ -233,9 +232,7 @@ def metrics(run: Run, tau: float = TAU, window: Window = "arrivals") -> dict[str
     values["trimmed"] = _trimmed(done, float(table["submit"].max()) if len(table) else 0.0)
 
     skewed = int(((done["wait"] < 0) | (done["run"] < -_resolution(run))).sum())
-    tolerate(
-        {"job begins before it was submitted, or ends before it began (clock skew)": skewed}, where=_name(run)
-    )
+    tolerate({"job begins before it was submitted, or ends before it began (clock skew)": skewed}, where=_name(run))
     states = table["state"].value_counts()
     return values | {
         "jobs": len(table),

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics import FIGURES, TAU, busy_cores, metrics, per_job, total_cores
@@ -230,11 +231,7 @@ class Comparison:
         inside = sum(abs(item.z) <= 1 for item in gated)
         seen = f"{inside} of {len(gated)} gated metrics lie within their margins in this pair of runs"
         worst = max(gated, key=lambda item: abs(item.z), default=None)
-        far = (
-            f"; farthest: {FIGURES[worst.name].label}, {worst.observation}"
-            if worst and worst.difference
-            else ""
-        )
+        far = f"; farthest: {FIGURES[worst.name].label}, {worst.observation}" if worst and worst.difference else ""
         return f"{why}. Observed, not claimed: {seen}{far}."
 
     def to_json(self) -> dict[str, Any]:
@@ -257,9 +254,7 @@ class Comparison:
         }
 
 
-def compare(
-    real: Run, predicted: Run, tau: float = TAU, *, allow_different_workloads: bool = False
-) -> Comparison:
+def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_workloads: bool = False) -> Comparison:
     """Hold `predicted` against `real`.
 
     Args:
@@ -415,9 +410,7 @@ def _match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, M
     return jobs.sort_values("submit_real", kind="stable").reset_index(drop=True), matching
 
 
-def _stability(
-    name: str, jobs: pd.DataFrame, real: Run, predicted: Run, ours: dict[str, Any]
-) -> Interval | None:
+def _stability(name: str, jobs: pd.DataFrame, real: Run, predicted: Run, ours: dict[str, Any]) -> Interval | None:
     """Return how stable the difference of a mean is within this pair of runs; None where not defined."""
     column = {
         "mean_wait_s": "wait",
@@ -463,9 +456,7 @@ def _warnings(
         ("number of cores", total_cores(real), total_cores(predicted)),
         ("speed", a.speed, b.speed),
     ]
-    facts += [
-        (key, a.parameters[key], b.parameters[key]) for key in sorted(a.parameters.keys() & b.parameters)
-    ]
+    facts += [(key, a.parameters[key], b.parameters[key]) for key in sorted(a.parameters.keys() & b.parameters)]
     found += [f"{what} differs: real {x}, predicted {y}" for what, x, y in facts if x != y]
     if a.state != "completed":
         found.append(f"the real run is {a.state}: {'; '.join(a.interruptions) or 'no cause recorded'}")
@@ -488,6 +479,4 @@ def _late(real: Run, figures: dict[str, Any]) -> list[str]:
     between = figures["utilization_window"]["end_s"] / max(len(jobs) - 1, 1)
     if not off > max(5.0, 0.01 * between):
         return []
-    return [
-        f"submissions lie up to {off:,.1f} trace seconds off their plan; a slower --speed brings them nearer"
-    ]
+    return [f"submissions lie up to {off:,.1f} trace seconds off their plan; a slower --speed brings them nearer"]

@@ -63,9 +63,7 @@ def _pick() -> tuple[str, Kernel]:
             return "c", _load(LIBRARY)
         except OSError as error:
             if wanted == "c":
-                raise TestbedError(
-                    f"there is no C kernel: {error}", mend="install gcc, then tracebed again"
-                ) from error
+                raise TestbedError(f"there is no C kernel: {error}", mend="install gcc, then tracebed again") from error
     import warnings
 
     warnings.warn(

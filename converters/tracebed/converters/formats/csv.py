@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
+
 from tracebed.converters.formats.files import Input
 from tracebed.converters.workload import SCHEMA, Provenance, Step, Workload, dtype_of
 from tracebed.errors import InputError

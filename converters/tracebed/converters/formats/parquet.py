@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from tracebed.converters.formats.files import Input
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.errors import InputError
@@ -26,9 +27,7 @@ def read(file: Input) -> Workload:
         table = content.to_pandas()
     except (pa.ArrowException, OSError, ValueError) as error:
         line = str(error).splitlines()[0].rstrip(".")
-        raise InputError(
-            f"not a readable Parquet file: {line}", where=file.where, mend="write it again"
-        ) from None
+        raise InputError(f"not a readable Parquet file: {line}", where=file.where, mend="write it again") from None
     kept = (content.schema.metadata or {}).get(PROVENANCE)
     provenance = (
         Provenance.from_json(kept.decode(), where=file.where)

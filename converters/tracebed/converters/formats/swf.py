@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
+
 from tracebed.converters.formats import swf_header
 from tracebed.converters.formats.files import Input
 from tracebed.converters.formats.swf_header import Header
@@ -315,9 +316,7 @@ def decode(lines: Lines, cores: int) -> Decoded:
         "extra_executable": _words(fields["executable"]),
     }
     needed = ("job_id", "submit_time", "run_time", "nodes", "cores_per_node")
-    table = pd.DataFrame(
-        {name: values for name, values in columns.items() if name in needed or _says(values)}
-    )
+    table = pd.DataFrame({name: values for name, values in columns.items() if name in needed or _says(values)})
     words = {name: fields[name] for name in NAMES if fields[name].dtype.kind not in "iu"}
     counts = {
         "times given as instants since 1970, time 0 is now the first submission": int(unix_start is not None),

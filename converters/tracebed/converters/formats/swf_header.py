@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
 from tracebed.converters.workload import Provenance, System, dtype_of
 from tracebed.errors import InputError
 
@@ -103,9 +104,7 @@ def _take_ours(header: Header, ours: dict[str, list[Any]], where: str) -> None:
         for record in ours.get("Tracebed-Column", []):
             parts.setdefault((record["name"], record["dtype"]), []).extend(record["values"])
         for (name, dtype), values in parts.items():
-            header.values[name] = pd.Series(
-                np.array(values, dtype=object if dtype == "str" else dtype), dtype=dtype
-            )
+            header.values[name] = pd.Series(np.array(values, dtype=object if dtype == "str" else dtype), dtype=dtype)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError(
             f"broken Tracebed- comments: {error!r}",

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+
 from tracebed.converters.models.randlib import Randlib
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
 from tracebed.errors import InputError

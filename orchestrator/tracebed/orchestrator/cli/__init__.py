@@ -6,6 +6,7 @@ import importlib
 import sys
 
 import click
+
 from tracebed.errors import ExitCode, TracebedError
 
 CLI = "tracebed.orchestrator.cli"
@@ -46,9 +47,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="tracebed")
 def tracebed() -> None:
     """Checks HPC scheduling simulators against reality.

@@ -24,8 +24,7 @@ def bars(title: str, counts: Mapping[str, int], width: int = 24) -> list[str]:
     total, top = sum(counts.values()) or 1, max(counts.values(), default=0) or 1
     label = max(map(len, counts), default=0)
     lines = [
-        f"{name:>{label}} {_bar(count / top, width)} {count / total:6.1%} {count:>9,}"
-        for name, count in counts.items()
+        f"{name:>{label}} {_bar(count / top, width)} {count / total:6.1%} {count:>9,}" for name, count in counts.items()
     ]
     longest = max(map(len, [title, *lines]))
     return [f"{line:{longest}}" for line in [title, *lines]]

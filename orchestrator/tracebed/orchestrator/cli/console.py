@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
+
 from tracebed.errors import InputError, Tolerated
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def output_option(what: str, *, required: bool = True) -> Callable[[Command], Command]:
     """`-o/--output PATH`, the same everywhere."""
-    return click.option(
-        "-o", "--output", type=click.Path(path_type=Path), required=required, metavar="PATH", help=what
-    )
+    return click.option("-o", "--output", type=click.Path(path_type=Path), required=required, metavar="PATH", help=what)
 
 
 def json_option(command: Command) -> Command:
@@ -36,9 +35,9 @@ def json_option(command: Command) -> Command:
 
 def seed_option(command: Command) -> Command:
     """`--seed N`: of the numpy Generator that every draw of the command comes from."""
-    return click.option(
-        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws."
-    )(command)
+    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")(
+        command
+    )
 
 
 def workload_argument(command: Command) -> Command:

@@ -57,9 +57,7 @@ def demo(output: Path, emulated: bool) -> ExitCode:
     try:
         output.mkdir(parents=True, exist_ok=True)
         inventory = output / "inventory.yaml"
-        inventory.write_text(
-            INVENTORIES["emulated" if emulated else "real"].format(count=nodes), encoding="utf-8"
-        )
+        inventory.write_text(INVENTORIES["emulated" if emulated else "real"].format(count=nodes), encoding="utf-8")
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", where=str(output), mend="name another folder with -o"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli.console import (
     DURATION,
@@ -45,9 +46,7 @@ def policy_options(command: Command) -> Command:
             metavar="NAME=VALUE",
             help="A parameter of the policy; may be repeated.",
         ),
-        click.option(
-            "--policy", required=True, metavar="NAME", help="fcfs, easy, pref, or one that is installed."
-        ),
+        click.option("--policy", required=True, metavar="NAME", help="fcfs, easy, pref, or one that is installed."),
     ):
         command = option(command)
     return command
@@ -77,12 +76,8 @@ def inventory_option(*, required: bool) -> Callable[[Command], Command]:
     show_default=True,
     help="What nodes with fewer cores than requested do to a job.",
 )
-@click.option(
-    "--launch-overhead", type=float, default=0.0, metavar="S", help="From start to first work, wall s."
-)
-@click.option(
-    "--end-overhead", type=float, default=0.0, metavar="S", help="From last work to idle nodes, wall s."
-)
+@click.option("--launch-overhead", type=float, default=0.0, metavar="S", help="From start to first work, wall s.")
+@click.option("--end-overhead", type=float, default=0.0, metavar="S", help="From last work to idle nodes, wall s.")
 @click.option("--reconfiguration-overhead", type=float, default=0.0, metavar="S", help="Per resize, wall s.")
 @click.option(
     "--speed",

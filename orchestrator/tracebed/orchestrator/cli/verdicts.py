@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from tracebed.errors import ExitCode
 from tracebed.orchestrator.cli.console import (
     DURATION,
@@ -60,12 +61,8 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, as_json: bool) -> N
         _show(found)
 
 
-@click.command(
-    epilog="\b\nExample:\n  tracebed compare --real runs/real --predicted runs/sim --report report.html"
-)
-@click.option(
-    "--real", required=True, type=click.Path(path_type=Path), metavar="RUN", help="The run that happened."
-)
+@click.command(epilog="\b\nExample:\n  tracebed compare --real runs/real --predicted runs/sim --report report.html")
+@click.option("--real", required=True, type=click.Path(path_type=Path), metavar="RUN", help="The run that happened.")
 @click.option(
     "--predicted",
     required=True,
@@ -80,9 +77,7 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, as_json: bool) -> N
     help="Write a report with pictures.",
 )
 @tau_option
-@click.option(
-    "--allow-different-workloads", is_flag=True, help="Match jobs by id although the workloads differ."
-)
+@click.option("--allow-different-workloads", is_flag=True, help="Match jobs by id although the workloads differ.")
 @json_option
 def compare(
     real: Path,
@@ -147,10 +142,7 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
         for state in dict.fromkeys(state for side in sides for state in side["jobs_by_state"])
     ]
     for kind, stage in dict.fromkeys(
-        (kind, stage)
-        for side in sides
-        for kind, stages in side["reconfiguration_s"].items()
-        for stage in stages
+        (kind, stage) for side in sides for kind, stages in side["reconfiguration_s"].items() for stage in stages
     ):
         times = [side["reconfiguration_s"].get(kind, {}).get(stage, {}) for side in sides]
         cells = (f"{cell(time.get('median'))}, {cell(time.get('p95'))}" for time in times)

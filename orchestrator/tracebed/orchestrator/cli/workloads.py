@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.charts import bars, beside, columns, spell
 from tracebed.orchestrator.cli.console import (
@@ -127,9 +128,7 @@ def convert(source: Path, output: Path, format: str | None, by: str | None, as_j
 
 @click.command()
 @workload_argument
-@click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture: .png, .svg, .pdf."
-)
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture: .png, .svg, .pdf.")
 @json_option
 def describe(workload: Path, plot: Path | None, as_json: bool) -> None:
     """Sizes, run times, load and arrivals of a workload: table and plot.
@@ -229,12 +228,8 @@ def scale(
 
 @click.command()
 @workload_argument
-@click.option(
-    "--share", type=click.FloatRange(0, 1), required=True, help="Share of the rigid jobs to make malleable."
-)
-@click.option(
-    "--nodes", type=click.IntRange(min=1), help="Nodes of the machine.  [default: the workload's system]"
-)
+@click.option("--share", type=click.FloatRange(0, 1), required=True, help="Share of the rigid jobs to make malleable.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Nodes of the machine.  [default: the workload's system]")
 @click.option(
     "--preferred",
     type=float,
@@ -242,12 +237,8 @@ def scale(
     show_default=True,
     help="Efficiency to exceed at the requested size.",
 )
-@click.option(
-    "--most", type=float, default=0.5, show_default=True, help="Efficiency to exceed at the greatest size."
-)
-@click.option(
-    "--least", type=float, default=0.2, show_default=True, help="Smallest size, as a share of the requested."
-)
+@click.option("--most", type=float, default=0.5, show_default=True, help="Efficiency to exceed at the greatest size.")
+@click.option("--least", type=float, default=0.2, show_default=True, help="Smallest size, as a share of the requested.")
 @seed_option
 @output_option("The workload to write.")
 @json_option
@@ -285,9 +276,7 @@ def _constants(texts: Sequence[str], defaults: Any) -> dict[str, Any]:
     for text in texts:
         name, _, value = text.partition("=")
         if name not in vars(defaults):
-            raise InputError(
-                f"--set {text}: no constant {name!r}", mend=f"one of {', '.join(vars(defaults))}"
-            )
+            raise InputError(f"--set {text}: no constant {name!r}", mend=f"one of {', '.join(vars(defaults))}")
         try:
             result[name] = type(getattr(defaults, name))(value)
         except ValueError:
@@ -434,9 +423,7 @@ def _print_facts(path: Path, facts: Mapping[str, Any]) -> None:
     }
     order = ("min", "p25", "median", "p75", "p95", "max", "mean")
     known = {name: title for name, title in titles.items() if facts[name]["mean"] is not None}
-    print_table(
-        "", ["", *order], [(title, *(facts[name][q] for q in order)) for name, title in known.items()]
-    )
+    print_table("", ["", *order], [(title, *(facts[name][q] for q in order)) for name, title in known.items()])
     click.echo()
     sizes = {
         f"{bin['from']:,}" if bin["from"] == bin["to"] else f"{bin['from']:,}–{bin['to']:,}": bin["jobs"]

@@ -57,9 +57,7 @@ class Cluster:
         self.cores = list(cores)
         self.idle = list(range(len(cores)))  # ascending
         self.ledger = Ledger()
-        self._held: dict[
-            int, list[tuple[float, list[int]]]
-        ] = {}  # job -> (since, nodes), in the order of taking
+        self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in the order of taking
 
     def __len__(self) -> int:
         """Return the number of nodes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.runtime_models import Speedup, speedup_function
@@ -54,9 +55,7 @@ class Jobs:
     def as_rigid(self) -> Jobs:
         """Return the jobs with every size as requested: what a policy sees that does not decide sizes."""
         count, nodes = len(self), self.nodes
-        return replace(
-            self, low=nodes, high=nodes, pref=nodes, malleable=[False] * count, speedup=[None] * count
-        )
+        return replace(self, low=nodes, high=nodes, pref=nodes, malleable=[False] * count, speedup=[None] * count)
 
     @classmethod
     def of(cls, workload: Workload, *, cores_per_node: int | None = None) -> Jobs:
@@ -82,18 +81,13 @@ class Jobs:
         is_malleable = np.array([value == Kind.MALLEABLE for value in kind], dtype=bool)
         nodes = runnable.ints("nodes")
         bounds = {
-            name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes)
-            for name in ("min", "max", "pref")
+            name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes) for name in ("min", "max", "pref")
         }
         cores = runnable.ints("cores_per_node")
         if cores_per_node is not None:
-            counts["jobs asking for more cores a node than there are: clipped"] = int(
-                (cores > cores_per_node).sum()
-            )
+            counts["jobs asking for more cores a node than there are: clipped"] = int((cores > cores_per_node).sum())
             cores = np.minimum(cores, cores_per_node)
-        counts["jobs that depend on another: submitted at their own time"] = int(
-            (runnable.column("after") != "").sum()
-        )
+        counts["jobs that depend on another: submitted at their own time"] = int((runnable.column("after") != "").sum())
         return cls(
             ids=[str(value) for value in runnable.column("job_id")],
             submit=runnable.floats("submit_time").tolist(),
@@ -112,9 +106,7 @@ class Jobs:
         )
 
 
-def _speedups(
-    workload: Workload, malleable: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> list[Speedup | None]:
+def _speedups(workload: Workload, malleable: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[Speedup | None]:
     """Return the speedup function of each malleable job; equal models share one function and its memory."""
     names, parameters = workload.column("speedup"), workload.column("speedup_parameters")
     ids = workload.column("job_id")

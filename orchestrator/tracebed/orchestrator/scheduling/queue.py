@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import numpy as np
+
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 BLOCK = 512

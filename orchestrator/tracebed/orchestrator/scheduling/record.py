@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+
 from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
@@ -26,9 +27,7 @@ class Record:
         self.end = [NEVER] * count
         self.state = [PENDING] * count
         self.reason = [""] * count
-        self._resizes: list[
-            list[float | int | str]
-        ] = []  # job, from, to, asked, decided, applied, ended, state
+        self._resizes: list[list[float | int | str]] = []  # job, from, to, asked, decided, applied, ended, state
         self._open: dict[int, int] = {}  # job -> its pending row
 
     def finish(self, job: int, now: float, state: str, reason: str = "") -> None:
@@ -74,7 +73,7 @@ class Record:
         )
         columns = ("job", "nodes_from", "nodes_to", "asked", "decided", "applied", "ended", "state")
         resizes = pd.DataFrame(self._resizes, columns=list(columns)).astype(
-            {name: "float64" for name in columns[3:7]} | {name: "int64" for name in columns[:3]}
+            dict.fromkeys(columns[3:7], "float64") | dict.fromkeys(columns[:3], "int64")
         )
         resizes["job_id"] = np.array(jobs.ids, dtype=object)[resizes["job"].to_numpy()]
         resizes["kind"] = np.where(resizes["nodes_to"] > resizes["nodes_from"], "expand", "shrink")

@@ -9,7 +9,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 
+from tracebed.converters.malleability import amdahl_speedup
 from tracebed.errors import InputError
 
 Speedup = Callable[[int], float]
@@ -17,8 +19,7 @@ Speedup = Callable[[int], float]
 
 def amdahl(parallel_fraction: float) -> Speedup:
     """Return S(n) = 1 / ((1 - f) + f / n) (Amdahl 1967)."""
-    f = parallel_fraction
-    return cache(lambda n: 1.0 / ((1.0 - f) + f / n))
+    return cache(lambda n: float(amdahl_speedup(n, parallel_fraction)))
 
 
 def downey(average: float, sigma: float) -> Speedup:
@@ -47,7 +48,7 @@ def table(times: dict[int, float]) -> Speedup:
     def speedup(n: int) -> float:
         if n <= sizes[0]:
             return 1.0
-        for small, large in zip(sizes, sizes[1:], strict=False):
+        for small, large in pairwise(sizes):
             if n <= large:
                 part = (n - small) / (large - small)
                 return first / (times[small] + part * (times[large] - times[small]))

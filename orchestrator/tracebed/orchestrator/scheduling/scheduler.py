@@ -1,7 +1,8 @@
 """The one loop: events in, decisions out.
 
 The simulator and the replayer tell the scheduler what happened (`submit`, `end`, `resized`), then have it `serve`
-promises, and when it is `due` `decide`; the scheduler keeps the state, asks the policy, checks what it says, and has an `Executor` carry it out.
+promises and, when it is `due`, `decide`. The scheduler keeps the state, asks the policy, checks what it says, and has
+an `Executor` carry it out.
 """
 
 from __future__ import annotations
@@ -158,10 +159,7 @@ class Scheduler:
 
     def _start(self, job: int, nodes: int) -> None:
         state, jobs = self.state, self.jobs
-        if (
-            not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job])
-            or job not in state.queue
-        ):
+        if not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job]) or job not in state.queue:
             self._check(job in state.queue, Start(job, nodes), "is not waiting")
             self._check(False, Start(job, nodes), f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
         state.queue.remove(job)

@@ -87,9 +87,7 @@ class Simulator:
         heap, scheduler, submit = self._heap, self.scheduler, self.jobs.submit
         count, next_job, call, instants = len(self.jobs), 0, math.inf, 0
         while next_job < count or heap or call < math.inf:
-            now = min(
-                submit[next_job] if next_job < count else math.inf, heap[0][0] if heap else math.inf, call
-            )
+            now = min(submit[next_job] if next_job < count else math.inf, heap[0][0] if heap else math.inf, call)
             self._now = now
             happened = False
             while heap and heap[0][0] == now:

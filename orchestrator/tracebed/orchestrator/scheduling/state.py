@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
+
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.queue import Queue
 

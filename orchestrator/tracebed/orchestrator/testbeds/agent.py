@@ -450,9 +450,7 @@ def main() -> None:
     reader, writer = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # the NumPy kernel needs none; forking is safer without
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the NumPy kernel needs none; forking is safer without
     Agent(reader, writer).run()
 
 

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
 from tracebed.benchmarks.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
 
@@ -173,9 +174,7 @@ def load_inventory(path: Path | str) -> Inventory:
         file = _File.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(
-            str(part) for part in first["loc"] if not str(part).startswith(("constrained", "list["))
-        )
+        field = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained", "list[")))
         message = first["msg"].removeprefix("Value error, ")
         raise fail(f"{field}: {message}" if field else message, *first["loc"]) from error
 
@@ -196,9 +195,7 @@ def load_inventory(path: Path | str) -> Inventory:
                 owners[cpu] = node.name
             names.add(node.name)
         nodes += found
-    return Inventory(
-        file.name or path.stem, file.testbed, tuple(nodes), file.grain_s, file.heartbeat_s, str(path)
-    )
+    return Inventory(file.name or path.stem, file.testbed, tuple(nodes), file.grain_s, file.heartbeat_s, str(path))
 
 
 def deal(cores: int) -> list[tuple[tuple[int, ...], int]]:

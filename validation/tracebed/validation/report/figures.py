@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
@@ -175,18 +176,14 @@ class _TimeAxis:
             axes.tick_params(labelbottom=False)
 
 
-def _figure(
-    panels: int, heights: float, *, gap: float = 0.35, bottom: float = 0.5
-) -> tuple[Figure, list[Axes]]:
+def _figure(panels: int, heights: float, *, gap: float = 0.35, bottom: float = 0.5) -> tuple[Figure, list[Axes]]:
     """Return a figure of `panels` below each other, `heights` inches each, with the margins all share."""
     top = 0.3
     height = top + bottom + panels * heights + (panels - 1) * gap
     figure = Figure(figsize=(WIDTH, height))
     width = (WIDTH - LEFT - RIGHT) / WIDTH
     axes = [
-        figure.add_axes(
-            (LEFT / WIDTH, 1 - (top + (n + 1) * heights + n * gap) / height, width, heights / height)
-        )
+        figure.add_axes((LEFT / WIDTH, 1 - (top + (n + 1) * heights + n * gap) / height, width, heights / height))
         for n in range(panels)
     ]
     return figure, axes
@@ -232,9 +229,7 @@ def _blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
             "node": rows["node"],
         }
     )
-    table = table[table["end"] > table["start"]].sort_values(
-        ["job", "start", "end", "node"], ignore_index=True
-    )
+    table = table[table["end"] > table["start"]].sort_values(["job", "start", "end", "node"], ignore_index=True)
     same = (table[["job", "start", "end"]].diff() == 0).all(axis=1) & (table["node"].diff() == 1)
     block = (~same).cumsum()
     return table.groupby(block, sort=False).agg(
@@ -248,9 +243,7 @@ def _blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
 
 def _colours(run: Run, ids: pd.Index[Any]) -> npt.NDArray[np.float64]:
     """Return a colour for each of `ids`, shape (jobs, 3): by its place; pale if rigid among malleable."""
-    colours = np.array([mpl.colors.to_rgb(colour) for colour in JOB_COLOURS])[
-        np.arange(len(ids)) % len(JOB_COLOURS)
-    ]
+    colours = np.array([mpl.colors.to_rgb(colour) for colour in JOB_COLOURS])[np.arange(len(ids)) % len(JOB_COLOURS)]
     kinds = run.jobs.set_index("job_id")["kind"].reindex(ids)
     rigid = (kinds != "malleable").to_numpy()
     share = np.where(rigid & ~rigid.all(), 0.35, 0.85)[:, None]
@@ -353,9 +346,7 @@ def utilisation(comparison: Comparison, time: _TimeAxis) -> Figure | None:
     axes.set_ylabel("utilisation")
     window = comparison.real_metrics["utilization_window"]
     if window["name"] == "arrivals":
-        axes.axvspan(
-            window["end_s"] / time.unit, 1.01 * time.end / time.unit, color="#888888", alpha=0.12, linewidth=0
-        )
+        axes.axvspan(window["end_s"] / time.unit, 1.01 * time.end / time.unit, color="#888888", alpha=0.12, linewidth=0)
     return figure
 
 
@@ -413,9 +404,7 @@ def reconfigurations(comparison: Comparison, time: _TimeAxis) -> Figure | None:
         return None
     figure, panels = _figure(2, 1.1)
     reach = max(float(np.abs(y).max(initial=1.0)) for _, y in sides) * 1.15
-    for axes, (x, y), name, colour in zip(
-        panels, sides, ("real", "predicted"), (REAL, PREDICTED), strict=True
-    ):
+    for axes, (x, y), name, colour in zip(panels, sides, ("real", "predicted"), (REAL, PREDICTED), strict=True):
         many = len(x) > VECTOR
         axes.axhline(0.0, color="#777777", linewidth=0.7)
         axes.vlines(x, 0.0, y, color=colour, linewidth=0.8, alpha=0.35 if many else 0.8, rasterized=many)
@@ -443,7 +432,5 @@ def _svg(figure: Figure, name: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, count=1, flags=re.DOTALL)
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text, count=2)
-    text = re.sub(
-        r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', text, count=1
-    )
+    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', text, count=1)
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)

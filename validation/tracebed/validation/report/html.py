@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import cell
 from tracebed.orchestrator.run import Run
@@ -165,9 +166,7 @@ def _reconfigurations(comparison: Comparison) -> list[tuple[str, str, Any, Any]]
     rows = []
     for kind in ("expand", "shrink"):
         stages = list(ours.get(kind, {}) | theirs.get(kind, {}))
-        rows += [
-            (kind, stage, ours.get(kind, {}).get(stage), theirs.get(kind, {}).get(stage)) for stage in stages
-        ]
+        rows += [(kind, stage, ours.get(kind, {}).get(stage), theirs.get(kind, {}).get(stage)) for stage in stages]
     return rows
 
 

@@ -42,9 +42,7 @@ class Pref:
                     started.add(decision.job)
                 yield decision
         if state.idle:
-            yield from self._expand(
-                state, _eligible(state, shrunk if self.grow_at_start else shrunk | started)
-            )
+            yield from self._expand(state, _eligible(state, shrunk if self.grow_at_start else shrunk | started))
 
     def _shrink(self, state: State, running: list[int]) -> Iterator[Start | Resize]:
         """Step 2: make room for each job that waits, in order, taking first from who is furthest above preferred."""

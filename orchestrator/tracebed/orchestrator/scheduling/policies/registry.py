@@ -59,9 +59,7 @@ def _parsed(value: Any, kind: Any, where: str) -> Any:
     """Return `value`, maybe a text, as `kind` (bool, int, float or str)."""
     try:
         if kind is bool and isinstance(value, str):
-            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
-                value.lower()
-            ]
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[value.lower()]
         return kind(value)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{value!r} is not a {getattr(kind, '__name__', kind)}", where=where) from error
