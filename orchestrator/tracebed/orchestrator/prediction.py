@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -74,7 +76,8 @@ def predict(
         malleability_interval_s=malleability_interval_s,
         kill_at_limit=kill_at_limit,
     )
-    record = simulator.run(report)
+    with _no_collection():
+        record = simulator.run(report)
     info = RunInfo(
         source="simulator",
         execution="simulated",
@@ -92,3 +95,15 @@ def predict(
         speed=speed,
     )
     return make_run(record, simulator.cluster, info)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the cyclic garbage collector from looking at millions of live tuples, a tenth of the time, for no cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

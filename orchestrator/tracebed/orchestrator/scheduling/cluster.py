@@ -28,20 +28,20 @@ class Ledger:
             cores: node -> its cores.
             cpus: node -> its CPU mask, empty where it is virtual.
         """
-        sizes = np.fromiter(map(len, self.nodes), dtype=np.int64, count=len(self.nodes))
-        node = np.fromiter(chain.from_iterable(self.nodes), dtype=np.int64, count=int(sizes.sum()))
-        job = np.repeat(np.array(self.jobs, dtype=np.int64), sizes)
-        start = np.repeat(np.array(self.starts, dtype=np.float64), sizes)
-        end = np.repeat(np.array(self.ends, dtype=np.float64), sizes)
-        order = np.lexsort((node, job, start))
+        order = np.lexsort((self.jobs, self.starts))  # nodes were taken in ascending order
+        nodes = [self.nodes[row] for row in order.tolist()]
+        sizes = np.fromiter(map(len, nodes), dtype=np.int64, count=len(nodes))
+        node = np.fromiter(chain.from_iterable(nodes), dtype=np.int64, count=int(sizes.sum()))
+        rows = np.repeat(order, sizes)
+        job = np.array(self.jobs, dtype=np.int64)[rows]
         return pd.DataFrame(
             {
-                "job_id": np.array(ids, dtype=object)[job[order]] if len(job) else [],
-                "node": node[order],
-                "start": start[order],
-                "end": end[order],
-                "cores": np.array(cores, dtype=np.int64)[node[order]],
-                "cpus": np.array(cpus, dtype=object)[node[order]],
+                "job_id": pd.Series(ids, dtype="str").take(job).array,
+                "node": node,
+                "start": np.array(self.starts, dtype=np.float64)[rows],
+                "end": np.array(self.ends, dtype=np.float64)[rows],
+                "cores": np.array(cores, dtype=np.int64)[node],
+                "cpus": pd.Series(cpus, dtype="str").take(node).array,
             }
         )
 
@@ -76,9 +76,10 @@ class Cluster:
         self._held.setdefault(job, []).append((now, nodes))
         return nodes
 
-    def release(self, job: int, now: float) -> int:
-        """Take all nodes from `job` and return their number."""
-        return sum([self._give_back(job, since, nodes, now) for since, nodes in self._held.pop(job)])
+    def release(self, job: int, now: float) -> None:
+        """Take all nodes from `job`."""
+        for since, nodes in self._held.pop(job):
+            self._give_back(job, since, nodes, now)
 
     def shrink(self, job: int, count: int, now: float) -> list[int]:
         """Take from `job` the `count` nodes that it took last, and return them."""
@@ -97,7 +98,7 @@ class Cluster:
         """Return the `count` nodes that `shrink` would take from `job`."""
         return self.nodes_of(job)[-count:]
 
-    def _give_back(self, job: int, since: float, nodes: list[int], now: float) -> int:
+    def _give_back(self, job: int, since: float, nodes: list[int], now: float) -> None:
         if len(nodes) == 1:
             insort(self.idle, nodes[0])
         else:
@@ -108,4 +109,3 @@ class Cluster:
         ledger.starts.append(since)
         ledger.ends.append(now)
         ledger.nodes.append(nodes)
-        return len(nodes)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import numpy as np
+from numpy import isfinite, less_equal
 
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 BLOCK = 512
 """Jobs in a block; a block is looked into only if its summary says that something in it may fit."""
+FEW = 8
+"""So few jobs are asked one by one."""
 CLASSES = 128
 SLACK_S = 1e-6
-NOBODY = np.iinfo(np.int64).max
+NOBODY = np.inf
 
 
 class Queue:
@@ -27,15 +30,16 @@ class Queue:
     def __init__(self, jobs: Jobs) -> None:
         """Make an empty queue for `jobs`."""
         blocks = -(-len(jobs) // BLOCK) or 1
-        self._low = np.array(jobs.low, dtype=np.int64)
-        self._limit = np.array(jobs.limit, dtype=np.float64)
-        self._size = np.full(blocks * BLOCK, NOBODY, dtype=np.int64)  # fewest nodes; NOBODY: does not wait
+        self._jobs = jobs
+        low = np.array(jobs.low, dtype=np.int64)
+        self._size = np.full(blocks * BLOCK, NOBODY)  # fewest nodes; NOBODY: does not wait
         self._time = np.full(blocks * BLOCK, np.inf)
-        sizes = np.unique(self._low)
+        sizes = np.unique(low)
         smallest = sizes[:: -(-len(sizes) // CLASSES) or 1]
         self._smallest: list[int] = smallest.tolist()  # of each class
-        self._class = smallest.searchsorted(self._low, side="right") - 1
+        self._class = smallest.searchsorted(low, side="right") - 1
         self._shortest = np.full((len(self._smallest), blocks), np.inf)  # [class, block]
+        self._bounds = (np.zeros(()), np.zeros(()), np.zeros(()))
         self._waiting = bytearray(len(jobs) + 1)
         self._head = self._end = 0
         self._count = 0
@@ -76,10 +80,12 @@ class Queue:
         self._count += 1
         self._end = max(self._end, job + 1)
         self._head = min(self._head, job)
-        self._size[job] = self._low[job]
-        self._time[job] = self._limit[job]
+        limit = self._jobs.limit[job]
+        self._size[job] = self._jobs.low[job]
+        self._time[job] = limit
         summary = self._shortest[self._class[job] :, job // BLOCK]
-        np.minimum(summary, self._limit[job], out=summary)
+        if limit < summary[0]:  # along the classes the shortest limit only falls
+            np.minimum(summary, limit, out=summary)
 
     def remove(self, job: int) -> None:
         """Let `job` wait no longer."""
@@ -96,24 +102,33 @@ class Queue:
         """
         time += SLACK_S
         start = max(after + 1, self._head)
-        first, last = start // BLOCK, -(-self._end // BLOCK)
         if extra > idle:
             extra = idle
+        if self._end - start <= FEW:
+            low, limit = self._jobs.low, self._jobs.limit
+            for job in range(start, self._end):
+                if self._waiting[job] and low[job] <= idle and (limit[job] <= time or low[job] <= extra):
+                    return job
+            return None
+        first, last = start // BLOCK, -(-self._end // BLOCK)
         idle_class = bisect_right(self._smallest, idle) - 1
         extra_class = bisect_right(self._smallest, extra) - 1
         if idle_class < 0:
             return None
-        hopeful = self._shortest[idle_class, first:last] <= time
+        # Arrays of no dimension: numpy compares with them twice as fast as with Python's numbers.
+        at_most_time, at_most_idle, at_most_extra = self._bounds
+        at_most_time[...], at_most_idle[...], at_most_extra[...] = time, idle, extra
+        hopeful = less_equal(self._shortest[idle_class, first:last], at_most_time)
         if extra_class >= 0:
-            hopeful |= self._shortest[extra_class, first:last] < np.inf
-        for block in hopeful.nonzero()[0].tolist():
-            block += first
+            hopeful |= isfinite(self._shortest[extra_class, first:last])
+        hopeful_blocks: list[int] = (first + hopeful.nonzero()[0]).tolist()
+        for block in hopeful_blocks:
             begin = max(start, block * BLOCK)
             size = self._size[begin : (block + 1) * BLOCK]
-            fits = self._time[begin : (block + 1) * BLOCK] <= time
-            fits &= size <= idle
+            fits = less_equal(self._time[begin : (block + 1) * BLOCK], at_most_time)
+            fits &= less_equal(size, at_most_idle)
             if extra_class >= 0:
-                fits |= size <= extra
+                fits |= less_equal(size, at_most_extra)
             found = int(fits.argmax())
             if fits[found]:
                 return begin + found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -67,37 +68,43 @@ class Releases:
         """Make room for `capacity` jobs (there cannot be more than nodes)."""
         self._rows = np.empty((3, capacity + 1))  # expected end, nodes, job
         self._count = 0
+        self.changes = 0
 
     def add(self, job: int, end: float, nodes: int) -> None:
         """Enter `job`, expected to give back `nodes` nodes at `end`."""
         rows, count = self._rows, self._count
         at = int(rows[0, :count].searchsorted(end, "right"))
         rows[:, at + 1 : count + 1] = rows[:, at:count]
-        rows[:, at] = end, nodes, job
+        rows[0, at] = end
+        rows[1, at] = nodes
+        rows[2, at] = job
         self._count = count + 1
+        self.changes += 1
 
     def remove(self, job: int, end: float) -> None:
         """Strike out `job`, which was entered with `end`."""
         rows, count = self._rows, self._count
         at = int(rows[0, :count].searchsorted(end))
-        while rows[2, at] != job:
-            at += 1
+        if rows[2, at] != job:  # equal ends: jobs of one script, hundreds at times
+            at += int((rows[2, at:count] == job).argmax())
         rows[:, at : count - 1] = rows[:, at + 1 : count]
         self._count = count - 1
+        self.changes += 1
 
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
         """Return the shadow time at which `need` nodes will be idle, and how many are so beyond the need."""
-        count = self._count
-        ends, sizes = self._rows[0, :count], self._rows[1]
-        shadow = now
-        if idle < need:
-            look = min(count, LOOK)  # the nearest ends mostly do
-            freed = sizes[:look].cumsum()
-            if freed[-1] < need - idle:
-                freed = sizes[:count].cumsum()
-            shadow = max(now, float(ends[freed.searchsorted(need - idle)]))
-        ended = int(ends.searchsorted(shadow, "right"))
-        return shadow, idle + int(sizes[:ended].sum()) - need
+        look = min(self._count, LOOK)  # the nearest ends mostly do
+        while True:
+            ends = self._rows[0, :look]
+            idle_then = self._rows[1, :look].cumsum()
+            idle_then += idle
+            at = 0 if idle >= need else int(idle_then.searchsorted(need))
+            shadow = now if idle >= need else float(ends[at]) if at < look else math.inf
+            shadow = max(now, shadow)
+            ended = int(ends.searchsorted(shadow, "right"))
+            if ended < look or look == self._count:
+                return shadow, (int(idle_then[ended - 1]) if ended else idle) - need
+            look = min(self._count, look * LOOK)
 
 
 class State:
@@ -133,6 +140,8 @@ class State:
         self.arrived: list[int] = []
         self.freed = False
         self.releases = Releases(total)
+        self._question: tuple[int, int, int] | None = None  # of the last reservation, and its answer
+        self._answer = (0.0, 0)
 
     def reservation(self, need: int) -> tuple[float, int]:
         """Return the shadow time and the extra nodes of a waiting job that needs `need` > `idle` nodes (Lifka 1995).
@@ -140,4 +149,8 @@ class State:
         Shadow time: the earliest instant at which `need` nodes will be idle if every running job ends at its expected
         end, or now where that is past. Extra: the nodes that will then be idle beyond the need.
         """
-        return self.releases.reservation(need, self.idle + self.returning, self.now)
+        question = (need, self.idle + self.returning, self.releases.changes)
+        if self._question != question or self._answer[0] <= self.now:
+            self._question = question
+            self._answer = self.releases.reservation(need, self.idle + self.returning, self.now)
+        return self._answer
