@@ -1,0 +1,153 @@
+"""The commands simulate, replay and demo, as a shell meets them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from tracebed.converters.workload import Provenance, System, Workload, write_workload
+from tracebed.errors import ExitCode, TracebedError
+from tracebed.orchestrator.cli import demo as demo_module
+from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.run import Run
+
+Tracebed = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracebed:
+    """Return a function that runs a command in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+
+    def call(*arguments: str) -> Result:
+        return runner.invoke(tracebed, list(arguments), standalone_mode=False)
+
+    return call
+
+
+def refused(result: Result) -> str:
+    """Return the one line of an error of ours."""
+    assert isinstance(result.exception, TracebedError), result.exception
+    assert result.exception.exit_code == ExitCode.USAGE
+    message = str(result.exception)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A workload of three jobs for a system of two nodes."""
+    table = {"job_id": ["a", "b", "c"], "submit_time": [0.0, 5.0, 10.0], "run_time": [100.0, 50.0, 20.0]}
+    table |= {"time_limit": [120.0, 60.0, math.nan], "nodes": [1, 2, 1], "cores_per_node": 4}
+    path = tmp_path / "w.parquet"
+    write_workload(Workload(pd.DataFrame(table), Provenance(system=System(2, 4, "tiny"))), path)
+    return path
+
+
+def test_simulate_takes_the_workloads_own_system(run: Tracebed, small: Path) -> None:
+    result = run("simulate", "w.parquet", "--policy", "easy", "-o", "runs/sim", "--json")
+    assert result.exception is None
+    facts = json.loads(result.stdout)
+    assert facts["nodes"] == 2
+    assert facts["completed"] == 3
+    assert facts["makespan_s"] == 150.0
+    saved = Run.load("runs/sim")
+    assert saved.info.nodes[0].cores == 4
+    assert saved.jobs["start"].tolist() == [0.0, 100.0, 10.0]  # c ends before a's node is needed
+    assert any("time limit" in warning for warning in saved.info.warnings)
+
+
+def test_simulate_on_a_size_or_an_inventory(run: Tracebed, small: Path, tmp_path: Path) -> None:
+    (tmp_path / "i.yaml").write_text("nodes: [{name: 'n[1-3]', cores: 4, emulated: true}]\n")
+    for size in (["--nodes", "3"], ["--inventory", "i.yaml"]):
+        result = run("simulate", "w.parquet", "--policy", "fcfs", *size, "-o", "runs/sim", "--json")
+        assert json.loads(result.stdout)["nodes"] == 3
+    both = run("simulate", "w.parquet", "--policy", "fcfs", "--nodes", "3", "--inventory", "i.yaml", "-o", "x")
+    assert "one of them" in refused(both)
+
+
+def test_a_tick_delays_starts_to_its_multiples(run: Tracebed, small: Path) -> None:
+    run("simulate", "w.parquet", "--policy", "fcfs", "--nodes", "4", "--interval", "1m", "-o", "sim")
+    assert set(Run.load("sim").jobs["start"]) == {0.0, 60.0}
+
+
+def test_a_policys_parameters_reach_the_run(run: Tracebed, small: Path) -> None:
+    run("simulate", "w.parquet", "--policy", "pref", "-P", "count-idle=no", "-o", "sim")
+    assert Run.load("sim").info.policy_parameters == {"count_idle": False, "grow_at_start": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["simulate", "absent.parquet", "--policy", "easy", "-o", "x"], "absent.parquet"),
+        (["simulate", "w.parquet", "--policy", "best", "-o", "x"], "no policy 'best' (installed are easy, fcfs, pref)"),
+        (["simulate", "w.parquet", "--policy", "pref", "-P", "count_idle", "-o", "x"], "write NAME=VALUE"),
+        (["simulate", "w.parquet", "--policy", "easy", "-P", "depth=3", "-o", "x"], "it has none"),
+        (["simulate", "w.parquet", "--policy", "easy", "--inventory", "no.yaml", "-o", "x"], "no.yaml"),
+        (["simulate", "w.parquet", "--policy", "easy", "-o", "w.parquet"], "exists and is not a run"),
+        (["replay", "w.parquet", "--policy", "easy", "--inventory", "no.yaml", "-o", "x"], "no.yaml"),
+        (["replay", "w.parquet", "--policy", "easy", "--inventory", "w.parquet", "-o", "x"], "w.parquet"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    run: Tracebed, small: Path, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    before = small.read_bytes()
+    assert says in refused(run(*arguments))
+    assert [path.name for path in tmp_path.iterdir()] == ["w.parquet"]
+    assert small.read_bytes() == before
+
+
+def test_a_workload_without_a_system_asks_for_one(run: Tracebed, tmp_path: Path) -> None:
+    table = {"job_id": ["a"], "submit_time": [0.0], "run_time": [1.0], "nodes": [1]}
+    write_workload(Workload(pd.DataFrame(table)), tmp_path / "w.csv")
+    assert "--nodes or --inventory" in refused(run("simulate", "w.csv", "--policy", "easy", "-o", "x"))
+
+
+def test_a_workload_that_nothing_can_be_made_of_says_why(run: Tracebed, tmp_path: Path) -> None:
+    table = {"job_id": ["a"], "submit_time": [0.0], "run_time": [math.nan], "nodes": [1]}
+    write_workload(Workload(pd.DataFrame(table)), tmp_path / "w.csv")
+    message = refused(run("simulate", "w.csv", "--policy", "easy", "--nodes", "1", "-o", "x"))
+    assert "none of the 1 jobs" in message
+
+
+def test_replay_prints_its_lateness(run: Tracebed, small: Path, tmp_path: Path, no_process_is_left: Any) -> None:
+    (tmp_path / "i.yaml").write_text("nodes: [{name: 'n[1-2]', cores: 4, emulated: true}]\n")
+    options = ["--policy", "easy", "--inventory", "i.yaml", "--speed", "500", "-o", "real", "--json"]
+    result = run("replay", "w.parquet", *options)
+    assert result.return_value == ExitCode.OK
+    facts = json.loads(result.stdout)
+    assert facts["completed"] == 3
+    assert facts["execution"] == "emulated"
+    assert facts["lateness_p99_ms"] >= 0
+
+
+def test_the_demo_goes_the_whole_way(
+    run: Tracebed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_process_is_left: Any
+) -> None:
+    monkeypatch.setattr(demo_module, "SPEED", 60000)
+    result = run("demo", "--emulated")
+    assert result.return_value == ExitCode.OK, result.output
+    folder = tmp_path / "tracebed-demo"
+    real, predicted = Run.load(folder / "real"), Run.load(folder / "predicted")
+    assert real.info.execution == "emulated"
+    assert (real.jobs["state"] == "completed").all()
+    assert {"expand", "shrink"} <= set(predicted.reconfigurations["kind"])
+    assert "inconclusive" in result.stdout
+    assert "<svg" in (folder / "report.html").read_text(encoding="utf-8")
+    again = run("demo", "--emulated")  # over its own earlier files
+    assert again.return_value == ExitCode.OK
+
+
+def test_a_demo_that_cannot_write_says_so(run: Tracebed, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert "cannot be written" in refused(run("demo", "-o", "file/demo"))
+    assert (tmp_path / "file").read_text() == "mine"
