@@ -46,25 +46,37 @@ class Pref:
 
     def _shrink(self, state: State, running: list[int]) -> Iterator[Start | Resize]:
         """Step 2: make room for each job that waits, in order, taking first from who is furthest above preferred."""
-        if not running:
-            return
         jobs = state.jobs
         size = {job: state.size[job] for job in running}
         idle = state.idle
         promises: list[Start] = []
+
+        def surplus(job: int, floor: list[int]) -> int:
+            return max(0, size[job] - floor[job])
+
+        def room() -> tuple[int, int]:
+            return sum(surplus(job, jobs.pref) for job in running), sum(surplus(job, jobs.low) for job in running)
+
+        above_pref, above_low = room()
         for job in state.queue.jobs():
-            attempts = ((jobs.pref, jobs.pref), (jobs.low, jobs.pref), (jobs.low, jobs.low))
-            for target, floor in attempts:
-                need = target[job] - (idle if self.count_idle else 0)
+            if not above_low:
+                break
+            for target, floor, there in (
+                (jobs.pref[job], jobs.pref, above_pref),
+                (jobs.low[job], jobs.pref, above_pref),
+                (jobs.low[job], jobs.low, above_low),
+            ):
+                need = target - (idle if self.count_idle else 0)
                 if need <= 0:
                     break
-                if sum(max(0, size[other] - floor[other]) for other in running) >= need:
-                    idle -= target[job] - need
+                if need <= there:
+                    idle -= target - need
                     for other in sorted(running, key=lambda other: jobs.pref[other] - size[other]):
-                        given = min(need, max(0, size[other] - floor[other]))
+                        given = min(need, surplus(other, floor))
                         size[other] -= given
                         need -= given
-                    promises.append(Start(job, target[job]))
+                    promises.append(Start(job, target))
+                    above_pref, above_low = room()
                     break
         for job in running:
             if size[job] != state.size[job]:
