@@ -44,9 +44,10 @@ def make_run(
         for name, (_, start, end, nodes) in zip(names, jobs, strict=True)
         if not np.isnan(start)
     }
-    moments = sorted((step[0], name, index) for name, own in steps.items() for index, step in enumerate(own))
-    for begin, name, index in moments:
-        _, until, count = steps[name][index]
+    # Of those that begin at one moment, those of no length come first: they leave their nodes to the others.
+    moments = sorted((*step[:2], name, index) for name, own in steps.items() for index, step in enumerate(own))
+    for begin, until, name, index in moments:
+        count = steps[name][index][2]
         kept = held[name][:count]
         idle = [node for node in range(machine) if free_from[node] <= begin]
         held[name] = kept + idle[: count - len(kept)]

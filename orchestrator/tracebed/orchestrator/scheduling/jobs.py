@@ -52,6 +52,14 @@ class Jobs:
             raise ValueError(f"job {self.ids[job]} is not malleable")
         return speedup(nodes) / speedup(self.nodes[job])
 
+    def shortest_limit(self, job: int) -> float:
+        """Return the least that the limit of `job` shrinks to on any number of nodes that it may start on, s."""
+        speedup = self.speedup[job]
+        if speedup is None:
+            return self.limit[job]
+        best = max(map(speedup, range(self.low[job], self.pref[job] + 1)))  # a measured curve may fall again
+        return self.limit[job] * speedup(self.nodes[job]) / best
+
     def as_rigid(self) -> Jobs:
         """Return the jobs with every size as requested: what a policy sees that does not decide sizes."""
         count, nodes = len(self), self.nodes

@@ -30,7 +30,8 @@ class Queue:
     def __init__(self, jobs: Jobs) -> None:
         """Make an empty queue for `jobs`."""
         blocks = -(-len(jobs) // BLOCK) or 1
-        self._jobs = jobs
+        self._low = jobs.low
+        self._limit = [jobs.shortest_limit(job) for job in range(len(jobs))]
         low = np.array(jobs.low, dtype=np.int64)
         self._size = np.full(blocks * BLOCK, NOBODY)  # fewest nodes; NOBODY: does not wait
         self._time = np.full(blocks * BLOCK, np.inf)
@@ -80,8 +81,8 @@ class Queue:
         self._count += 1
         self._end = max(self._end, job + 1)
         self._head = min(self._head, job)
-        limit = self._jobs.limit[job]
-        self._size[job] = self._jobs.low[job]
+        limit = self._limit[job]
+        self._size[job] = self._low[job]
         self._time[job] = limit
         summary = self._shortest[self._class[job] :, job // BLOCK]
         if limit < summary[0]:  # along the classes the shortest limit only falls
@@ -98,14 +99,14 @@ class Queue:
 
         That is one whose fewest nodes are at most `idle`, and which has a limit of at most `time` seconds or needs at
         most `extra` nodes. The caller checks again: `time` is taken a little generously, lest rounding loses a job, and
-        the limit of a malleable job stretches on few nodes.
+        the limit of a malleable job is the one at its best, which stretches on fewer nodes.
         """
         time += SLACK_S
         start = max(after + 1, self._head)
         if extra > idle:
             extra = idle
         if self._end - start <= FEW:
-            low, limit = self._jobs.low, self._jobs.limit
+            low, limit = self._low, self._limit
             for job in range(start, self._end):
                 if self._waiting[job] and low[job] <= idle and (limit[job] <= time or low[job] <= extra):
                     return job
