@@ -45,9 +45,11 @@ def make_run(
         if not np.isnan(start)
     }
     # Of those that begin at one moment, those of no length come first: they leave their nodes to the others.
-    moments = sorted((*step[:2], name, index) for name, own in steps.items() for index, step in enumerate(own))
-    for begin, until, name, index in moments:
-        count = steps[name][index][2]
+    moments = sorted(
+        (step[0], step[1] != step[0], name, index) for name, own in steps.items() for index, step in enumerate(own)
+    )
+    for begin, _, name, index in moments:
+        _, until, count = steps[name][index]
         kept = held[name][:count]
         idle = [node for node in range(machine) if free_from[node] <= begin]
         held[name] = kept + idle[: count - len(kept)]
