@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -66,7 +65,7 @@ class Releases:
 
     def __init__(self, capacity: int) -> None:
         """Make room for `capacity` jobs (there cannot be more than nodes)."""
-        self._rows = np.empty((3, capacity + 1))  # expected end, nodes, job
+        self._rows = np.zeros((3, max(capacity, LOOK) + 1))  # expected end, nodes, job
         self._count = 0
         self.changes = 0
 
@@ -93,18 +92,17 @@ class Releases:
 
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
         """Return the shadow time at which `need` nodes will be idle, and how many are so beyond the need."""
-        look = min(self._count, LOOK)  # the nearest ends mostly do
-        while True:
-            ends = self._rows[0, :look]
-            idle_then = self._rows[1, :look].cumsum()
-            idle_then += idle
-            at = 0 if idle >= need else int(idle_then.searchsorted(need))
-            shadow = now if idle >= need else float(ends[at]) if at < look else math.inf
-            shadow = max(now, shadow)
-            ended = int(ends.searchsorted(shadow, "right"))
-            if ended < look or look == self._count:
-                return shadow, (int(idle_then[ended - 1]) if ended else idle) - need
-            look = min(self._count, look * LOOK)
+        if idle < need:
+            ends, freed = self._rows[0, : self._count], self._rows[1, :LOOK].cumsum()  # the nearest ends mostly do
+            at = int(freed[: self._count].searchsorted(need - idle))
+            if at + 1 < min(LOOK, self._count) and now < ends[at] < ends[at + 1]:
+                return float(ends[at]), idle + int(freed[at]) - need
+            at = int(self._rows[1, : self._count].cumsum().searchsorted(need - idle))
+            shadow = max(now, float(ends[at]))
+        else:
+            shadow = now
+        ended = int(self._rows[0, : self._count].searchsorted(shadow, "right"))
+        return shadow, idle + int(self._rows[1, :ended].sum()) - need
 
 
 class State:

@@ -58,9 +58,9 @@ class Pref:
             return sum(surplus(job, jobs.pref) for job in running), sum(surplus(job, jobs.low) for job in running)
 
         above_pref, above_low = room()
+        if not above_low:
+            return
         for job in state.queue.jobs():
-            if not above_low:
-                break
             for target, floor, there in (
                 (jobs.pref[job], jobs.pref, above_pref),
                 (jobs.low[job], jobs.pref, above_pref),
@@ -78,6 +78,8 @@ class Pref:
                     promises.append(Start(job, target))
                     above_pref, above_low = room()
                     break
+            if not above_low:
+                break
         for job in running:
             if size[job] != state.size[job]:
                 yield Resize(job, size[job])
