@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -350,3 +351,18 @@ def test_nasa(reference_data: Callable[[str], Path]) -> None:
     assert set(np.unique(workload.ints("nodes"))) <= {2**i for i in range(8)}
     assert "time_limit" not in workload.table
     assert len(workload.provenance.header["Note"]) == 4
+
+
+def test_a_log_is_read_from_a_zip_that_holds_nothing_else(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "log.swf", tmp_path / "log.swf.zip"
+    plain.write_text(HEADER + JOB + "\n")
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(plain, "log.swf")
+    pd.testing.assert_frame_equal(read_workload(packed).table, read_workload(plain).table)
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.writestr("other.swf", JOB)
+    with pytest.raises(InputError, match="broken zip: a zip of 2 files"):
+        read_workload(packed)
+    packed.write_bytes(b"PK\x03\x04 and then nothing")
+    with pytest.raises(InputError, match="broken zip"):
+        read_workload(packed)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from tracebed.converters.workload import Source
 from tracebed.errors import InputError
 
 GZIP = b"\x1f\x8b"
+ZIP = b"PK\x03\x04"
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Input:
 
 
 def read_input(path: Path) -> Input:
-    """Read a file whole, decompress it if it is gzip, and hash it as it stands on the disk.
+    """Read a file whole, decompress it if it is gzip or zip, and hash it as it stands on the disk.
 
     Raises:
         InputError: there is no such file, it cannot be read, it is empty, or its compression is broken.
@@ -43,17 +46,30 @@ def read_input(path: Path) -> Input:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=where, mend="check permissions") from None
     source = Source(path.name, hashlib.sha256(raw).hexdigest(), len(raw))
-    data = raw
-    if raw.startswith(GZIP):
-        try:
-            data = gzip.decompress(raw)
-        except (EOFError, OSError, zlib.error) as error:
-            raise InputError(
-                f"broken gzip: {str(error).rstrip('.')}", where=where, mend="fetch the file again"
-            ) from None
+    try:
+        data = _unpacked(raw)
+    except (EOFError, OSError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
+        raise InputError(
+            f"broken {'gzip' if raw.startswith(GZIP) else 'zip'}: {str(error).rstrip('.')}",
+            where=where,
+            mend="fetch the file again",
+        ) from None
     if not data.strip():
         raise InputError("the file is empty", where=where, mend="fetch or write it again")
     return Input(data, source, where)
+
+
+def _unpacked(raw: bytes) -> bytes:
+    """Return the content of a gzip, of the one file in a zip, or `raw` itself."""
+    if raw.startswith(GZIP):
+        return gzip.decompress(raw)
+    if raw.startswith(ZIP):
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            names = [info.filename for info in archive.infolist() if not info.is_dir()]
+            if len(names) != 1:
+                raise zipfile.BadZipFile(f"a zip of {len(names)} files, not of one")
+            return archive.read(names[0])
+    return raw
 
 
 @contextmanager
