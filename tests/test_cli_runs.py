@@ -143,8 +143,9 @@ def test_the_demo_goes_the_whole_way(
     assert {"expand", "shrink"} <= set(predicted.reconfigurations["kind"])
     assert "inconclusive" in result.stdout
     assert "<svg" in (folder / "report.html").read_text(encoding="utf-8")
-    again = run("demo", "--emulated")  # over its own earlier files
+    again = run("demo", "--emulated", "--json")  # over its own earlier files
     assert again.return_value == ExitCode.OK
+    assert json.loads(again.stdout)["verdict"] == "inconclusive"
 
 
 def test_a_demo_that_cannot_write_says_so(run: Tracebed, tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import click
 
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli.console import say
+from tracebed.orchestrator.cli.console import json_option, say
 
 MOST_NODES = 8
 SPEED = 4000
@@ -41,7 +43,8 @@ nodes:
     help="Where workload, runs and report go.",
 )
 @click.option("--emulated", is_flag=True, help="Four emulated nodes, even if this machine has CPUs for real ones.")
-def demo(output: Path, emulated: bool) -> ExitCode:
+@json_option
+def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
     """Draw a small workload, replay it here with a malleable policy, predict the same, and compare.
 
     Each CPU (up to 8) is a node; jobs are processes that compute, shrink and expand. It takes about a minute. Every
@@ -65,15 +68,19 @@ def demo(output: Path, emulated: bool) -> ExitCode:
     drawn, scaled, mixed = (output / f"{name}.parquet" for name in ("drawn", "scaled", "workload"))
     real, predicted, report = output / "real", output / "predicted", output / "report.html"
 
-    _run("generate cirne --nodes 16 --jobs 30 --seed 3 --set cancelled=0 -o", drawn)
-    _run("scale", drawn, "--inventory", inventory, "-o", scaled)
-    _run("malleable", scaled, "--share 0.7 --seed 1 -o", mixed)
     policy = ("--policy pref --inventory", inventory, f"--speed {SPEED} -o")
-    _run("simulate", mixed, *policy, predicted)
-    status = _run("replay", mixed, *policy, real)
-    if status != ExitCode.OK:
-        return status
-    _run("compare --real", real, "--predicted", predicted, "--report", report)
+    steps = (
+        ("generate cirne --nodes 16 --jobs 30 --seed 3 --set cancelled=0 -o", drawn),
+        ("scale", drawn, "--inventory", inventory, "-o", scaled),
+        ("malleable", scaled, "--share 0.7 --seed 1 -o", mixed),
+        ("simulate", mixed, *policy, predicted),
+        ("replay", mixed, *policy, real),
+    )
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        for step in steps:
+            if status := _run(*step):
+                return status
+    _run("compare --real", real, "--predicted", predicted, "--report", report, *(["--json"] if as_json else []))
     say(f"\nOpen {report} in a browser. A verdict that claims more than this one takes several real runs.")
     return ExitCode.OK
 
@@ -83,5 +90,5 @@ def _run(*words: str | Path) -> ExitCode:
     from tracebed.orchestrator.cli import tracebed
 
     arguments = [part for word in words for part in ([str(word)] if isinstance(word, Path) else shlex.split(word))]
-    click.secho(f"\n$ tracebed {shlex.join(arguments)}", bold=True)
+    click.secho(f"\n$ tracebed {shlex.join(arguments)}", bold=True, err=True)
     return ExitCode(tracebed.main(arguments, standalone_mode=False) or 0)
