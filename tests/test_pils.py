@@ -140,6 +140,13 @@ def test_ranks_meet_over_the_network_too(tmp_path: Path) -> None:
     assert (leader.join(), follower.join()) == (0, 0)
 
 
+def test_short_messages_over_the_network_leave_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as peer:
+        for end in (peer.dup(), server.accept()[0]):
+            with malleable._linked(end) as link, socket.socket(fileno=os.dup(link.fileno())) as same:
+                assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_kernel_that_fails_fails_the_job_with_its_reason(tmp_path: Path) -> None:
     def broken(launch: Launch, control: socket.socket) -> int:
         def kernel(units: int) -> int:

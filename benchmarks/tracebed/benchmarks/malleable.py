@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 from tracebed.benchmarks.lines import decode, encode
@@ -35,13 +35,24 @@ def run(launch: Launch, control: Control, kernel: Callable[[int], int]) -> int:
     return (Leader if launch.leader else Follower)(launch, control, kernel).run()
 
 
+def _linked(peer: socket.socket) -> Connection:
+    """Return the connection over a socket, over which short messages leave at once."""
+    if peer.family == socket.AF_INET:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(peer.detach())
+
+
 class Follower(Rank):
     """A rank that does as the leader says."""
 
     def begin(self) -> None:
         """Join the leader."""
         try:
-            self.link = Client(self.launch.address, self.launch.family, authkey=self.launch.authkey)
+            server = socket.socket(getattr(socket, self.launch.family))
+            server.connect(self.launch.address)
+            self.link = _linked(server)
+            answer_challenge(self.link, self.launch.authkey)
+            deliver_challenge(self.link, self.launch.authkey)
         except (AuthenticationError, EOFError, OSError) as error:
             self.fail(f"cannot join the leader at {self.launch.address}: {error or type(error).__name__}")
             return
@@ -117,7 +128,7 @@ class Leader(Rank):
     # Ranks come.
 
     def _accept(self) -> None:
-        link = Connection(self.server.accept()[0].detach())
+        link = _linked(self.server.accept()[0])
         threading.Thread(target=self._authenticate, args=(link,), daemon=True).start()
 
     def _authenticate(self, link: Connection) -> None:
