@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
 import importlib
 import os
 import selectors
@@ -37,6 +38,8 @@ PROTOCOL = 1
 """Version of the wire protocol; agent and testbed must agree."""
 GRACE_S = 2.0
 """Time between asking a rank to end and killing it, s."""
+NAME_BYTES = 255
+"""Length of the longest name that Linux gives a folder."""
 BENCHMARKS: dict[str, Callable[[Launch, socket.socket], int]] = {"pils": pils.run}
 
 _PR_SET_PDEATHSIG = 1
@@ -413,7 +416,11 @@ def _only_descriptors(control: socket.socket, output: Path) -> socket.socket:
 
 def _folder_name(job: str) -> str:
     """Return a folder's name for a job of any name."""
-    return "job-" + "".join(char if char.isalnum() or char in "._-" else f"%{ord(char):x}" for char in job)
+    name = "job-" + "".join(char if char.isalnum() or char in "._-" else f"%{ord(char):x}" for char in job)
+    if len(name.encode()) <= NAME_BYTES:
+        return name
+    mark = hashlib.sha256(job.encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{name.encode()[: NAME_BYTES - 17].decode(errors='ignore')}-{mark}"
 
 
 def _shown(line: bytes) -> str:
