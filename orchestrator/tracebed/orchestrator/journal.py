@@ -6,6 +6,7 @@ rounds. A round is what the scheduler takes in at one instant, and what it then 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,37 +47,49 @@ class Journal:
         """Begin a journal at `path` (there must be none yet), with the facts of the replay.
 
         Raises:
-            InputError: it cannot be written.
+            InputError: it cannot be written; so for all methods.
         """
-        try:
+        with _writing(path):
             self._database = sqlite3.connect(path, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")  # survives our death; a power cut may cost the end
             self._database.executescript(SCHEMA)
-        except sqlite3.Error as error:
-            raise InputError(f"cannot write the journal: {error}", where=str(path)) from error
-        self._database.executemany(
-            "INSERT INTO facts VALUES (?, ?)", [(name, json.dumps(value)) for name, value in facts.items()]
-        )
+            self._database.executemany(
+                "INSERT INTO facts VALUES (?, ?)", [(name, json.dumps(value)) for name, value in facts.items()]
+            )
+        self.path = path
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write `entries` in one transaction; they are on record when this returns."""
         rows = [(*entry[:5], json.dumps(entry.data, separators=(",", ":"))) for entry in entries]
         if rows:
-            self._database.execute("BEGIN")
-            self._database.executemany(
-                "INSERT INTO entries (round, time, kind, job, node, data) VALUES (?, ?, ?, ?, ?, ?)", rows
-            )
-            self._database.execute("COMMIT")
+            with _writing(self.path):
+                self._database.execute("BEGIN")
+                self._database.executemany(
+                    "INSERT INTO entries (round, time, kind, job, node, data) VALUES (?, ?, ?, ?, ?, ?)", rows
+                )
+                self._database.execute("COMMIT")
 
     def copy(self, path: Path) -> Path:
         """Write what there is into one file at `path`, whoever reads the journal meanwhile, and return it."""
-        self._database.execute("VACUUM INTO ?", [str(path)])
+        with _writing(path):
+            self._database.execute("VACUUM INTO ?", [str(path)])
         return path
 
     def close(self) -> None:
         """Close it; may be called again."""
         self._database.close()
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Have SQLite's errors name the file, which most likely has no room to grow."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise InputError(
+            f"cannot write the journal: {error}", where=str(path), mend="free space, or name another folder with -o"
+        ) from error
 
 
 def read(path: Path) -> tuple[dict[str, Any], Iterator[Entry]]:

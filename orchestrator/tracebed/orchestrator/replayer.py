@@ -97,6 +97,10 @@ class _Active:
     outcome: tuple[str, str] | None = None
     """State and reason, once the leader has ended or we have had the job killed."""
 
+    def awaits(self, node: int) -> bool:
+        """Return whether the leader may be waiting for the rank of `node` to join."""
+        return not self.started or (self.pending and node in self.nodes)
+
 
 class Replayer:
     """Replays jobs over a testbed that has been started. The executor of its own scheduler.
@@ -187,15 +191,18 @@ class Replayer:
             if report:
                 report(self._ended)
 
-    def close(self) -> None:
-        """Note what the end of the run cut short; to be called once the testbed has stopped."""
-        now = self._now = max(self._now, (time.monotonic() - self._zero) * self.options.speed)
-        for job in list(self._active):
+    def close(self) -> bool:
+        """Note what the end of the run cut short, and return whether it did; to be called after the testbed's stop."""
+        now = self._now = max(self._now, self._trace(time.monotonic()))
+        for job in self._active:
             self.record.finish(job, now, "interrupted", self.interrupted or "the run ended")
             self.cluster.release(job, now)
+        cut = ("interrupted", "not started when the run ended")
+        never = cut if self.interrupted else ("unknown", "the policy never started it")
         for job, state in enumerate(self.record.state):
             if not state:
-                self.record.refuse(job, "interrupted", "not started when the run ended")
+                self.record.refuse(job, *never)
+        return "interrupted" in self.record.state
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
@@ -250,14 +257,15 @@ class Replayer:
     def _rank_ended(self, job: int, active: _Active, node: int, message: Mapping[str, Any]) -> None:
         active.alive.discard(node)
         active.dropped.discard(node)
+        state = message["state"]
         if message["leader"]:
-            if active.outcome is None or message["state"] == "completed":
-                active.outcome = (message["state"], message["reason"] or "")
-            if message["state"] != "completed":
+            if active.outcome is None or state == "completed" or active.outcome[0] == state == "failed":
+                active.outcome = (state, message["reason"] or "")
+            if state != "completed":
                 self._kill_ranks(job, active, "the leader has ended")
-        elif message["state"] != "completed" and active.address is not None and not active.started:
-            # A follower that never joined: the leader would wait for it.
-            active.outcome = active.outcome or ("failed", f"on {message['rank']}: {message['reason']}")
+        elif state != "completed" and not active.outcome and active.awaits(node):
+            # It may never have joined: then the leader waits for it, and knows of nothing.
+            active.outcome = ("failed", f"on {message['rank']}: {message['reason']}")
             self._kill_ranks(job, active, active.outcome[1])
         if not active.alive:
             self._done.append((job, "ended"))
@@ -318,15 +326,19 @@ class Replayer:
         if not self.options.kill_at_limit:
             return math.inf
         ends = self.scheduler.state.expected_end
-        return min((ends[job] for job, active in self._active.items() if active.outcome is None), default=math.inf)
+        return min((ends[job] for job in self._active if self._limited(job)), default=math.inf)
 
     def _enforce_limits(self, now: float) -> None:
         if not self.options.kill_at_limit:
             return
         for job, active in self._active.items():
-            if active.outcome is None and self.scheduler.state.expected_end[job] <= now:
+            if self._limited(job) and self.scheduler.state.expected_end[job] <= now:
                 active.outcome = ("killed", "time limit")
                 self._kill_ranks(job, active, "time limit")
+
+    def _limited(self, job: int) -> bool:
+        """Return whether the running `job` can still reach its limit; one that is its run time is no limit."""
+        return self._active[job].outcome is None and self.jobs.limit[job] != self.jobs.run_time[job]
 
     # -- the executor of the scheduler -----------------------------------------------------------------------------
 
@@ -383,6 +395,8 @@ class Replayer:
         )
 
     def _launch_followers(self, job: int, active: _Active) -> None:
+        if active.outcome is not None:
+            return  # it is ending
         for node in active.to_launch:
             self._launch(job, active, node, leader=False)
         active.to_launch = []
@@ -459,7 +473,8 @@ def replay(
     """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
 
     While it runs, journal and job output stand in `output` with `.partial` behind its name; an earlier run in
-    `output` is replaced only at the end. SIGINT and SIGTERM end all jobs and leave an interrupted run.
+    `output` is replaced only at the end. SIGINT and SIGTERM end all jobs and leave an interrupted run, or nothing
+    if none could have begun.
 
     Args:
         workload: the submission list.
@@ -472,8 +487,9 @@ def replay(
         report: called now and then with the number of jobs that have ended so far.
 
     Raises:
-        InputError: something cannot be replayed, or not written.
+        InputError: something cannot be replayed, or not written (the journal so far is kept).
         TestbedError: agents do not start. One that is lost later ends the run, which is then returned as interrupted.
+        KeyboardInterrupt: a signal came before the run had begun, or after all jobs had ended (the run is complete).
     """
     options = options or Options()
     chosen = registry.load(policy, policy_parameters)
@@ -482,8 +498,6 @@ def replay(
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes))
     check_target(output)
     partial = output.with_name(output.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
     info = RunInfo(
         source="replay",
         execution=inventory.execution,
@@ -502,35 +516,41 @@ def replay(
         speed=options.speed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    journal = Journal(partial / JOURNAL, {"policy": policy, "parameters": info.policy_parameters, "jobs": jobs.ids})
-    testbed = LocalTestbed(inventory, partial / "spool")
-    replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
     try:
-        with _interruptible(replayer):
-            try:
-                with testbed:
-                    info.hosts = [{**host_facts(), **host} for host in testbed.hosts]
-                    replayer.run(report)
-            except TestbedError as error:
-                if not info.hosts:  # nothing has run yet
-                    raise
-                replayer.interrupt(str(error))
-            replayer.close()
-        info.lateness_ms = lateness(replayer.lateness_s)
-        if replayer.interrupted:
-            info.state = "interrupted"
-            info.interruptions = [replayer.interrupted]
-        cpus = ["" if node.cpus is None else format_cpus(node.cpus) for node in inventory.nodes]
-        run = make_run(replayer.record, replayer.cluster, info, cpus=cpus)
-        run.save(output, journal=journal.copy(partial / f"copy-{JOURNAL}"))
+        facts = {"policy": policy, "parameters": info.policy_parameters, "jobs": jobs.ids}
+        with contextlib.closing(Journal(partial / JOURNAL, facts)) as journal:
+            testbed = LocalTestbed(inventory, partial / "spool")
+            replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
+            with _interruptible(replayer, info):
+                run = _carry_out(replayer, info, report)
+                run.save(output, journal=journal.copy(partial / f"copy-{JOURNAL}"))
+                journal.close()
+                shutil.rmtree(partial, ignore_errors=True)
     except BaseException:
-        if not info.hosts:
+        if not info.hosts:  # nothing has run
             shutil.rmtree(partial, ignore_errors=True)
         raise
-    finally:
-        journal.close()
-    shutil.rmtree(partial, ignore_errors=True)
     return run
+
+
+def _carry_out(replayer: Replayer, info: RunInfo, report: Callable[[int], None] | None) -> Run:
+    """Start the testbed, replay, stop it, and return the run, whose `info` is completed here."""
+    try:
+        with replayer.testbed as testbed:
+            info.hosts = [{**host_facts(), **host} for host in testbed.hosts]
+            replayer.run(report)
+    except TestbedError as error:
+        if not info.hosts:
+            raise
+        replayer.interrupt(str(error))
+    if replayer.close():
+        info.state = "interrupted"
+        info.interruptions = [replayer.interrupted or ""]
+    info.lateness_ms = lateness(replayer.lateness_s)
+    cpus = ["" if node.cpus is None else format_cpus(node.cpus) for node in replayer.inventory.nodes]
+    return make_run(replayer.record, replayer.cluster, info, cpus=cpus)
 
 
 def lateness(seconds: Sequence[float]) -> dict[str, float]:
@@ -548,11 +568,18 @@ def lateness(seconds: Sequence[float]) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _interruptible(replayer: Replayer) -> Iterator[None]:
-    """Have SIGINT and SIGTERM interrupt the replay in order; a second one changes nothing."""
+def _interruptible(replayer: Replayer, info: RunInfo) -> Iterator[None]:
+    """Have SIGINT and SIGTERM end the replay: at once while the testbed starts, in order once jobs may run.
+
+    One that comes too late to cut anything short is raised at the end; a second one changes nothing.
+    """
+    came: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        came.append(number)
         replayer.interrupt(signal.Signals(number).name)
+        if len(came) == 1 and not info.hosts:
+            raise KeyboardInterrupt
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -560,3 +587,5 @@ def _interruptible(replayer: Replayer) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if came and info.state == "completed":
+        raise KeyboardInterrupt

@@ -185,7 +185,7 @@ class Run:
             scratch.replace(folder)
         except OSError as error:
             raise InputError(
-                f"cannot be written: {error.strerror}",
+                f"cannot be written: {error.strerror or error}",
                 where=str(folder),
                 mend="free space, or name another with -o",
             ) from error

@@ -1,0 +1,490 @@
+"""The replayer when things cross, die, hang, overflow or are interrupted: no node held twice, no process left."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+
+from test_replayer import CPUS, GUARD_S, assert_sound, decided, decided_again, emulated, workload, write_case
+from tracebed.benchmarks.program import Program
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator import journal, replayer
+from tracebed.orchestrator.replayer import Options, Replayer, replay
+from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, make_run
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Resize, Start, State
+from tracebed.orchestrator.testbeds import local
+from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
+from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+from tracebed.orchestrator.testbeds.local import LocalTestbed
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+Said = list[tuple[int, dict[str, Any]]]
+GROWING = registry.load("pref", {"grow_at_start": True})
+"""Has a job ask for more nodes in the very call that starts it, before its leader can listen."""
+
+
+class Restless:
+    """A policy that starts jobs small, keeps some room, and resizes at random whomever it may, at every call."""
+
+    malleable: ClassVar[bool] = True
+
+    def __init__(self, seed: int, *, cancels: float = 0.0) -> None:
+        self.draw, self.cancels = random.Random(seed), cancels
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        draw, jobs = self.draw, state.jobs
+        for job in list(state.queue.jobs()):
+            if state.idle > 2 or not state.size:
+                yield Start(job, jobs.low[job])
+        for job in [job for job in state.resizable if job not in state.resizing]:
+            size = draw.randint(jobs.low[job], min(jobs.high[job], state.size[job] + state.idle))
+            if size != state.size[job]:
+                yield Resize(job, size)
+        for job in list(state.size):
+            if draw.random() < self.cancels:
+                yield Cancel(job, "bad luck")
+
+
+def one_job(run_time: float = 100.0, **columns: Any) -> Workload:
+    table = {"job_id": ["a"], "submit_time": 0.0, "run_time": run_time, "time_limit": 1e4, "nodes": 1}
+    malleable = {"kind": "malleable", "nodes_min": 1, "nodes_max": 2, "speedup": "amdahl", "speedup_parameters": "0.9"}
+    return Workload(pd.DataFrame(table | malleable | columns))
+
+
+def carry_out(
+    work: Workload, policy: Policy, folder: Path, inventory: Inventory, options: Options, testbed: Any = None
+) -> Run:
+    """Replay with a policy of the test's own, on real agents or on `testbed`; journal and spool are in `folder`."""
+    jobs = Jobs.of(work)
+    testbed = testbed or LocalTestbed(inventory, folder / "spool")
+    log = journal.Journal(folder / JOURNAL, {"jobs": jobs.ids})
+    own = Replayer(jobs, testbed, inventory, policy, options, log)
+    with testbed:
+        own.run()
+    own.close()
+    log.close()
+    info = RunInfo("replay", "emulated", [], {}, "test")
+    return make_run(own.record, own.cluster, info)
+
+
+def assert_each_rank_ended_within_its_allocation(run: Run, path: Path, names: Sequence[str]) -> None:
+    """A node is its job's own before a rank is launched there, and until that rank is gone; nobody else's meanwhile."""
+    _, entries = journal.read(path)
+    ends = [(entry.job, entry.node, entry.time) for entry in entries if entry.kind == "ended"]
+    held = run.allocations
+    within: Counter[int] = Counter()
+    for job, node, at in ends:
+        own = (held["job_id"] == job) & (held["node"] == names.index(node or ""))
+        [row] = held.index[own & (held["start"] < at) & (at <= held["end"])]
+        within[row] += 1
+    assert max(within.values()) == 1
+    idle = set(held.index) - within.keys()
+    assert set(held.loc[list(idle), "job_id"]) <= {entry[0] for entry in ends}
+
+
+@pytest.mark.parametrize(("balance", "cancels"), [("static", 0.0), ("dynamic", 0.01)])
+def test_hundreds_of_jobs_under_a_restless_policy(tmp_path: Path, balance: str, cancels: float) -> None:
+    """Every job ends with exactly its work, whatever crosses on the way, and the journal tells how it came about."""
+    draw = np.random.default_rng(5)
+    run_time = draw.exponential(50.0, 220)
+    table = {
+        "job_id": [f"job {number}" for number in range(220)],
+        "submit_time": np.sort(draw.uniform(0.0, 5000.0, 220)),
+        "run_time": run_time,
+        "time_limit": 2 * run_time + 1,
+        "nodes": 1,
+        "cores_per_node": 2,
+        "kind": "malleable",
+        "nodes_min": 1,
+        "nodes_max": 6,
+        "speedup": "amdahl",
+        "speedup_parameters": "0.95",
+    }
+    work = Workload(pd.DataFrame(table))
+    nodes = tuple(Node(f"n{number}", 2, 1, None, True) for number in range(6))
+    inventory = Inventory("test", "local", nodes, grain_s=0.002)
+    options = Options(2000.0, balance=balance)
+    run = carry_out(work, Restless(5, cancels=cancels), tmp_path, inventory, options)
+    assert_sound(run)
+    states = Counter(run.jobs["state"])
+    assert states.keys() <= {"completed", "cancelled"} and states["completed"] >= 100
+    assert states["cancelled"] == 0 or cancels
+    assert {"applied"} <= set(run.reconfigurations["state"])
+
+    path, names = tmp_path / JOURNAL, [node.name for node in nodes]
+    assert_each_rank_ended_within_its_allocation(run, path, names)
+    done: Counter[str] = Counter()
+    cut_short = set()  # a rank that is killed in its last moment, when the job is done, may not tell of its last units
+    for entry in journal.read(path)[1]:
+        if entry.kind == "ended":
+            done[entry.job or ""] += entry.data["units_done"]
+            cut_short |= {entry.job} if entry.data["state"] == "killed" else set()
+    whole = run.jobs[(run.jobs["state"] == "completed") & ~run.jobs["job_id"].isin(cut_short)]
+    assert len(whole) >= 100
+    for name, seconds in zip(whole["job_id"], whole["run_time"] / options.speed, strict=True):
+        program = Program.lasting(seconds, 1, 2, EMULATED_RATE, parallel_fraction=0.95)
+        assert done[name] == program.serial_units + program.parallel_units
+    jobs = Jobs.of(work)
+    assert decided_again(path, jobs, names, Restless(5, cancels=cancels)) == decided(path)
+
+
+def test_a_new_rank_that_cannot_join_fails_its_job(tmp_path: Path) -> None:
+    """The leader would carry on without it, and the node would be held for nothing."""
+    (tmp_path / "spool" / "job-a" / "n2.out").mkdir(parents=True)  # where the rank's output should go
+    run = carry_out(one_job(1000.0), GROWING, tmp_path, emulated(2), Options(100.0))
+    assert run.reconfigurations["kind"].tolist() == ["expand"]
+    assert run.jobs["state"].tolist() == ["failed"]
+    assert run.jobs["reason"][0].startswith("on n2: ended with status 1")
+    assert run.allocations["end"].nunique() == 1
+
+
+@pytest.mark.parametrize("kind", ["leader", "follower"])
+def test_a_rank_that_is_killed_fails_its_job_and_frees_its_nodes(tmp_path: Path, kind: str) -> None:
+    nodes = emulated(2)
+    testbed = LocalTestbed(nodes, tmp_path / "spool")
+    hear, killed = testbed._hear, []
+
+    def kill_one(agent: Any) -> None:
+        hear(agent)
+        if not killed and any(event.message["type"] == "started" for event in testbed._events):
+            [rank] = psutil.Process(testbed._agents[kind == "follower"].process.pid).children()
+            killed.append(rank.kill())
+
+    testbed._hear = kill_one  # type: ignore[method-assign]
+    table = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": [1e6, 1.0], "time_limit": 1e6, "nodes": 2}
+    work = Workload(pd.DataFrame(table))
+    run = carry_out(work, registry.load("fcfs"), tmp_path, nodes, Options(100.0), testbed)
+    assert run.jobs["state"].tolist() == ["failed", "completed"]
+    assert run.jobs["reason"][0] == ("was killed by signal 9 (Killed)" if kind == "leader" else "lost rank 'n2'")
+    assert_each_rank_ended_within_its_allocation(run, tmp_path / JOURNAL, ["n1", "n2"])
+
+
+def test_an_agent_that_is_stopped_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replayer, "SILENCE", 1.0)
+    monkeypatch.setattr(local, "GRACE_S", 0.05)
+    nodes = Inventory("test", "local", emulated(2).nodes, heartbeat_s=0.05)
+
+    def stop_one(ended: int) -> None:
+        for child in psutil.Process().children():
+            if "testbeds.agent" in " ".join(child.cmdline()):
+                child.suspend()
+                return
+
+    run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", options=Options(0.1), report=stop_one)
+    assert run.info.state == "interrupted"
+    assert run.info.interruptions == ["node n1: its agent has been silent for 1 s (the run so far is kept)"]
+
+
+# -- orders that real agents keep to only now and then -----------------------------------------------------------------
+
+
+class Scripted:
+    """Two emulated nodes without agents: what they say, and when, is the test's to tell.
+
+    `script` yields what is said next, after having seen in `sent` what they have been told; an empty list: nothing yet.
+    """
+
+    def __init__(self, script: Callable[[Said], Iterator[Said]]) -> None:
+        self.nodes = emulated(2).nodes
+        self.units_per_core_second = EMULATED_RATE
+        self.hosts: list[dict[str, Any]] = []
+        self.sent: Said = []
+        self.script = script(self.sent)
+
+    def send(self, node: int, message: dict[str, Any]) -> None:
+        self.sent.append((node, message))
+
+    def receive(self, until: float | None) -> list[Event]:
+        said = next(self.script, [])
+        if not said:
+            assert until is not None
+            time.sleep(max(0.0, min(until - time.monotonic(), 0.001)))
+        now = time.monotonic()
+        return [Event(node, {"job": "a", "time": now, **message}, now) for node, message in said]
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def told(sent: Said, kind: str, count: int = 1) -> Iterator[Said]:
+    """Say nothing until so many messages of a kind have come; fail after a long time."""
+    deadline = time.monotonic() + GUARD_S
+    while sum(message["type"] == kind for _, message in sent) < count:
+        assert time.monotonic() < deadline, f"waited in vain for {kind}: {sent}"
+        yield []
+
+
+def ended(node: int, state: str, reason: str = "") -> tuple[int, dict[str, Any]]:
+    return node, {"type": "ended", "rank": f"n{node + 1}", "leader": node == 0, "state": state, "reason": reason}
+
+
+LISTENING: tuple[int, dict[str, Any]] = (0, {"type": "listening", "address": "there"})
+STARTED: tuple[int, dict[str, Any]] = (0, {"type": "started"})
+
+
+def scripted(
+    tmp_path: Path, work: Workload, script: Callable[[Said], Iterator[Said]], **options: Any
+) -> tuple[Run, Said]:
+    testbed = Scripted(script)
+    run = carry_out(work, GROWING, tmp_path, emulated(2), Options(100.0, **options), testbed)
+    return run, testbed.sent
+
+
+def test_no_more_ranks_are_launched_for_a_job_that_is_ending(tmp_path: Path) -> None:
+    """It is killed at its limit before its leader listens."""
+
+    def script(sent: Said) -> Iterator[Said]:
+        yield from told(sent, "kill")
+        yield [LISTENING]
+        yield [ended(0, "killed", "time limit")]
+
+    work = one_job(nodes=2, time_limit=1.0, kind="rigid")
+    run, sent = scripted(tmp_path, work, script, kill_at_limit=True)
+    assert [(node, message["type"]) for node, message in sent] == [(0, "launch"), (0, "kill")]
+    assert run.jobs["state"].tolist() == ["killed"] and run.jobs["reason"].tolist() == ["time limit"]
+
+
+@pytest.mark.parametrize(
+    ("leader", "outcome"),
+    [
+        (("completed", ""), ("completed", "")),
+        (("failed", "was killed by signal 9 (Killed)"), ("failed", "was killed by signal 9 (Killed)")),
+        (("killed", "on n2: cannot join"), ("failed", "on n2: cannot join")),
+    ],
+)
+def test_the_leader_has_the_last_word_when_its_end_crosses_with_an_expansion(
+    tmp_path: Path, leader: tuple[str, str], outcome: tuple[str, str]
+) -> None:
+    def script(sent: Said) -> Iterator[Said]:
+        yield from told(sent, "launch")
+        yield [LISTENING]
+        yield from told(sent, "launch", 2)
+        yield [STARTED]
+        yield from told(sent, "resize")
+        yield [ended(1, "failed", "cannot join")]
+        yield from told(sent, "kill")
+        yield [ended(0, *leader)]
+
+    run, _ = scripted(tmp_path, one_job(), script)
+    assert (run.jobs["state"][0], run.jobs["reason"][0]) == outcome
+    assert run.reconfigurations["state"].tolist() == ["cancelled"]
+    assert run.allocations["node"].tolist() == [0, 1] and run.allocations["end"].nunique() == 1
+
+
+def test_nodes_are_held_until_the_last_rank_is_gone(tmp_path: Path) -> None:
+    """The leader ends well while the rank of an expansion is on its way; another job waits for both nodes."""
+    seen: list[list[int]] = []
+
+    def script(sent: Said) -> Iterator[Said]:
+        yield from told(sent, "launch")
+        yield [LISTENING]
+        yield from told(sent, "launch", 2)
+        yield [STARTED, ended(0, "completed")]
+        for _ in range(5):
+            yield []
+            seen.append([node for node, message in sent if message["type"] == "launch"])
+        yield [ended(1, "failed", "cannot join")]
+        yield from told(sent, "launch", 3)
+        yield [(0, {**LISTENING[1], "job": "b"})]
+        yield from told(sent, "launch", 4)
+        yield [(0, {**STARTED[1], "job": "b"})]
+        yield [(node, {**message, "job": "b"}) for node, message in (ended(1, "completed"), ended(0, "completed"))]
+
+    table = one_job().table
+    late = one_job(job_id=["b"], submit_time=1.0, nodes=2, kind="rigid").table
+    work = Workload(pd.concat([table, late], ignore_index=True))
+    run, _ = scripted(tmp_path, work, script)
+    assert seen == [[0, 1]] * 5
+    assert run.jobs["state"].tolist() == ["completed", "completed"]
+    assert_sound(run)
+
+
+# -- what jobs may be called and ask for -------------------------------------------------------------------------------
+
+NAMES = ["two words", "ä/ö/漢字", "line\nbreak", "x" * 300, "漢" * 300, "..", "%2f", "-", "'\"\\", "\U0001f40c" * 60]
+
+
+@pytest.mark.parametrize("balance", ["static", "dynamic"])
+@pytest.mark.parametrize("execution", ["computed", "emulated"])
+def test_jobs_of_any_name_and_of_no_length(tmp_path: Path, execution: str, balance: str) -> None:
+    table = {"job_id": NAMES, "submit_time": 0.0, "run_time": [0.0, 1e-9, 1e-4, 0.01, 1.0] * 2, "time_limit": 10.0}
+    nodes = emulated(2) if execution == "emulated" else Inventory("test", "local", (Node("c", 1, 1, (CPUS[0],)),))
+    work = Workload(pd.DataFrame(table | {"nodes": len(nodes.nodes)}))
+    run = replay(work, nodes, "fcfs", tmp_path / "run", options=Options(100.0, balance=balance))
+    assert run.jobs["job_id"].tolist() == NAMES
+    assert run.jobs["reason"].tolist() == [""] * len(NAMES)
+    assert set(run.jobs["state"]) == {"completed"}
+    assert Run.load(tmp_path / "run").jobs["job_id"].tolist() == NAMES
+
+
+def test_only_a_limit_of_its_own_kills_a_job(tmp_path: Path) -> None:
+    """A job without one is given its run time for planning; launching it takes longer than that."""
+    table = {"job_id": ["none", "own"], "submit_time": 0.0, "run_time": 50.0, "time_limit": [np.nan, 20.0], "nodes": 1}
+    options = Options(500.0, kill_at_limit=True)
+    run = replay(Workload(pd.DataFrame(table)), emulated(2), "fcfs", tmp_path / "run", options=options)
+    assert run.jobs["state"].tolist() == ["completed", "killed"]
+
+
+def test_the_limit_of_a_malleable_job_goes_by_the_speed_that_it_has(tmp_path: Path) -> None:
+    """Killed at 100 s on its one node; on two, to which it grows at once, half of that (and its limit) is enough."""
+    work = one_job(1e4, time_limit=100.0, speedup_parameters="1.0")
+    run = carry_out(work, GROWING, tmp_path, emulated(2), Options(100.0, kill_at_limit=True))
+    assert run.reconfigurations["state"].tolist() == ["applied"]
+    grown = run.reconfigurations["ended"][0]
+    assert run.jobs["state"].tolist() == ["killed"]
+    limit = grown + (100.0 - (grown - run.jobs["start"][0])) / 2
+    _, entries = journal.read(tmp_path / JOURNAL)
+    [killed] = [entry.time for entry in entries if entry.kind == "kill" and entry.data["reason"] == "time limit"]
+    assert killed >= limit
+    assert killed <= run.jobs["end"][0]
+
+
+def test_with_an_interval_the_policy_is_called_once_a_tick(tmp_path: Path) -> None:
+    options = Options(400.0, interval_s=20.0)
+    run = replay(workload(5), emulated(4), "easy", tmp_path / "run", options=options)
+    assert set(run.jobs["state"]) == {"completed"}
+    _, entries = journal.read(tmp_path / "run" / JOURNAL)
+    rows = list(entries)
+    calls = [entry.time for entry in rows if entry.kind == "call"]
+    ticks = [call // 20.0 for call in calls]
+    assert ticks == sorted(set(ticks))
+    assert {entry.time for entry in rows if entry.kind == "start"} <= set(calls)
+    assert (run.jobs["start"] // 20.0 * 20.0 >= run.jobs["submit"]).all()
+
+
+def test_what_the_policy_never_starts_is_no_interruption(tmp_path: Path) -> None:
+    class Idle:
+        malleable: ClassVar[bool] = False
+
+        def decide(self, state: State) -> Iterator[Decision]:
+            yield from ()
+
+    run = carry_out(one_job(), Idle(), tmp_path, emulated(1), Options(100.0))
+    assert run.jobs[["state", "reason"]].to_numpy().tolist() == [["unknown", "the policy never started it"]]
+
+
+# -- signals and full disks --------------------------------------------------------------------------------------------
+
+
+def interrupt() -> None:
+    """Ctrl-C, pressed twice."""
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier: bool) -> None:
+    command = write_case(tmp_path, 1.0)
+    if earlier:
+        subprocess.run([*command, "--speed", "100"], cwd=tmp_path, check=True, capture_output=True)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*")}
+    dumb = f"local.AGENT = [{sys.executable!r}, '-c', 'import sys; sys.stdin.read()']"  # they never say hello
+    command[2] = f"from tracebed.orchestrator.testbeds import local; {dumb}; {command[2]}"
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + GUARD_S
+        while not (tmp_path / "run.partial" / "spool" / "agents" / "n2.log").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=GUARD_S)
+    finally:
+        process.kill()
+    assert (process.returncode, errors) == (130, "\ntracebed: interrupted\n")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*")} == before
+    assert not (tmp_path / "run.partial").exists()
+
+
+def test_an_interrupt_before_the_first_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replayer, "LOOK_S", 0.001)
+    run = replay(workload(3), emulated(2), "fcfs", tmp_path / "run", report=lambda ended: interrupt())
+    assert (run.info.state, run.info.interruptions) == ("interrupted", ["SIGINT"])
+    assert set(run.jobs["state"]) == {"interrupted"} and run.jobs["submit"].isna().all()
+    assert Run.load(tmp_path / "run").info.state == "interrupted"
+
+
+def test_an_interrupt_while_ranks_are_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = LocalTestbed.send
+
+    def send_and_interrupt(self: LocalTestbed, node: int, message: dict[str, Any]) -> None:
+        send(self, node, message)
+        if not message["leader"]:
+            interrupt()
+
+    monkeypatch.setattr(LocalTestbed, "send", send_and_interrupt)
+    work = one_job(1e6, nodes=4, kind="rigid", nodes_max=4)
+    run = replay(work, emulated(4), "fcfs", tmp_path / "run", options=Options(100.0))
+    assert run.jobs["state"].tolist() == ["interrupted"]
+    assert run.allocations["node"].tolist() == [0, 1, 2, 3]
+    assert Run.load(tmp_path / "run").info.interruptions == ["SIGINT"]
+
+
+def test_an_interrupt_while_a_complete_run_is_saved_does_not_cost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Run.save
+
+    def interrupt_and_save(self: Run, folder: Path, **journal: Any) -> Path:
+        interrupt()
+        return save(self, folder, **journal)
+
+    monkeypatch.setattr(Run, "save", interrupt_and_save)
+    with pytest.raises(KeyboardInterrupt):
+        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0))
+    run = Run.load(tmp_path / "run")
+    assert run.info.state == "completed" and set(run.jobs["state"]) == {"completed"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(("room", "begun"), [(8_000, False), (300_000, True)])
+def test_a_journal_that_cannot_grow_ends_the_replay(tmp_path: Path, room: int, begun: bool) -> None:
+    """As on a full disk: one line, no process left, and what there is of the journal can be read."""
+    command = write_case(tmp_path, 1e5)
+    (tmp_path / "w.parquet").unlink()
+    from tracebed.converters.workload import write_workload
+
+    write_workload(workload(400, nodes=2, malleable=0.0), tmp_path / "w.parquet")
+    limit = f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({room}, r.RLIM_INFINITY))"
+    command[2] = f"{limit}; {command[2]}"
+    done = subprocess.run([*command, "--speed", "3000"], cwd=tmp_path, capture_output=True, text=True, timeout=GUARD_S)
+    assert done.returncode == 2, done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith("replaying")]
+    assert len(said) == 1 and "journal.sqlite: cannot write the journal: " in said[0], done.stderr
+    assert not (tmp_path / "run").exists()
+    assert (tmp_path / "run.partial").exists() is begun
+    if begun:
+        _, entries = journal.read(tmp_path / "run.partial" / JOURNAL)
+        assert any(entry.kind == "submit" for entry in entries)
+
+
+def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: pd.DataFrame, path: Path, **options: Any) -> None:
+        raise OSError("error while writing: no space left on device")  # as pyarrow does: without a number
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", full)
+    with pytest.raises(InputError, match="cannot be written: error while writing: no space left"):
+        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["run.partial"]
+    _, entries = journal.read(tmp_path / "run.partial" / JOURNAL)
+    assert sum(entry.kind == "end" for entry in entries) == 3
