@@ -68,6 +68,15 @@ def test_an_unknown_time_zone_is_tolerated() -> None:
         assert hours(week(time_zone="Mars/Base"))[:3].tolist() == [2, 1, 1]
 
 
+@pytest.mark.parametrize("start", [-1e12, 1e17, 1e300])
+def test_dates_that_no_calendar_has_are_tolerated(start: float) -> None:
+    workload = week(unix_start=start)
+    with pytest.warns(Tolerated, match="before 1970 or after 2260"):
+        assert describe(workload)["first_submit"] is None
+    with pytest.raises(InputError, match="submissions span"):
+        scale(workload, start=1e9)
+
+
 def test_load_is_not_known_without_a_system_or_a_span() -> None:
     assert offered_load(week(system=System(None))) is None
     one = Workload(week().table.iloc[:1], week().provenance)

@@ -23,6 +23,8 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR, DAY = 3600.0, 86_400.0
 PICTURES = (".png", ".svg", ".pdf")
 LOAD_BINS, JOBS_PER_BIN = 96, 4
+LAST_INSTANT = 9.18e9
+"""Late in 2260, s since 1970: 64 bits of nanoseconds, pandas' clock, do not reach much further."""
 
 
 def offered_load(workload: Workload) -> float | None:
@@ -122,9 +124,16 @@ def hours(workload: Workload) -> IntArray:
 
 
 def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
-    """Return the instants of submission in the workload's time zone, else UTC; `None` if not known."""
+    """Return the instants of submission in the workload's time zone, else UTC; `None` if not known.
+
+    A submission before 1970 or after 2260 is a defect, tolerated as not known: no calendar here reaches further.
+    """
     provenance = workload.provenance
     if provenance.unix_start is None:
+        return None
+    seconds = provenance.unix_start + workload.floats("submit_time")
+    if not (0.0 <= seconds.min() and seconds.max() < LAST_INSTANT):
+        tolerate({"submissions before 1970 or after 2260, the dates are taken as not known": 1})
         return None
     zone = provenance.time_zone or "UTC"
     try:
@@ -132,7 +141,6 @@ def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
     except (KeyError, ValueError, OSError):
         tolerate({f"time zone {zone!r} is not known here, times are in UTC": 1})
         zone = "UTC"
-    seconds = provenance.unix_start + workload.floats("submit_time")
     return pd.DatetimeIndex(pd.to_datetime(seconds, unit="s", utc=True)).tz_convert(zone)
 
 

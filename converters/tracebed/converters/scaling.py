@@ -195,7 +195,10 @@ def _span(submit: FloatArray, provenance: Provenance) -> str:
     span = f"{submit[0]:,.0f} s to {submit[-1]:,.0f} s"
     if provenance.unix_start is None:
         return span
-    begin, end = (datetime.fromtimestamp(provenance.unix_start + t, UTC) for t in (submit[0], submit[-1]))
+    try:
+        begin, end = (datetime.fromtimestamp(provenance.unix_start + t, UTC) for t in (submit[0], submit[-1]))
+    except (ValueError, OverflowError, OSError):  # beyond the year 9999: dates that are wrong help nobody
+        return span
     return f"{span}, {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
 
 
