@@ -183,7 +183,12 @@ def test_header_labels_repeat_continue_and_may_be_empty() -> None:
         (job(job="A7"), r"field 1 \(job\)"),
         (job(job=-1), "no job number"),
         (job(job=1.5), "no job number"),
+        (job(job=10**30), "no job number"),
         (job(submit=-1), "no submit time"),
+        (job(status=1.5), "no status code: field 11 is 1.5"),
+        (job(preceding=1.5), "no job number: field 17 is 1.5"),
+        (job(allocated=1e30), "no number of processors: field 5"),
+        (job(requested=1e30), "no number of processors: field 8"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_an_error_with_its_place(line: str, what: str) -> None:

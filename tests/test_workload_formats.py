@@ -65,7 +65,7 @@ def columns_of(jobs: int) -> dict[str, st.SearchStrategy[list[Any]]]:
 def workloads(draw: st.DrawFn) -> Workload:
     jobs = draw(st.integers(1, 6))
     ids = st.lists(numbers, min_size=jobs, max_size=jobs, unique=True)
-    names = st.lists(texts, min_size=jobs, max_size=jobs, unique=True)
+    names = st.lists(texts.filter(bool), min_size=jobs, max_size=jobs, unique=True)
     times = draw(st.sampled_from([whole_times, st.floats(-1e12, 1e12)]))
     nodes = draw(st.lists(st.integers(0, 5000), min_size=jobs, max_size=jobs))
     table: dict[str, Any] = {
@@ -171,7 +171,9 @@ BROKEN = {
     "lies.swf.gz": (b"\x1f\x8b" + b"nonsense" * 9, "broken gzip"),
     "cut.parquet": (b"PAR1" + b"x" * 50, "not a readable Parquet file"),
     "ragged.csv": (b"job_id,submit_time,run_time,nodes\n1,0,1\n", "not a readable CSV file"),
-    "word.csv": (b"job_id,submit_time,run_time,nodes\n1,now,1,1\n", "not a readable CSV file"),
+    "word.csv": (b"job_id,submit_time,run_time,nodes\n0,0,1,1\n1,now,1,1\n", "Row #3"),
+    "semicolons.csv": (b"job_id;submit_time;run_time;nodes\n1;0;1;1\n", "found 'job_id;submit_time;run_time;nodes'"),
+    "noise.csv": (b"# tracebed-provenance: \xff\xfe\njob_id\n", "not a provenance record"),
     "lacks.csv": (b"job_id,submit_time,run_time\n1,0,1\n", "column 'nodes' is missing"),
     "twice.csv": (b"job_id,submit_time,run_time,nodes\n1,0,1,1\n1,0,1,1\n", "job_id is not unique"),
     "same.csv": (b"job_id,submit_time,run_time,nodes,nodes\n1,0,1,1,1\n", "column"),
@@ -244,6 +246,8 @@ def test_a_place_that_cannot_be_written_is_an_error(place: str, tmp_path: Path) 
         ("nodes", [1.5, 2], "not a whole number"),
         ("run_time", ["soon", "late"], "not a number"),
         ("submit_time", [0.0, math.nan], "submit_time is missing"),
+        ("submit_time", pd.to_datetime(["2010-05-01", "2010-05-02"]), "submit_time holds dates"),
+        ("job_id", ["a", None], "job_id is missing"),
         ("time_limit", [math.inf, 1.0], "time_limit is infinite"),
         ("kind", ["rigid", "elastic"], "kind is none of"),
         ("cores_per_node", [0, 1], "cores_per_node is below 1"),
@@ -279,6 +283,10 @@ def test_runnable_leaves_out_and_counts_jobs_without_time_or_size() -> None:
 def test_provenance_survives_its_json_and_refuses_other_json() -> None:
     provenance = replace(small().provenance, header={"Note": ["a", "b"]})
     assert Provenance.from_json(provenance.to_json()) == provenance
-    for text in ("{}", "[1]", "no json", json.dumps({"system": {"cpus": 3}})):
+    for text in ("{}", "[1]", "no json", b"\xff", json.dumps({"system": {"cpus": 3}})):
         with pytest.raises(InputError, match="not a provenance record"):
             Provenance.from_json(text)
+    record = json.loads(provenance.to_json())
+    for wrong in ({"system": {"nodes": "x"}}, {"system": {"nodes": -4}}, {"time_zone": 3}, {"header": {"Note": "a"}}):
+        with pytest.raises(InputError, match="not a provenance record"):
+            Provenance.from_json(json.dumps(record | wrong))

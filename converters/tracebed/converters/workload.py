@@ -93,6 +93,12 @@ class System:
     cores_per_node: int | None = None
     name: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise InputError where a size is below 1."""
+        for size in (self.nodes, self.cores_per_node):
+            if size is not None and size < 1:
+                raise InputError(f"a system of size {size}", mend="sizes are at least 1, or null where not known")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -140,11 +146,11 @@ class Provenance:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str, *, where: str | None = None) -> Provenance:
+    def from_json(cls, text: str | bytes, *, where: str | None = None) -> Provenance:
         """Inverse of `to_json`. Raises InputError, naming `where`, if `text` is none of ours."""
         try:
             raw = json.loads(text)
-            return cls(
+            record = cls(
                 system=System(**raw["system"]),
                 time_zone=raw["time_zone"],
                 unix_start=raw["unix_start"],
@@ -152,8 +158,24 @@ class Provenance:
                 steps=tuple(Step(**step) for step in raw["steps"]),
                 header=raw["header"],
             )
-        except (ValueError, TypeError, KeyError) as error:
+            record._check_types()
+            return record
+        except (ValueError, TypeError, KeyError, InputError) as error:
             raise InputError(f"not a provenance record of tracebed: {error}", where=where) from error
+
+    def _check_types(self) -> None:
+        """Raise TypeError where a value cannot be what its field says: somebody edited the record."""
+        system, optional_int, optional_float = self.system, int | None, int | float | None
+        fits = {
+            "system": isinstance(system.nodes, optional_int) and isinstance(system.cores_per_node, optional_int),
+            "time_zone": isinstance(self.time_zone, str | None),
+            "unix_start": isinstance(self.unix_start, optional_float),
+            "steps": all(isinstance(step.parameters, dict) and isinstance(step.counts, dict) for step in self.steps),
+            "header": all(isinstance(values, list) for values in dict(self.header).values()),
+        }
+        for name, right in fits.items():
+            if not right:
+                raise TypeError(f"{name} is of a wrong type")
 
 
 class Workload:
@@ -247,7 +269,10 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
     """Return `table` with the dtypes of SCHEMA, sorted by submit time; raise InputError if impossible."""
     for name in REQUIRED:
         if name not in table:
-            raise InputError(f"column {name!r} is missing", where=where, mend=f"a workload has {', '.join(REQUIRED)}")
+            found = ", ".join(repr(str(label)) for label in table.columns[:5]) or "none"
+            raise InputError(
+                f"column {name!r} is missing", where=where, mend=f"needed are {', '.join(REQUIRED)}; found {found}"
+            )
     if table.columns.has_duplicates:
         twice = table.columns[table.columns.duplicated()][0]
         raise InputError(f"column {twice!r} is there twice", where=where, mend="remove or rename one")
@@ -266,6 +291,7 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
             values = _converted(values, name, dtype, where)
         columns[name] = values
     result = pd.DataFrame(columns, index=table.index)
+    _refuse(result, result["job_id"] == "", "job_id is missing", where)
     _refuse(result, result["submit_time"].isna(), "submit_time is missing", where)
     for name in (
         "run_time",
@@ -314,6 +340,9 @@ def _converted(values: pd.Series[Any], name: str, dtype: str, where: str | None)
     """Return `values` as `dtype`; raise InputError at the first one that it cannot hold."""
     if dtype == "str":
         return values.astype(object).where(values.notna(), "").astype("str")
+    if values.dtype.kind in "mM":
+        mend = "give seconds since time 0 as numbers"
+        raise InputError(f"{name} holds dates or time spans, not numbers", where=where, mend=mend)
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     bad = (numbers.isna() & values.notna()) | (numbers.isna() if dtype == "int64" else False)
     if dtype == "int64":

@@ -7,7 +7,7 @@ Nothing between two commas is an empty text, or a number that is not known.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import pandas as pd
@@ -38,22 +38,16 @@ def read(file: Input) -> Workload:
     extras: dict[str, str] = {}
     if data.startswith(PROVENANCE):
         line, _, data = data.partition(b"\n")
-        provenance = Provenance.from_json(line.removeprefix(PROVENANCE).decode(), where=f"{file.where}:1")
+        provenance = Provenance.from_json(line.removeprefix(PROVENANCE), where=f"{file.where}:1")
     if data.startswith(EXTRAS):
         line, _, data = data.partition(b"\n")
         extras = _extras(line, file.where)
     dtypes = {name: column.dtype for name, column in SCHEMA.items()} | extras
     try:
-        content = pc.read_csv(
-            pa.BufferReader(data),
-            parse_options=pc.ParseOptions(newlines_in_values=True),
-            convert_options=pc.ConvertOptions(
-                column_types={name: ARROW_TYPES[dtype] for name, dtype in dtypes.items()},
-                null_values=["", "nan", "NaN"],
-                strings_can_be_null=False,
-            ),
-        )
-        table = content.to_pandas()
+        try:
+            table = _table(data, dtypes)
+        except pa.ArrowInvalid:
+            table = _table(data, dtypes, use_threads=False)  # again: only in a single thread does Arrow count the rows
     except (pa.ArrowException, OSError, ValueError) as error:
         line_of_error = str(error).splitlines()[0]
         raise InputError(
@@ -62,6 +56,21 @@ def read(file: Input) -> Workload:
             mend="mend that row, or write it again",
         ) from None
     return Workload(table, provenance, where=file.where)
+
+
+def _table(data: bytes, dtypes: Mapping[str, str], *, use_threads: bool = True) -> pd.DataFrame:
+    content: pa.Table = pc.read_csv(
+        pa.BufferReader(data),
+        read_options=pc.ReadOptions(use_threads=use_threads),
+        parse_options=pc.ParseOptions(newlines_in_values=True),
+        convert_options=pc.ConvertOptions(
+            column_types={name: ARROW_TYPES[dtype] for name, dtype in dtypes.items()},
+            null_values=["", "nan", "NaN"],
+            strings_can_be_null=False,
+        ),
+    )
+    table: pd.DataFrame = content.to_pandas()
+    return table
 
 
 def _extras(line: bytes, where: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ def read(file: Input) -> Workload:
         raise InputError(f"not a readable Parquet file: {line}", where=file.where, mend="write it again") from None
     kept = (content.schema.metadata or {}).get(PROVENANCE)
     provenance = (
-        Provenance.from_json(kept.decode(), where=file.where)
+        Provenance.from_json(kept, where=file.where)
         if kept
         else Provenance(sources=(file.source,), steps=(Step("read", {"format": "parquet"}),))
     )

@@ -246,14 +246,22 @@ def _not_ascii(comments: list[tuple[int, str]]) -> int:
 
 
 def _refuse_unreadable(lines: Lines, where: str) -> None:
-    """Raise InputError where a job has no number or no submit time."""
+    """Raise InputError where a job has no number or no submit time, or where whole numbers are none."""
     assert lines.numbers is not None
-    for name, what in (("job", "no job number"), ("submit", "no submit time")):
-        values = lines.fields[name].to_numpy()
-        bad = values < 0 if name == "submit" else (values < 0) | (values != np.floor(values))
+    f = {name: lines.fields[name].to_numpy() for name in NUMBERS}
+    vast = {name: (f[name].dtype.kind == "f") & (np.abs(f[name]) >= EXACT) for name in NUMBERS}
+    broken = {name: vast[name] | (f[name] != np.floor(f[name])) for name in ("job", "status", "preceding")}
+    for name, what, bad in (
+        ("job", "no job number", broken["job"] | (f["job"] < 0)),
+        ("submit", "no submit time", f["submit"] < 0),
+        ("status", "no status code", broken["status"]),
+        ("preceding", "no job number", broken["preceding"]),
+        ("requested", "no number of processors", vast["requested"]),
+        ("allocated", "no number of processors", vast["allocated"]),
+    ):
         if bad.any():
             raise InputError(
-                f"{what}: field {FIELDS.index(name) + 1} is {values[bad][0]}",
+                f"{what}: field {FIELDS.index(name) + 1} is {f[name][bad][0]}",
                 where=f"{where}:{lines.numbers[bad][0]}",
                 mend="mend or remove the line",
             )
