@@ -132,7 +132,7 @@ def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
     if provenance.unix_start is None:
         return None
     seconds = provenance.unix_start + workload.floats("submit_time")
-    if not (0.0 <= seconds.min() and seconds.max() < LAST_INSTANT):
+    if not (seconds.min() >= 0.0 and seconds.max() < LAST_INSTANT):
         tolerate({"submissions before 1970 or after 2260, the dates are taken as not known": 1})
         return None
     zone = provenance.time_zone or "UTC"
