@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
@@ -104,6 +105,18 @@ def test_bad_input_is_one_line_and_writes_nothing(
     assert says in refused(run(*arguments))
     assert [path.name for path in tmp_path.iterdir()] == ["w.parquet"]
     assert small.read_bytes() == before
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e400"])
+@pytest.mark.parametrize(
+    "option",
+    ["speed", "interval", "malleability-interval", "launch-overhead", "end-overhead", "reconfiguration-overhead"],
+)
+def test_numbers_that_no_clock_has_are_refused(run: Tracebed, small: Path, option: str, value: str) -> None:
+    """Of a policy called every nan seconds, or every -1, nobody would see the end."""
+    result = run("simulate", str(small), "--policy", "easy", f"--{option}", value, "-o", "x")
+    assert isinstance(result.exception, click.BadParameter)
+    assert f"--{option}" in result.exception.format_message()
 
 
 def test_a_workload_without_a_system_asks_for_one(run: Tracebed, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,40 @@ def test_bad_input_is_one_line_with_its_mend(folder: Path, words: tuple[str, ...
     assert isinstance(error, (InputError, click.UsageError))
     assert message in str(error)
     assert "\n" not in str(error)
+
+
+def shell(script: str, folder: Path, **streams: int) -> subprocess.CompletedProcess[str]:
+    """Run a shell script in which $COMPARE is a command that writes a table to its standard output."""
+    command = f"{sys.executable} -c 'from tracebed.orchestrator.cli import main; main()' compare"
+    environment = os.environ | {"COMPARE": f"{command} --real {folder / 'real'} --predicted {folder / 'sim'}"}
+    script = script.replace("$COMPARE", 'eval "$COMPARE"')
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    return subprocess.run(["bash", "-c", script], text=True, check=False, env=environment, **streams)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_full_disk_behind_our_output_is_one_line(folder: Path) -> None:
+    for option in ("", "--json"):
+        done = shell(f"$COMPARE {option} > /dev/full", folder)
+        assert done.returncode == ExitCode.USAGE
+        assert done.stderr.splitlines()[-1] == "tracebed: No space left on device"
+        assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_verdict(folder: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = shell("$COMPARE --json", folder, stdout=writer)
+    os.close(writer)
+    assert done.returncode == ExitCode.BROKEN_PIPE
+    assert done.stderr == ""
+
+
+def test_output_needs_no_open_stream_and_no_unicode(folder: Path) -> None:
+    assert shell("$COMPARE >&-", folder).returncode == ExitCode.INCONCLUSIVE
+    assert shell("$COMPARE 2>&-", folder).returncode == ExitCode.INCONCLUSIVE
+    done = shell("export PYTHONIOENCODING=ascii; $COMPARE", folder)
+    assert done.returncode == ExitCode.INCONCLUSIVE
+    assert "?" in done.stdout
 
 
 def test_the_shell_sees_the_exit_status(folder: Path) -> None:

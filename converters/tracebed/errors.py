@@ -28,6 +28,8 @@ class ExitCode(enum.IntEnum):
     """The testbed, or data that came from it, is unhealthy."""
     INTERRUPTED = 130
     """Stopped by Ctrl-C; what was done until then was kept."""
+    BROKEN_PIPE = 141
+    """Who read our output left before its end (`| head`); the status of any program that SIGPIPE ends."""
 
 
 class TracebedError(Exception):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
+from typing import Any
 
 import click
 
@@ -41,6 +44,13 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), cmd_name)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Where the reader of our output leaves, click would say 1, which is our `inaccurate`."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise click.exceptions.Exit(ExitCode.BROKEN_PIPE) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
@@ -65,11 +75,12 @@ def tracebed() -> None:
 
 
 def main() -> None:
-    """Entry point: run the command, and turn every error of ours into one line and an exit status."""
+    """Entry point: run the command, and turn what a user or the machine can cause into one line and an exit status."""
     import warnings
 
     from tracebed.orchestrator.cli.console import show_warning
 
+    _ready_streams()
     warnings.showwarning = show_warning
     warnings.simplefilter("default")
     try:
@@ -83,7 +94,25 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("tracebed: interrupted", err=True)
         status = ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left (| head): nothing to say, and nobody to say it to
-        status = ExitCode.OK
+    except OSError as error:  # none that a command expected: our own output's disk is full, a name is too long
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"tracebed: {place}{error.strerror or error}", err=True)
+        status = ExitCode.USAGE
+    except MemoryError as error:
+        reason = f": {error}" if str(error) else ""
+        click.echo(f"tracebed: out of memory{reason} (take fewer jobs or nodes, or a larger machine)", err=True)
+        status = ExitCode.USAGE
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again at its end
     sys.exit(int(status or 0))
+
+
+def _ready_streams() -> None:
+    """Let no character fail where a terminal lacks it, and nothing where a stream was closed before we came."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -159,6 +160,24 @@ def progress(what: str, total: float | None = None) -> Iterator[Progress]:
         yield Progress(line)
 
 
+class Number(click.FloatRange):
+    """A click type: a finite number in a range."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does; nan and inf lie in every range of click's."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+SIZE = click.IntRange(1, 10_000_000)
+"""Nodes of a machine, or cores of a node: beyond the largest there are, and what memory holds."""
+SPEED = Number(0.001, 1_000_000)
+SECONDS = Number(0)
+
 DURATION_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -167,24 +186,28 @@ def duration(text: str) -> float:
     text = text.strip()
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     try:
-        return float(number) * DURATION_UNITS[text[len(number) :]]
+        seconds = float(number) * DURATION_UNITS[text[len(number) :]]
     except (ValueError, KeyError):
-        raise InputError(f"{text!r} is not a duration", mend="write 90s, 15m, 2h or 1d") from None
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise InputError(f"{text!r} is not a duration", mend="write 90s, 15m, 2h or 1d")
+    return seconds
 
 
 class Duration(FloatType):
-    """A click type for `duration`."""
+    """A click type for `duration`, at least 0."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Parse, or fail as click does."""
-        if isinstance(value, (int, float)):
-            return float(value)
         try:
-            return duration(value)
+            seconds = duration(str(value))
         except InputError as error:
             self.fail(str(error), param, ctx)
+        if seconds < 0:
+            self.fail(f"{value!r} is below 0", param, ctx)
+        return seconds
 
 
 DURATION = Duration()

@@ -11,6 +11,9 @@ import click
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli.console import (
     DURATION,
+    SECONDS,
+    SIZE,
+    SPEED,
     json_option,
     load_workload,
     output_option,
@@ -67,8 +70,8 @@ def inventory_option(*, required: bool) -> Callable[[Command], Command]:
 @workload_argument
 @policy_options
 @inventory_option(required=False)
-@click.option("--nodes", type=click.IntRange(min=1), help="This many nodes, in place of an inventory.")
-@click.option("--cores-per-node", type=click.IntRange(min=1), help="With --nodes: cores on each.")
+@click.option("--nodes", type=SIZE, help="This many nodes, in place of an inventory.")
+@click.option("--cores-per-node", type=SIZE, help="With --nodes: cores on each.")
 @click.option(
     "--runtime-model",
     type=click.Choice(["ideal", "worst-case"]),
@@ -76,12 +79,12 @@ def inventory_option(*, required: bool) -> Callable[[Command], Command]:
     show_default=True,
     help="What nodes with fewer cores than requested do to a job.",
 )
-@click.option("--launch-overhead", type=float, default=0.0, metavar="S", help="From start to first work, wall s.")
-@click.option("--end-overhead", type=float, default=0.0, metavar="S", help="From last work to idle nodes, wall s.")
-@click.option("--reconfiguration-overhead", type=float, default=0.0, metavar="S", help="Per resize, wall s.")
+@click.option("--launch-overhead", type=SECONDS, default=0.0, metavar="S", help="From start to first work, wall s.")
+@click.option("--end-overhead", type=SECONDS, default=0.0, metavar="S", help="From last work to idle nodes, wall s.")
+@click.option("--reconfiguration-overhead", type=SECONDS, default=0.0, metavar="S", help="Per resize, wall s.")
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SPEED,
     default=1.0,
     show_default=True,
     help="Of the replay whose overheads are meant: they count as that many trace seconds a wall second.",
@@ -164,7 +167,7 @@ def simulate(
 @inventory_option(required=True)
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SPEED,
     default=1.0,
     show_default=True,
     help="Trace seconds per wall second.",

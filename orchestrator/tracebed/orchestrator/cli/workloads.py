@@ -12,6 +12,8 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli.charts import bars, beside, columns, spell
 from tracebed.orchestrator.cli.console import (
     DURATION,
+    SIZE,
+    Number,
     duration,
     json_option,
     load_workload,
@@ -42,10 +44,10 @@ def generate() -> None:
 
 @generate.command()
 @click.option("--jobs", type=click.IntRange(min=1), required=True, help="How many jobs.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Nodes of the machine.  [default: the site's own]")
+@click.option("--nodes", type=SIZE, help="Nodes of the machine.  [default: the site's own]")
 @click.option(
     "--cores-per-node",
-    type=click.IntRange(min=1),
+    type=SIZE,
     default=1,
     show_default=True,
     help="Cores of each node; jobs use them all.",
@@ -154,8 +156,8 @@ def describe(workload: Path, plot: Path | None, as_json: bool) -> None:
 
 @click.command()
 @workload_argument
-@click.option("--nodes", type=click.IntRange(min=1), help="Map sizes onto a machine of this many nodes.")
-@click.option("--cores-per-node", type=click.IntRange(min=1), help="Map cores onto nodes of this many cores.")
+@click.option("--nodes", type=SIZE, help="Map sizes onto a machine of this many nodes.")
+@click.option("--cores-per-node", type=SIZE, help="Map cores onto nodes of this many cores.")
 @click.option(
     "--inventory",
     type=click.Path(path_type=Path),
@@ -173,7 +175,7 @@ def describe(workload: Path, plot: Path | None, as_json: bool) -> None:
     metavar="FACTOR|max=TIME",
     help="Compress run times: by a factor, or so that the longest takes TIME.",
 )
-@click.option("--arrivals", type=float, metavar="FACTOR", help="Compress the times between submissions.")
+@click.option("--arrivals", type=Number(), metavar="FACTOR", help="Compress the times between submissions.")
 @click.option(
     "--system",
     metavar="NODESxCORES",
@@ -228,8 +230,8 @@ def scale(
 
 @click.command()
 @workload_argument
-@click.option("--share", type=click.FloatRange(0, 1), required=True, help="Share of the rigid jobs to make malleable.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Nodes of the machine.  [default: the workload's system]")
+@click.option("--share", type=Number(0, 1), required=True, help="Share of the rigid jobs to make malleable.")
+@click.option("--nodes", type=SIZE, help="Nodes of the machine.  [default: the workload's system]")
 @click.option(
     "--preferred",
     type=float,
@@ -310,10 +312,12 @@ def _system(text: str | None) -> System | None:
 
     if text is None:
         return None
-    nodes, _, cores = text.partition("x")
-    if not (nodes.isdecimal() and int(nodes)) or (cores and not (cores.isdecimal() and int(cores))):
-        raise InputError(f"--system {text!r} is no machine", mend="write 1024x8, or 1024")
-    return System(int(nodes), int(cores) if cores else None)
+    nodes, times, cores = text.partition("x")
+    try:
+        return System(SIZE(nodes), SIZE(cores) if times else None)
+    except click.BadParameter as error:
+        what = error.message.rstrip(".")
+        raise InputError(f"--system {text!r} is no machine: {what}", mend="write 1024x8, or 1024") from None
 
 
 def _size_of(inventory: Path) -> tuple[int, int]:
