@@ -478,6 +478,28 @@ def test_a_journal_that_cannot_grow_ends_the_replay(tmp_path: Path, room: int, b
         assert any(entry.kind == "submit" for entry in entries)
 
 
+def test_two_replays_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    def second(ended: int) -> None:
+        with pytest.raises(InputError, match=r"run\.partial: another replay writes to it"):
+            replay(workload(3), emulated(2), "fcfs", tmp_path / "run")
+
+    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0), report=second)
+    assert run.info.state == "completed"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_a_killed_replay_left_is_cleared_out(tmp_path: Path) -> None:
+    left = tmp_path / "run.partial" / "spool"
+    left.mkdir(parents=True)
+    (left / "old").touch()
+    (left.parent / JOURNAL).write_text("cut off")
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    (tmp_path / "run.partial").touch()
+    with pytest.raises(InputError, match=r"run\.partial: cannot be written: File exists"):
+        replay(workload(3), emulated(4), "fcfs", tmp_path / "run")
+
+
 def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: pd.DataFrame, path: Path, **options: Any) -> None:
         raise OSError("error while writing: no space left on device")  # as pyarrow does: without a number

@@ -8,6 +8,7 @@ then send them. Due instants are absolute on the monotonic clock, so that latene
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import secrets
 import shutil
@@ -51,6 +52,8 @@ LEAD_S = 0.2
 """Wall time between the start of the clock and the first submission."""
 LOOK_S = 0.2
 """How often the loop looks for a signal at the least, wall s."""
+CLAIM = "claim"
+"""File in the folder of a replay under way that is locked by it."""
 SILENCE = 10.0
 """Heartbeats that an agent may miss before it counts as lost."""
 
@@ -516,23 +519,47 @@ def replay(
         speed=options.speed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    try:
-        facts = {"policy": policy, "parameters": info.policy_parameters, "jobs": jobs.ids}
-        with contextlib.closing(Journal(partial / JOURNAL, facts)) as journal:
-            testbed = LocalTestbed(inventory, partial / "spool")
-            replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
-            with _interruptible(replayer, info):
-                run = _carry_out(replayer, info, report)
-                run.save(output, journal=journal.copy(partial / f"copy-{JOURNAL}"))
-                journal.close()
+    facts = {"policy": policy, "parameters": info.policy_parameters, "jobs": jobs.ids}
+    with _claimed(partial):
+        try:
+            with contextlib.closing(Journal(partial / JOURNAL, facts)) as journal:
+                testbed = LocalTestbed(inventory, partial / "spool")
+                replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
+                with _interruptible(replayer, info):
+                    run = _carry_out(replayer, info, report)
+                    run.save(output, journal=journal.copy(partial / f"copy-{JOURNAL}"))
+                    journal.close()
+                    shutil.rmtree(partial, ignore_errors=True)
+        except BaseException:
+            if not info.hosts:  # nothing has run
                 shutil.rmtree(partial, ignore_errors=True)
-    except BaseException:
-        if not info.hosts:  # nothing has run
-            shutil.rmtree(partial, ignore_errors=True)
-        raise
+            raise
     return run
+
+
+@contextlib.contextmanager
+def _claimed(partial: Path) -> Iterator[None]:
+    """Have the folder `partial` to ourselves, and cleared of what a killed replay left there.
+
+    Raises:
+        InputError: it is another replay's, or cannot be written.
+    """
+    mend = "name another folder with -o"
+    with contextlib.ExitStack() as stack:
+        try:
+            partial.mkdir(exist_ok=True)
+            claim = stack.enter_context((partial / CLAIM).open("w"))
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in partial.iterdir():
+                if left.is_dir():
+                    shutil.rmtree(left)
+                elif left.name != CLAIM:
+                    left.unlink()
+        except BlockingIOError:
+            raise InputError("another replay writes to it", where=str(partial), mend=mend) from None
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", where=str(partial), mend=mend) from error
+        yield
 
 
 def _carry_out(replayer: Replayer, info: RunInfo, report: Callable[[int], None] | None) -> Run:
@@ -561,8 +588,8 @@ def lateness(seconds: Sequence[float]) -> dict[str, float]:
     p50, p99 = np.percentile(late, [50, 99])
     return {
         "count": len(late),
-        "p50": round(p50, 3),
-        "p99": round(p99, 3),
+        "p50": round(float(p50), 3),
+        "p99": round(float(p99), 3),
         "max": round(float(late.max()), 3),
     }
 

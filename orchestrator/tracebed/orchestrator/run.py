@@ -180,9 +180,11 @@ class Run:
             (scratch / "run.json").write_text(text + "\n", encoding="utf-8")
             if journal is not None:
                 journal.replace(scratch / JOURNAL)
+            earlier = scratch.with_name(f"{scratch.name}.earlier")
             if folder.exists():
-                shutil.rmtree(folder)
+                folder.replace(earlier)
             scratch.replace(folder)
+            shutil.rmtree(earlier, ignore_errors=True)
         except OSError as error:
             raise InputError(
                 f"cannot be written: {error.strerror or error}",
