@@ -6,6 +6,7 @@ import html.parser
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -184,11 +185,26 @@ def test_many_rectangles_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_console_shows_verdict_and_reason(comparison: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
     console.show(comparison)
-    out, err = capsys.readouterr()
+    out, _ = capsys.readouterr()
     assert "makespan (s)" in out
     assert "too_few_repeats" in out
-    assert "emulated" in err
-    assert "inconclusive: one real run: no accuracy claim" in err
+    assert "emulated" in out
+    assert "* advisory" in out
+    assert "inconclusive: one real run: no accuracy claim" in out
+
+
+def test_console_fits_the_usual_terminal(
+    comparison: Comparison, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    console.show(comparison)
+    out, err = capsys.readouterr()
+    _, _, *table, _, _ = re.sub("\\x1b[^m]*m", "", out).splitlines()  # without bold and dim
+    assert max(map(len, table)) <= 80
+    assert "…" not in out
+    assert "inconclusive" in table[-1]
+    assert "columns shows difference, margin, stability, reason too" in err
 
 
 def test_a_place_that_cannot_be_written_is_said(comparison: Comparison, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_different_workloads_are_refused_unless_told() -> None:
 
 def test_what_makes_runs_less_comparable_is_said() -> None:
     real = make_run(REAL, speed=200.0, parameters={"interval": 10, "grain": 1}, state="interrupted")
-    predicted = make_run(REAL, real=False, policy="easy", machine=6, parameters={"interval": 0, "heap": 1})
+    predicted = make_run(REAL, real=False, policy="easy", machine=6, parameters={"interval": 0, "overhead_end": 1})
     said = " | ".join(compare(real, predicted).warnings)
     for what in (
         "policy differs: real fcfs, predicted easy",
@@ -131,7 +131,12 @@ def test_what_makes_runs_less_comparable_is_said() -> None:
     ):
         assert what in said
     assert "grain" not in said
-    assert "heap" not in said
+    assert "overhead_end" not in said
+
+
+def test_the_speed_of_a_prediction_without_overheads_says_nothing() -> None:
+    predicted = make_run(REAL, real=False, parameters={"overhead_launch": 0.0})
+    assert not any("speed" in text for text in compare(make_run(REAL, speed=200.0), predicted).warnings)
 
 
 def test_late_submissions_are_said() -> None:

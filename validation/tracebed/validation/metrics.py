@@ -40,6 +40,10 @@ class Shown(NamedTuple):
     label: str
     unit: str = ""
 
+    def __str__(self) -> str:
+        """Return both: `makespan (s)`."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
 
 FIGURES: dict[str, Shown] = {
     "makespan_s": Shown("makespan", "s"),

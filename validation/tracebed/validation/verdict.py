@@ -454,8 +454,9 @@ def _warnings(
         ("policy parameters", a.policy_parameters, b.policy_parameters),
         ("number of nodes", len(a.nodes), len(b.nodes)),
         ("number of cores", total_cores(real), total_cores(predicted)),
-        ("speed", a.speed, b.speed),
     ]
+    if any(value for key, value in b.parameters.items() if key.startswith("overhead_")):
+        facts.append(("speed", a.speed, b.speed))  # without overheads, a prediction is the same at any speed
     facts += [(key, a.parameters[key], b.parameters[key]) for key in sorted(a.parameters.keys() & b.parameters)]
     found += [f"{what} differs: real {x}, predicted {y}" for what, x, y in facts if x != y]
     if a.state != "completed":

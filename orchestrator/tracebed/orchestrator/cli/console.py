@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -15,6 +15,9 @@ import click
 from tracebed.errors import InputError, Tolerated
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
     from tracebed.converters.workload import Workload
 
     FloatType = click.ParamType[float]
@@ -22,6 +25,9 @@ else:
     FloatType = click.ParamType  # only newer versions of click say the type at run time
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+UNBOUNDED = 100_000
+"""Columns of what is no terminal: a line is as long as it must."""
 
 
 def output_option(what: str, *, required: bool = True) -> Callable[[Command], Command]:
@@ -69,19 +75,36 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table: first column left, the others right; numbers readable."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, spare: Sequence[str] = ()) -> None:
+    """Print a table: first column left, the others right; numbers readable, and never cut.
+
+    On a terminal too narrow for it, the columns named in `spare` are left out, and a line says so.
+    """
     from rich.console import Console
+
+    terminal = Console().width if sys.stdout.isatty() else UNBOUNDED
+    unbounded = Console(width=UNBOUNDED)
+    table = _table(columns, rows)
+    needed = unbounded.measure(table).maximum
+    if spare and needed > terminal:
+        kept = [index for index, column in enumerate(columns) if column not in spare]
+        table = _table([columns[index] for index in kept], [[row[index] for index in kept] for row in rows])
+        say(f"(a terminal of {needed} columns shows {', '.join(spare)} too)")
+    least, most = unbounded.measure(table)
+    Console(width=max(least, min(most, terminal)), highlight=False).print(table)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, show_header=any(columns))
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", header_style="dim")
+        first = index == 0
+        table.add_column(column, justify="left" if first else "right", header_style="dim", no_wrap=not first)
     for row in rows:
         table.add_row(*(Text(cell(value)) for value in row))
-    width = None if sys.stdout.isatty() else 160
-    Console(width=width, highlight=False).print(table)
+    return table
 
 
 def cell(value: Any) -> str:
@@ -90,7 +113,7 @@ def cell(value: Any) -> str:
         return "-"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    if isinstance(value, int) or abs(value) >= 1000:
+    if 1000 <= abs(value) < 1e15 or isinstance(value, int):
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
@@ -139,14 +162,14 @@ def progress(what: str, total: float | None = None) -> Iterator[Progress]:
         from rich.progress import Progress as Bar
 
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        bar = Bar(*columns, console=Console(stderr=True), transient=True)
-        task = bar.add_task(what, total=total, visible=total is None)
 
-        def draw(done: float) -> None:
-            bar.update(task, completed=done, visible=time.monotonic() - begun > 1.0)
+        class Late(Bar):
+            def get_renderables(self) -> Iterable[RenderableType]:
+                return super().get_renderables() if time.monotonic() - begun > 1.0 else ()
 
-        with bar:
-            yield Progress(draw)
+        with Late(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield Progress(lambda done: bar.update(task, completed=done))
     else:
         due = begun + 1.0
 

@@ -241,7 +241,7 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
     info = run.info
     for warning in info.warnings:
         say(f"tracebed: warning: {warning}")
-    from tracebed.validation.metrics import metrics
+    from tracebed.validation.metrics import FIGURES, metrics
 
     figures = metrics(run)
     facts = {
@@ -258,4 +258,6 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
     if as_json:
         print_json(facts)
     else:
-        print_table("", ["", ""], list(facts.items()))
+        print_table(
+            ["", ""], [[str(FIGURES.get(name, name.replace("_", " "))), value] for name, value in facts.items()]
+        )

@@ -10,7 +10,6 @@ import click
 from tracebed.errors import ExitCode
 from tracebed.orchestrator.cli.console import (
     DURATION,
-    cell,
     duration,
     json_option,
     print_json,
@@ -133,7 +132,7 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
 
     sides = list(found.values())
     rows: list[list[Any]] = [
-        [shown.label + (f" ({shown.unit})" if shown.unit else ""), *(side[name] for side in sides)]
+        [str(shown), *(side[name] for side in sides)]
         for name, shown in FIGURES.items()
         if not all(name in side["undefined"] for side in sides)
     ]
@@ -145,19 +144,15 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
         (kind, stage) for side in sides for kind, stages in side["reconfiguration_s"].items() for stage in stages
     ):
         times = [side["reconfiguration_s"].get(kind, {}).get(stage, {}) for side in sides]
-        cells = (f"{cell(time.get('median'))}, {cell(time.get('p95'))}" for time in times)
-        rows.append([f"{kind}, {stage}: median, p95 (s)", *cells])
-    rows.append(["window", *(_named(side["utilization_window"]) for side in sides)])
+        rows += [[f"{kind}, {stage}, {what} (s)", *(time.get(what) for time in times)] for what in ("median", "p95")]
+    windows = [side["utilization_window"] for side in sides]
+    rows.append(["window", *(window["name"] for window in windows)])
+    rows += [[f"window, {end} (s)", *(window[f"{end}_s"] for window in windows)] for end in ("start", "end")]
     rows.append(["tau (s)", *(side["tau"] for side in sides)])
     names = [Path(path).name for path in found]
-    print_table("", ["", *(names if len(set(names)) == len(names) else found)], rows)
+    print_table(["", *(names if len(set(names)) == len(names) else found)], rows)
     for path, side in found.items():
         for reason in dict.fromkeys(side["undefined"].values()):
             figures = [FIGURES[name].label for name, why in side["undefined"].items() if why == reason]
             if not reason.startswith("no malleable") and not reason.startswith("no reconfiguration"):
                 say(f"{path}: {reason}: no {', '.join(figures)}")
-
-
-def _named(window: dict[str, Any]) -> str:
-    span = f"{window['start_s']:g} to {window['end_s']:g} s"
-    return span if ":" in window["name"] else f"{window['name']}, {span}"

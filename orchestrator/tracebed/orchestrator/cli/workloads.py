@@ -346,7 +346,7 @@ def _finish(workload: Workload, output: Path, as_json: bool, *, before: Workload
     after = _spelt(_summary(workload))
     if before is not None:
         was = _spelt(_summary(before))
-        print_table("", ["", "before", "after"], [(name, was[name], after[name]) for name in after])
+        print_table(["", "before", "after"], [(name, was[name], after[name]) for name in after])
     else:
         click.echo(f"{output}: " + ", ".join(f"{name} {value}" for name, value in after.items()))
     if step and step["counts"]:
@@ -427,7 +427,7 @@ def _print_facts(path: Path, facts: Mapping[str, Any]) -> None:
     }
     order = ("min", "p25", "median", "p75", "p95", "max", "mean")
     known = {name: title for name, title in titles.items() if facts[name]["mean"] is not None}
-    print_table("", ["", *order], [(title, *(facts[name][q] for q in order)) for name, title in known.items()])
+    print_table(["", *order], [(title, *(facts[name][q] for q in order)) for name, title in known.items()])
     click.echo()
     sizes = {
         f"{bin['from']:,}" if bin["from"] == bin["to"] else f"{bin['from']:,}–{bin['to']:,}": bin["jobs"]

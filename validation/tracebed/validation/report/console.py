@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from tracebed.orchestrator.cli.console import cell, print_table, say
 from tracebed.validation.metrics import FIGURES
 from tracebed.validation.report.words import execution, percent
@@ -11,7 +13,7 @@ from tracebed.validation.verdict import Comparison, Judged
 def show(comparison: Comparison) -> None:
     """Print which side is what, the verdict of each metric, and what they add up to."""
     for name, run in (("real", comparison.real), ("predicted", comparison.predicted)):
-        say(f"{name + ':':<11}{run.info.source}, {run.info.policy}; {execution(run.info)}")
+        click.echo(f"{name + ':':<11}{run.info.source}, {run.info.policy}; {execution(run.info)}")
     columns = (
         "metric",
         "real",
@@ -23,17 +25,17 @@ def show(comparison: Comparison) -> None:
         "verdict",
         "reason",
     )
-    print_table("", columns, [_row(item) for item in comparison.judged])
+    spare = ("difference", "margin", "stability", "reason")
+    print_table(columns, [_row(item) for item in comparison.judged], spare=spare)
     for warning in comparison.warnings:
         say(f"tracebed: warning: {warning}")
-    say(f"{comparison.verdict}: {comparison.headline}")
+    click.echo("* advisory: has no part in the verdict")
+    click.echo(f"{comparison.verdict}: {comparison.headline}")
 
 
 def _row(item: Judged) -> tuple[str, ...]:
-    shown = FIGURES[item.name]
-    unit = f" ({shown.unit})" if shown.unit else ""
     return (
-        shown.label + unit + ("" if item.margin.gate else " *"),
+        str(FIGURES[item.name]) + ("" if item.margin.gate else "*"),
         cell(item.real),
         cell(item.predicted),
         cell(item.difference),

@@ -1,0 +1,69 @@
+"""What all commands print alike: tables and progress."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+
+import pytest
+
+from tracebed.orchestrator.cli.console import cell, print_table, progress
+
+COLUMNS = ("what a row is about", "a", "b")
+ROWS: list[tuple[str, float, float]] = [("one thing", 1.5, 123_456_789.0), ("another thing", 0.00012345, float("nan"))]
+
+
+@pytest.mark.parametrize("width", [5, 30, 300])
+def test_a_table_wraps_labels_and_never_cuts_a_number(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_table(COLUMNS, ROWS)
+    words = re.sub("\x1b[^m]*m", "", capsys.readouterr().out).split()  # without bold and dim
+    cells = ["1.5", "123,456,789", "0.0001234", "-"]
+    assert sorted(words) == sorted([*cells, *" ".join([*COLUMNS, *(row[0] for row in ROWS)]).split()])
+
+
+def test_spare_columns_go_first_and_only_where_they_must(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print_table(COLUMNS, ROWS, spare=["b"])
+    assert "123,456,789" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_table(COLUMNS, ROWS, spare=["b"])
+    out, err = capsys.readouterr()
+    assert "123,456,789" not in out
+    assert "b too" in err
+
+
+def test_a_table_without_names_of_columns_has_no_blank_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["", ""], [("jobs", 3)])
+    assert capsys.readouterr().out == "jobs  3\n"
+
+
+def test_cells() -> None:
+    assert [cell(value) for value in (None, 3, 12_345.6, 1.0, 1e300, -1e15, "x", True)] == [
+        *("-", "3", "12,346", "1", "1e+300", "-1e+15", "x", "True")
+    ]
+
+
+@pytest.mark.parametrize("total", [None, 10.0])
+def test_a_bar_is_not_drawn_for_what_is_done_at_once(
+    total: float | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with progress("reading", total) as bar:
+        bar.update(1.0)
+        now[0] = 0.5
+    assert "reading" not in capsys.readouterr().err
+    now[0] = 10.0
+    with progress("reading", total) as bar:
+        now[0] = 12.0
+        bar.update(1.0)
+    assert "reading" in capsys.readouterr().err
