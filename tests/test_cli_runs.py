@@ -165,3 +165,9 @@ def test_a_demo_that_cannot_write_says_so(run: Tracebed, tmp_path: Path) -> None
     (tmp_path / "file").write_text("mine")
     assert "cannot be written" in refused(run("demo", "-o", "file/demo"))
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_demo_leaves_other_peoples_folders_alone(run: Tracebed, tmp_path: Path) -> None:
+    (tmp_path / "inventory.yaml").write_text("nodes: [{name: mine, cores: 1, emulated: true}]\n")
+    assert "holds something else than a demo" in refused(run("demo", "-o", "."))
+    assert "mine" in (tmp_path / "inventory.yaml").read_text()

@@ -211,6 +211,9 @@ def test_a_place_that_cannot_be_written_is_said(comparison: Comparison, tmp_path
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         report.write(comparison, tmp_path / "file" / "report.html")
+    with pytest.raises(InputError, match=r"end it in \.html"):
+        report.write(comparison, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == ""
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

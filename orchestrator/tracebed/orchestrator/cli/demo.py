@@ -57,17 +57,18 @@ def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
     cpus = len(os.sched_getaffinity(0))
     emulated = emulated or cpus < 2
     nodes = 4 if emulated else min(cpus, MOST_NODES)
+    drawn, scaled, mixed = (output / f"{name}.parquet" for name in ("drawn", "scaled", "workload"))
+    real, predicted, report = output / "real", output / "predicted", output / "report.html"
+    inventory = output / "inventory.yaml"
     try:
         output.mkdir(parents=True, exist_ok=True)
-        inventory = output / "inventory.yaml"
+        if any(output.iterdir()) and not (inventory.is_file() and b"\nname: demo\n" in inventory.read_bytes()):
+            raise InputError("holds something else than a demo", where=str(output), mend="name another folder with -o")
         inventory.write_text(INVENTORIES["emulated" if emulated else "real"].format(count=nodes), encoding="utf-8")
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", where=str(output), mend="name another folder with -o"
         ) from error
-    drawn, scaled, mixed = (output / f"{name}.parquet" for name in ("drawn", "scaled", "workload"))
-    real, predicted, report = output / "real", output / "predicted", output / "report.html"
-
     policy = ("--policy pref --inventory", inventory, f"--speed {SPEED} -o")
     steps = (
         ("generate cirne --nodes 16 --jobs 30 --seed 3 --set cancelled=0 -o", drawn),
