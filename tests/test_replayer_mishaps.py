@@ -319,6 +319,23 @@ def test_nodes_are_held_until_the_last_rank_is_gone(tmp_path: Path) -> None:
     assert_sound(run)
 
 
+def test_a_rank_that_does_not_end_with_its_job_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever has stopped it: its node would be held, and the replay last, for ever."""
+    monkeypatch.setattr(replayer, "OUTLIVE_S", 0.05)
+
+    def script(sent: Said) -> Iterator[Said]:
+        yield from told(sent, "launch")
+        yield [LISTENING]
+        yield from told(sent, "launch", 2)
+        yield [STARTED, ended(0, "completed")]
+        yield from told(sent, "kill")
+        yield [ended(1, "killed", "the leader has ended")]
+
+    run, sent = scripted(tmp_path, one_job(nodes=2, kind="rigid"), script)
+    assert [node for node, message in sent if message["type"] == "kill"] == [1]
+    assert run.jobs["state"].tolist() == ["completed"]
+
+
 # -- what jobs may be called and ask for -------------------------------------------------------------------------------
 
 NAMES = ["two words", "ä/ö/漢字", "line\nbreak", "x" * 300, "漢" * 300, "..", "%2f", "-", "'\"\\", "\U0001f40c" * 60]

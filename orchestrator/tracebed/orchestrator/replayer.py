@@ -54,6 +54,8 @@ LOOK_S = 0.2
 """How often the loop looks for a signal at the least, wall s."""
 CLAIM = "claim"
 """File in the folder of a replay under way that is locked by it."""
+OUTLIVE_S = 10.0
+"""How long ranks may outlive the leader of their job, wall s; they end within milliseconds, if nothing stopped them."""
 SILENCE = 10.0
 """Heartbeats that an agent may miss before it counts as lost."""
 
@@ -99,6 +101,8 @@ class _Active:
     """When the pending resize was decided and applied, monotonic, once the leader has said so."""
     outcome: tuple[str, str] | None = None
     """State and reason, once the leader has ended or we have had the job killed."""
+    orphaned: float | None = None
+    """When the leader ended, monotonic, if its other ranks have not been told to."""
 
     def awaits(self, node: int) -> bool:
         """Return whether the leader may be waiting for the rank of `node` to join."""
@@ -181,6 +185,7 @@ class Replayer:
             for event in events:
                 self._hear(event)
             self._watch(wall)
+            self._end_orphans(wall)
             self._enforce_limits(now)
             happened = self._take_in(submitted, wall)
             if happened:
@@ -264,7 +269,9 @@ class Replayer:
         if message["leader"]:
             if active.outcome is None or state == "completed" or active.outcome[0] == state == "failed":
                 active.outcome = (state, message["reason"] or "")
-            if state != "completed":
+            if state == "completed":
+                active.orphaned = time.monotonic()
+            else:
                 self._kill_ranks(job, active, "the leader has ended")
         elif state != "completed" and not active.outcome and active.awaits(node):
             # It may never have joined: then the leader waits for it, and knows of nothing.
@@ -316,6 +323,13 @@ class Replayer:
                 where=f"node {self.testbed.nodes[quietest].name}",
                 mend="the run so far is kept",
             )
+
+    def _end_orphans(self, wall: float) -> None:
+        """Kill ranks that did not end when their job did: it would hold its nodes for ever."""
+        for job, active in self._active.items():
+            if active.orphaned is not None and wall - active.orphaned > OUTLIVE_S:
+                active.orphaned = None
+                self._kill_ranks(job, active, "the leader has ended")
 
     # -- time ------------------------------------------------------------------------------------------------------
 
