@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
 
 import pytest
 
-from tracebed.orchestrator.cli.console import cell, print_table, progress
+from tracebed.orchestrator.cli.console import cell, print_json, print_table, progress
 
 COLUMNS = ("what a row is about", "a", "b")
 ROWS: list[tuple[str, float, float]] = [("one thing", 1.5, 123_456_789.0), ("another thing", 0.00012345, float("nan"))]
@@ -48,6 +49,16 @@ def test_cells() -> None:
     assert [cell(value) for value in (None, 3, 12_345.6, 1.0, 1e300, -1e15, "x", True)] == [
         *("-", "3", "12,346", "1", "1e+300", "-1e+15", "x", "True")
     ]
+
+
+def test_json_has_no_words_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [float("nan"), float("inf"), 1.5], "b": {"c": (True, -float("inf"))}})
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    found = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert found == {"a": [None, None, 1.5], "b": {"c": [True, None]}}
 
 
 @pytest.mark.parametrize("total", [None, 10.0])

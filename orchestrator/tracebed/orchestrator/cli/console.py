@@ -61,7 +61,7 @@ def load_workload(path: Path, **options: Any) -> Workload:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document; what JSON has no word for (NaN) becomes null."""
+    """Print one JSON document; what JSON has no word for (NaN, infinity) becomes null."""
     click.echo(json.dumps(_plain(value), indent=2))
 
 
@@ -72,7 +72,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()
-    return None if isinstance(value, float) and value != value else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, spare: Sequence[str] = ()) -> None:

@@ -42,7 +42,7 @@ def generate() -> None:
     """
 
 
-@generate.command()
+@generate.command(short_help="Rigid jobs of a supercomputer (Cirne and Berman 2001).")
 @click.option("--jobs", type=click.IntRange(min=1), required=True, help="How many jobs.")
 @click.option("--nodes", type=SIZE, help="Nodes of the machine.  [default: the site's own]")
 @click.option(
