@@ -98,6 +98,13 @@ def test_convert_counts_and_makes_nodes(call: Callable[..., Any]) -> None:
     assert read_workload("c.parquet").provenance.system == System(16, 1)
 
 
+def test_a_defect_is_warned_of_once(call: Callable[..., Any]) -> None:
+    Path("log.swf").write_text(f"; TimeZoneString: Mars/Base\n{SWF}")
+    status, _, err = call("describe", "log.swf", "--plot", "log.svg")
+    assert status == ExitCode.OK
+    assert err.count("Mars/Base") == 1
+
+
 def test_constants_of_the_model_are_options(call: Callable[..., Any]) -> None:
     call("generate", "cirne", "--jobs", "9", "--set", "cancelled=0", "--set", "reduction=2", "-o", "w.parquet")
     parameters = read_workload("w.parquet").provenance.steps[0].parameters
