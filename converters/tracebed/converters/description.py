@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -123,6 +124,7 @@ def hours(workload: Workload) -> IntArray:
     return np.bincount(np.asarray(hour, dtype=np.int64), minlength=24)
 
 
+@lru_cache(maxsize=1)  # tables and pictures of one workload ask again, and its defects are to be warned of once
 def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
     """Return the instants of submission in the workload's time zone, else UTC; `None` if not known.
 

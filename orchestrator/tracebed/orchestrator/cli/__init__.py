@@ -82,7 +82,7 @@ def main() -> None:
 
     _ready_streams()
     warnings.showwarning = show_warning
-    warnings.simplefilter("once")  # each text, whoever warns of it
+    warnings.simplefilter("default")
     try:
         status = tracebed.main(standalone_mode=False)
     except click.ClickException as error:
