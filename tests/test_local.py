@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import statistics
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -23,24 +21,12 @@ from tracebed.orchestrator.testbeds.local import LocalTestbed
 GUARD_S = 30.0
 CPUS = sorted(os.sched_getaffinity(0))
 
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
 
 def inventory(*nodes: Node, emulated: int = 0, heartbeat_s: float = 1.0) -> Inventory:
     more = tuple(Node(f"n{i}", 4, 1, None, True) for i in range(emulated))
     return Inventory("test", "local", nodes + more, heartbeat_s=heartbeat_s)
-
-
-@pytest.fixture(autouse=True)
-def no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail a test that leaves a process behind, be it orphaned and in a session of its own."""
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    monkeypatch.setenv("TRACEBED_TEST", mark)
-    yield
-    strays = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("TRACEBED_TEST") == mark and process.pid != os.getpid():
-                strays.append(process)
-    assert strays == []
 
 
 def launch(testbed: base.Testbed, node: int, job: str, units: int) -> None:

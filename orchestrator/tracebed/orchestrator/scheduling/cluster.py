@@ -94,10 +94,6 @@ class Cluster:
             dropped += nodes[keep:]
         return dropped
 
-    def last(self, job: int, count: int) -> list[int]:
-        """Return the `count` nodes that `shrink` would take from `job`."""
-        return self.nodes_of(job)[-count:]
-
     def _give_back(self, job: int, since: float, nodes: list[int], now: float) -> None:
         if len(nodes) == 1:
             insort(self.idle, nodes[0])
