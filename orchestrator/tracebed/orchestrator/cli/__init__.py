@@ -17,9 +17,9 @@ CLI = "tracebed.orchestrator.cli"
 # command -> (module, one line of help); the order is that of the work.
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (f"{CLI}.demo", "The whole way on this machine: draw, scale, replay, simulate, compare, report."),
-    "generate": (f"{CLI}.workloads", "Draw a workload from a model."),
+    "generate": (f"{CLI}.generate", "Draw a workload from a model."),
     "convert": (f"{CLI}.workloads", "Read a log or workload of any known format and write it in another."),
-    "describe": (f"{CLI}.workloads", "Sizes, run times, load and arrivals of a workload: table and plot."),
+    "describe": (f"{CLI}.describe", "Sizes, run times, load and arrivals of a workload: table and plot."),
     "scale": (f"{CLI}.workloads", "Map a workload onto fewer nodes, cut a window, compress its times."),
     "malleable": (f"{CLI}.workloads", "Turn a share of the rigid jobs into malleable ones."),
     "simulate": (f"{CLI}.runs", "Predict a workload under a policy, in virtual time."),

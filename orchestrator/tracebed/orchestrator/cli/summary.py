@@ -1,0 +1,75 @@
+"""What every command says of a workload that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.orchestrator.cli.charts import spell
+from tracebed.orchestrator.cli.console import print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from tracebed.converters.workload import Workload
+
+
+def finish(workload: Workload, output: Path, as_json: bool, *, before: Workload | None = None) -> None:
+    """Write the workload and say what it is; beside what it was, where that is of interest."""
+    from dataclasses import asdict
+
+    from tracebed.converters.workload import write_workload
+
+    with progress(f"writing {output.name}"):
+        write_workload(workload, output)
+    step = asdict(workload.provenance.steps[-1]) if workload.provenance.steps else None
+    if as_json:
+        summary = {"output": str(output), **_summary(workload), "sha256": workload.sha256, "step": step}
+        print_json({**summary, "before": _summary(before)} if before else summary)
+        return
+    after = _spelt(_summary(workload))
+    if before is not None:
+        was = _spelt(_summary(before))
+        print_table(["", "before", "after"], [(name, was[name], after[name]) for name in after])
+    else:
+        click.echo(f"{output}: " + ", ".join(f"{name} {value}" for name, value in after.items()))
+    if step and step["counts"]:
+        click.echo(f"{step['name']}: " + ", ".join(f"{what} {n:,}" for what, n in step["counts"].items()))
+
+
+def _summary(workload: Workload) -> dict[str, Any]:
+    from tracebed.converters.description import offered_load, quantiles
+
+    system, submit = workload.provenance.system, workload.floats("submit_time")
+    run = quantiles(workload.floats("run_time"))
+    return {
+        "jobs": len(workload),
+        "malleable_jobs": int((workload.column("kind") == "malleable").sum()),
+        "nodes": system.nodes,
+        "cores_per_node": system.cores_per_node,
+        "span_s": float(submit[-1] - submit[0]),
+        "median_run_time_s": run["median"],
+        "longest_run_time_s": run["max"],
+        "offered_load": offered_load(workload),
+    }
+
+
+def _spelt(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return a summary as people read it."""
+    load = summary["offered_load"]
+    return {
+        "jobs": f"{summary['jobs']:,}",
+        "malleable": f"{summary['malleable_jobs']:,}",
+        "nodes": or_unknown(summary["nodes"]),
+        "cores per node": or_unknown(summary["cores_per_node"]),
+        "submitted within": spell(summary["span_s"]),
+        "median run time": spell(summary["median_run_time_s"]),
+        "longest run time": spell(summary["longest_run_time_s"]),
+        "offered load": "not known" if load is None else f"{load:.3g}",
+    }
+
+
+def or_unknown(value: int | None) -> str:
+    """Return a count as people read it."""
+    return "not known" if value is None else f"{value:,}"
