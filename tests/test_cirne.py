@@ -131,7 +131,7 @@ def test_arrivals_are_those_of_the_plain_loop(site: str, begin: float, load: flo
 
 
 def test_the_workload_holds_the_draws_and_says_where_they_come_from() -> None:
-    workload = cirne(2000, "ctc", seed=5, cores_per_node=4)
+    workload = cirne(2000, site="ctc", seed=5, cores_per_node=4)
     draws = draw_fast(2000, SITES["ctc"], 430, 5, ORIGINAL)
     assert workload.provenance.system == System(430, 4, "Cirne and Berman ctc")
     assert workload.floats("time_limit").tolist() == draws.limit.tolist()

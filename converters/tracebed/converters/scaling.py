@@ -115,6 +115,28 @@ def scale(
     return after.with_step(step)
 
 
+def to_load(workload: Workload, load: float) -> Workload:
+    """Return the workload with its arrivals stretched or compressed so that the offered load is `load`.
+
+    Raises:
+        InputError: `load` is not above 0, or the workload has no offered load: its system's size, run times or
+            sizes are not known, or all jobs are submitted at once.
+    """
+    if not 0 < load < np.inf:
+        raise InputError(f"load {load} is out of range", mend="must be above 0")
+    offered = offered_load(workload)
+    if not offered:
+        what = (
+            "the size of its system is not known"
+            if workload.provenance.system.nodes is None
+            else "its submissions span no time"
+            if offered is None
+            else "no job has a run time and nodes"
+        )
+        raise InputError(f"the workload has no offered load to scale: {what}")
+    return scale(workload, arrivals=offered / load)
+
+
 def seconds_since_start(text: str, provenance: Provenance) -> float:
     """Return an instant, as `2010-09-01` or `2010-09-01 08:30`, in s since time 0 of a workload.
 

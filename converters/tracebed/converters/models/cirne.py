@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.models import require, require_sizes
 from tracebed.converters.models.randlib import Randlib
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
-from tracebed.errors import InputError
 
 DAY = 86_400
 JOB = 2.0
@@ -95,12 +95,12 @@ class Parameters:
     def __post_init__(self) -> None:
         """Raise InputError where a constant is out of its range."""
         for name in ("power_of_two", "cancelled"):
-            _require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "a probability")
+            require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "a probability")
         for name in ("size_slope", "limit_slope", "lag_slope", "accuracy_scale", "accuracy_min", "load"):
-            _require(getattr(self, name) > 0.0, f"{name} {getattr(self, name)}", "above 0")
-        _require(self.accuracy_shape > 0.0, f"accuracy_shape {self.accuracy_shape}", "above 0")
-        _require(self.accuracy_min <= 1.0, f"accuracy_min {self.accuracy_min}", "at most 1")
-        _require(self.reduction in (1, 2), f"reduction {self.reduction}", "1 or 2")
+            require(getattr(self, name) > 0.0, f"{name} {getattr(self, name)}", "above 0")
+        require(self.accuracy_shape > 0.0, f"accuracy_shape {self.accuracy_shape}", "above 0")
+        require(self.accuracy_min <= 1.0, f"accuracy_min {self.accuracy_min}", "at most 1")
+        require(self.reduction in (1, 2), f"reduction {self.reduction}", "1 or 2")
 
 
 class Draws(NamedTuple):
@@ -121,11 +121,12 @@ class Draws(NamedTuple):
 
 def cirne(
     jobs: int,
-    site: str = "anl",
+    *,
     nodes: int | None = None,
     cores_per_node: int = 1,
     seed: int = 0,
     parameters: Parameters | None = None,
+    site: Literal["anl", "ctc", "kth", "sdsc"] = "anl",
     exact: bool = False,
 ) -> Workload:
     """Draw a workload of rigid jobs.
@@ -136,21 +137,19 @@ def cirne(
 
     Args:
         jobs: how many.
-        site: whose arrival cycle: one of `SITES`.
         nodes: of the machine, the site's own by default; arrivals grow in proportion, sizes end there.
         cores_per_node: of the machine; every job uses all cores of its nodes.
         seed: of the numpy Generator, or of RANDLIB.
         parameters: the model's constants.
+        site: whose daily cycle of arrivals.
         exact: draw from RANDLIB in the order of the reference program, to verify the model; slow.
 
     Raises:
         InputError: an argument is out of its range.
     """
     parameters = parameters or Parameters()
-    _require(jobs >= 1, f"{jobs} jobs", "at least 1")
-    _require(site in SITES, f"site {site!r}", f"one of {', '.join(SITES)}")
-    _require(nodes is None or nodes >= 1, f"{nodes} nodes", "at least 1")
-    _require(cores_per_node >= 1, f"{cores_per_node} cores per node", "at least 1")
+    require_sizes(jobs, nodes, cores_per_node)
+    require(site in SITES, f"site {site!r}", f"one of {', '.join(SITES)}")
     machine = nodes or SITES[site].nodes
     draw = draw_exactly if exact else draw_fast
     draws = draw(jobs, SITES[site], machine, seed, parameters)
@@ -201,7 +200,7 @@ def draw_fast(jobs: int, site: Site, machine: int, seed: int, p: Parameters) -> 
 
 def draw_exactly(jobs: int, site: Site, machine: int, seed: int, p: Parameters) -> Draws:
     """Draw job after job from RANDLIB, each number in the place where the reference program draws it."""
-    _require(p.accuracy_shape < 1.0, f"accuracy_shape {p.accuracy_shape}", "below 1 in exact mode")
+    require(p.accuracy_shape < 1.0, f"accuracy_shape {p.accuracy_shape}", "below 1 in exact mode")
     random = Randlib(7919 * seed + 12345, 104729 * seed + 54321)  # as the reference samples were drawn
     begin = random.uniform() - 0.5
     rows = []
@@ -254,8 +253,3 @@ def _uniform_log(u: FloatArray, slope: float, offset: float) -> FloatArray:
 def _power_of_two(nodes: FloatArray | np.float64) -> FloatArray:
     """Return the nearest powers of two on the logarithmic scale, the smaller of two equally near."""
     return np.exp2(np.ceil(np.log2(nodes) - 0.5))
-
-
-def _require(met: bool, what: str, mend: str) -> None:
-    if not met:
-        raise InputError(f"{what} is out of range", mend=f"must be {mend}")

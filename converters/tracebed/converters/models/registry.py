@@ -1,25 +1,59 @@
-"""The workload models that tracebed knows. To add one, write its module and add its line to `MODELS`."""
+"""The workload models that tracebed knows, and the papers' workloads by name.
+
+To add one, write its module and add its line to `MODELS`. A model is a function
+
+    model(jobs, *, nodes=None, cores_per_node=1, seed=0, parameters=None, ...) -> Workload
+
+`parameters` is a frozen dataclass of its constants. What else it takes (bool, int, float, str, Path or a Literal)
+becomes an option of `tracebed generate`, explained by the function's docstring. A workload of a fixed number of
+jobs gives `jobs` a default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import importlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracebed.converters.models.cirne import cirne
-from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 
-MODELS: dict[str, Callable[..., Workload]] = {
-    "cirne": cirne,
+if TYPE_CHECKING:
+    from tracebed.converters.workload import Workload
+
+
+class Model(NamedTuple):
+    """One model, or one paper's workload."""
+
+    help: str
+    """One line."""
+    source: str
+    """`module:function`; imported only when asked for."""
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    """Arguments that take another default than the function gives them."""
+
+    def load(self) -> Callable[..., Workload]:
+        """Import and return the function; its signature shows the defaults."""
+        module, _, name = self.source.partition(":")
+        function: Callable[..., Workload] = getattr(importlib.import_module(module), name)
+        return partial(function, **self.defaults) if self.defaults else function
+
+
+MODELS: dict[str, Model] = {
+    "cirne": Model(
+        "Rigid jobs of a supercomputer: sizes, limits, cancellations (Cirne and Berman 2001).",
+        "tracebed.converters.models.cirne:cirne",
+    ),
 }
 
 
-def draw(model: str, jobs: int, **options: Any) -> Workload:
-    """Draw a workload of `jobs` jobs from a model.
+def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
+    """Draw a workload from a model.
 
     Args:
         model: one of `MODELS`.
-        jobs: how many.
+        jobs: how many; a workload of a paper has a number of its own.
         options: the model's own; see its function.
 
     Raises:
@@ -27,4 +61,4 @@ def draw(model: str, jobs: int, **options: Any) -> Workload:
     """
     if model not in MODELS:
         raise InputError(f"no model {model!r}", mend=f"one of {', '.join(MODELS)}")
-    return MODELS[model](jobs, **options)
+    return MODELS[model].load()(**({} if jobs is None else {"jobs": jobs}), **options)

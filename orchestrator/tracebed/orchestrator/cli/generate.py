@@ -1,102 +1,179 @@
-"""The commands that draw workloads from models."""
+"""The command that draws workloads from models. Each model is a subcommand made from its function's signature."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.console import SIZE, json_option, output_option, progress, seed_option
+from tracebed.orchestrator.cli.console import SIZE, Number, json_option, output_option, progress, seed_option
 from tracebed.orchestrator.cli.summary import finish
 
-SITES = ("anl", "ctc", "kth", "sdsc")
+if TYPE_CHECKING:
+    from tracebed.converters.workload import Workload
 
-
-@click.group()
-def generate() -> None:
-    """Draw a workload from a model.
-
-    \b
-    Example:
-      tracebed generate cirne --nodes 16 --jobs 200 --seed 7 -o w.parquet
-    """
-
-
-@generate.command(short_help="Rigid jobs of a supercomputer (Cirne and Berman 2001).")
-@click.option("--jobs", type=click.IntRange(min=1), required=True, help="How many jobs.")
-@click.option("--nodes", type=SIZE, help="Nodes of the machine.  [default: the site's own]")
-@click.option(
-    "--cores-per-node",
-    type=SIZE,
-    default=1,
-    show_default=True,
-    help="Cores of each node; jobs use them all.",
-)
-@click.option(
-    "--site",
-    type=click.Choice(SITES),
-    default="anl",
-    show_default=True,
-    help="Whose daily cycle of arrivals.",
-)
-@click.option(
+COMMON = {
+    "jobs": (click.IntRange(min=1), "How many jobs."),
+    "nodes": (SIZE, "Nodes of the machine."),
+    "cores_per_node": (SIZE, "Cores of each node; jobs use them all."),
+}
+"""Arguments that models share: type, help."""
+SET = click.option(
     "--set",
     "constants",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A constant of the model, such as power_of_two=0.5; repeat for more (docs/models.md lists them).",
+    help="A constant of the model (below); repeat for more. docs/models.md explains them.",
 )
-@click.option("--exact", is_flag=True, help="Draw with RANDLIB as the reference program does; slow.")
-@seed_option
-@output_option("The workload to write: .parquet, .csv or .swf.")
-@json_option
-def cirne(
-    jobs: int,
-    nodes: int | None,
-    cores_per_node: int,
-    site: str,
-    constants: Sequence[str],
-    exact: bool,
-    seed: int,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Rigid jobs of a supercomputer (Cirne and Berman 2001): sizes, run times, limits, a daily cycle.
+LOAD = click.option(
+    "--load",
+    type=Number(0, min_open=True),
+    help="Stretch or compress the arrivals, not the run times, to this offered load.",
+)
+
+
+class Models(click.Group):
+    """A group with a command for each model of the registry, imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the models' names."""
+        from tracebed.converters.models.registry import MODELS
+
+        return list(MODELS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the model's function and return its command."""
+        from tracebed.converters.models.registry import MODELS
+
+        return _command(cmd_name, MODELS[cmd_name].load(), MODELS[cmd_name].help) if cmd_name in MODELS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the models without importing them."""
+        from tracebed.converters.models.registry import MODELS
+
+        with formatter.section("Models"):
+            formatter.write_dl([(name, model.help) for name, model in MODELS.items()])
+
+
+@click.group(cls=Models, subcommand_metavar="MODEL [ARGS]...")
+def generate() -> None:
+    """Draw a workload from a model, or a paper's workload by its name.
 
     \b
     Example:
       tracebed generate cirne --nodes 16 --jobs 200 --seed 7 -o w.parquet
     """
-    from tracebed.converters.models import registry
-    from tracebed.converters.models.cirne import Parameters
-
-    parameters = Parameters(**_constants(constants, Parameters()))
-    with progress("drawing jobs"):
-        workload = registry.draw(
-            "cirne",
-            jobs,
-            site=site,
-            nodes=nodes,
-            cores_per_node=cores_per_node,
-            seed=seed,
-            parameters=parameters,
-            exact=exact,
-        )
-    finish(workload, output, as_json)
 
 
-def _constants(texts: Sequence[str], defaults: Any) -> dict[str, Any]:
-    """Parse NAME=VALUE; a value takes the type of the default."""
-    result: dict[str, Any] = {}
+def _command(name: str, model: Callable[..., Workload], summary: str) -> click.Command:
+    """Return the command `tracebed generate NAME`: its options are the arguments of `model`."""
+    arguments = inspect.signature(model, eval_str=True).parameters
+    meanings = _meanings(model)
+    own = [
+        _option(argument, meanings.get(name, ""))
+        for name, argument in arguments.items()
+        if name not in ("seed", "parameters")
+    ]
+    parameters = _defaults(arguments["parameters"]) if "parameters" in arguments else None
+
+    def run(output: Path, as_json: bool, load: float | None, constants: Sequence[str] = (), **options: Any) -> None:
+        from tracebed.converters.scaling import to_load
+
+        if constants:
+            options["parameters"] = _changed(parameters, constants)
+        with progress("drawing jobs"):
+            workload = model(**options)
+            if load is not None:
+                workload = to_load(workload, load)
+        finish(workload, output, as_json)
+
+    shared = [seed_option, LOAD, output_option("The workload to write: .parquet, .csv or .swf."), json_option]
+    for decorate in reversed([*own, *([SET] if parameters else []), *shared]):
+        run = decorate(run)
+    needs_jobs = arguments["jobs"].default is inspect.Parameter.empty
+    example = f"tracebed generate {name}{' --jobs 200' if needs_jobs else ''} --seed 7 -o w.parquet"
+    constants = ", ".join(f"{name}={value}" for name, value in _flat(parameters).items()) if parameters else ""
+    return click.command(
+        name,
+        help=f"{summary}\n\n\b\nExample:\n  {example}",
+        epilog=f"Constants and their defaults: {constants}." if constants else None,
+    )(run)
+
+
+def _option(argument: inspect.Parameter, meaning: str) -> Callable[[Any], Any]:
+    """Return the option for one argument of a model."""
+    option = f"--{argument.name.replace('_', '-')}"
+    if argument.annotation is bool:
+        return click.option(option, is_flag=True, help=meaning)
+    kind, meaning = COMMON.get(argument.name, (_type(argument.annotation), meaning))
+    if argument.default is argument.empty:
+        return click.option(option, type=kind, required=True, help=meaning)
+    if argument.default is None:
+        return click.option(option, type=kind, help=f"{meaning}  [default: the model's own]")
+    return click.option(option, type=kind, default=argument.default, show_default=True, help=meaning)
+
+
+def _type(annotation: Any) -> Any:
+    """Return click's type for an annotation; of `X | None`, that of X."""
+    if get_origin(annotation) is Literal:
+        return click.Choice(get_args(annotation))
+    if get_args(annotation):
+        (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
+        return _type(annotation)
+    return {float: Number(), Path: click.Path(path_type=Path)}.get(annotation, annotation)
+
+
+def _meanings(model: Callable[..., Any]) -> dict[str, str]:
+    """Return what the docstring of a model says of each argument, as a sentence."""
+    text = inspect.getdoc(getattr(model, "func", model)) or ""
+    found = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, re.MULTILINE)
+    return {name: re.sub(r"\s+", " ", words[:1].upper() + words[1:]) for name, words in found}
+
+
+def _defaults(argument: inspect.Parameter) -> Any:
+    """Return the constants that a model takes where it is given none."""
+    if argument.default is not None:
+        return argument.default
+    (parameters,) = (part for part in get_args(argument.annotation) if part is not NoneType)
+    return parameters()
+
+
+def _flat(parameters: Any, prefix: str = "") -> dict[str, float]:
+    """Return constants by name; those of a dataclass inside another as `outer.inner`."""
+    flat: dict[str, float] = {}
+    for name, value in vars(parameters).items():
+        flat |= _flat(value, f"{prefix}{name}.") if is_dataclass(value) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _changed(parameters: Any, texts: Sequence[str]) -> Any:
+    """Return the constants after each NAME=VALUE; a value takes the type of the default."""
+    flat = _flat(parameters)
     for text in texts:
         name, _, value = text.partition("=")
-        if name not in vars(defaults):
-            raise InputError(f"--set {text}: no constant {name!r}", mend=f"one of {', '.join(vars(defaults))}")
+        if name not in flat:
+            raise InputError(f"--set {text}: no constant {name!r}", mend=f"one of {', '.join(flat)}")
         try:
-            result[name] = type(getattr(defaults, name))(value)
+            flat[name] = type(flat[name])(value)
         except ValueError:
+            flat[name] = math.nan
+        if not math.isfinite(flat[name]):
             raise InputError(f"--set {text}: {value!r} is not a number", mend=f"{name}=NUMBER") from None
-    return result
+    return _built(parameters, flat)
+
+
+def _built(parameters: Any, flat: dict[str, float], prefix: str = "") -> Any:
+    """Return constants of the same classes with the values of `flat`: the inverse of `_flat`."""
+    values = {
+        name: _built(value, flat, f"{prefix}{name}.") if is_dataclass(value) else flat[prefix + name]
+        for name, value in vars(parameters).items()
+    }
+    return type(parameters)(**values)

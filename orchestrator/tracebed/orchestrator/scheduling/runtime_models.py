@@ -12,6 +12,7 @@ from functools import cache
 from itertools import pairwise
 
 from tracebed.converters.malleability import amdahl_speedup
+from tracebed.converters.models.downey import speedup as downey_speedup
 from tracebed.errors import InputError
 
 Speedup = Callable[[int], float]
@@ -24,19 +25,7 @@ def amdahl(parallel_fraction: float) -> Speedup:
 
 def downey(average: float, sigma: float) -> Speedup:
     """Return S(n; A, sigma) of Downey 1997: A the average parallelism, sigma its variance."""
-    a, s = average, sigma
-
-    @cache
-    def speedup(n: int) -> float:
-        if n == 1:
-            return 1.0
-        if s <= 1:
-            if n <= a:
-                return a * n / (a + s / 2 * (n - 1))
-            return a * n / (s * (a - 0.5) + n * (1 - s / 2)) if n <= 2 * a - 1 else a
-        return n * a * (s + 1) / (s * (n + a - 1) + a) if n <= a + a * s - s else a
-
-    return speedup
+    return cache(lambda n: float(downey_speedup(n, average, sigma)))
 
 
 def table(times: dict[int, float]) -> Speedup:
