@@ -45,6 +45,14 @@ MODELS: dict[str, Model] = {
         "Rigid jobs of a supercomputer: sizes, limits, cancellations (Cirne and Berman 2001).",
         "tracebed.converters.models.cirne:cirne",
     ),
+    "feitelson96": Model(
+        "Rigid jobs that are run again and again (like Feitelson 1996; conformance not claimed).",
+        "tracebed.converters.models.feitelson96:feitelson96",
+    ),
+    "downey97": Model(
+        "Moldable jobs: work, parallelism and its variance (Downey 1997; ranges not verified).",
+        "tracebed.converters.models.downey97:downey97",
+    ),
 }
 
 

@@ -1,0 +1,126 @@
+"""A. B. Downey, "A parallel workload model and its implications for processor allocation", HPDC 1997: moldable jobs.
+
+A job is an amount of work, an average parallelism and the variance of its parallelism; how long it runs follows
+from the nodes that it is given, by Downey's speedup. The laws are the paper's. Their ranges and the arrival rates,
+fitted to single sites, were not to be had: the defaults here are round numbers, **not verified**, that offer 128
+nodes a load near 0.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.models import require, require_sizes
+from tracebed.converters.models.downey import speedup, useful
+from tracebed.converters.workload import FloatArray, Kind, Provenance, Step, System, Workload
+
+DAY, HALF = 86_400.0, 43_200.0
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The constants of the model; the ranges and the rates are not verified, the form of the laws is the paper's."""
+
+    work_min: float = 10.0
+    """Of the log-uniform law of a job's cumulative work, node-seconds."""
+    work_max: float = 1e6
+    parallelism_max: float = 0.0
+    """Of the log-uniform law of the average parallelism, from 1 on; 0: the nodes of the machine."""
+    sigma_max: float = 2.0
+    """Of the uniform law of the variance of parallelism, from 0 on (the paper's)."""
+    day_gap: float = 900.0
+    """Mean time between arrivals in the half of the day that begins at `day_begins`, s."""
+    night_gap: float = 2700.0
+    """The same in the other half."""
+    day_begins: float = 28_800.0
+    """s since midnight, which is time 0."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError where a constant is out of its range."""
+        for name in ("work_min", "day_gap", "night_gap"):
+            require(0.0 < getattr(self, name) < np.inf, f"{name} {getattr(self, name)}", "above 0")
+        require(self.work_min <= self.work_max < np.inf, f"work_max {self.work_max}", f"at least {self.work_min}")
+        a = self.parallelism_max
+        require(a == 0.0 or 1.0 <= a < np.inf, f"parallelism_max {a}", "at least 1, or 0 for the machine's nodes")
+        require(0.0 <= self.sigma_max < np.inf, f"sigma_max {self.sigma_max}", "at least 0")
+        require(0.0 <= self.day_begins < DAY, f"day_begins {self.day_begins}", "from 0 up to 86400 s")
+
+
+class Draws(NamedTuple):
+    """What the model draws, a value a job: submission (s), work (node-seconds), A and sigma."""
+
+    submit: FloatArray
+    work: FloatArray
+    parallelism: FloatArray
+    sigma: FloatArray
+
+
+def downey97(
+    jobs: int,
+    *,
+    nodes: int | None = None,
+    cores_per_node: int = 1,
+    seed: int = 0,
+    parameters: Parameters | None = None,
+) -> Workload:
+    """Draw a workload of moldable jobs that speed up as Downey's model says.
+
+    The model gives a job no size; ours requests ceil(A) nodes, at most the machine: at the average parallelism
+    A speedup and efficiency are in balance (our choice). It can use 1 to `nodes_max` nodes, beyond which it gains
+    nothing. Its run time is work / S(nodes). There are no time limits.
+
+    Args:
+        jobs: how many.
+        nodes: of the machine, 128 by default.
+        cores_per_node: of the machine; every job uses all cores of its nodes.
+        seed: of the numpy Generator.
+        parameters: the model's constants.
+
+    Raises:
+        InputError: an argument is out of its range.
+    """
+    p, machine = parameters or Parameters(), nodes or 128
+    require_sizes(jobs, nodes, cores_per_node)
+    draws = draw(jobs, machine, seed, p)
+    size = np.minimum(np.ceil(draws.parallelism), machine)
+    columns = {
+        "job_id": pd.Series(np.arange(1, jobs + 1)).astype("str"),
+        "submit_time": draws.submit,
+        "run_time": draws.work / speedup(size, draws.parallelism, draws.sigma),
+        "nodes": size.astype(np.int64),
+        "cores_per_node": np.full(jobs, cores_per_node),
+        "kind": Kind.MOLDABLE.value,
+        "nodes_min": np.ones(jobs, dtype=np.int64),
+        "nodes_max": np.minimum(useful(draws.parallelism, draws.sigma), machine).astype(np.int64),
+        "speedup": "downey",
+        "speedup_parameters": [f"{a:.9g} {s:.9g}" for a, s in zip(draws.parallelism, draws.sigma, strict=True)],
+    }
+    step = Step("downey97", {"jobs": jobs, "nodes": machine, **asdict(p)}, {"jobs": jobs}, seed)
+    system = System(machine, cores_per_node, "Downey 1997")
+    return Workload(pd.DataFrame(columns), Provenance(system=system, steps=(step,)))
+
+
+def draw(jobs: int, machine: int, seed: int, p: Parameters) -> Draws:
+    """Draw `jobs` jobs: work and parallelism log-uniform, sigma uniform, arrivals Poisson with two rates a day."""
+    rng = np.random.default_rng(seed)
+    work = p.work_min * (p.work_max / p.work_min) ** rng.random(jobs)
+    parallelism = (p.parallelism_max or machine) ** rng.random(jobs)
+    sigma = p.sigma_max * rng.random(jobs)
+    return Draws(arrivals(np.cumsum(rng.exponential(size=jobs)), p), work, parallelism, sigma)
+
+
+def arrivals(units: FloatArray, p: Parameters) -> FloatArray:
+    """Return when the cumulative arrival rate since midnight reaches each of `units`.
+
+    With unit exponentials, added up, these are the arrivals of a Poisson process with that rate.
+    """
+    ends = np.array([0.0, *sorted([p.day_begins, (p.day_begins + HALF) % DAY]), DAY])
+    by_day = (ends[:-1] + np.diff(ends) / 2 - p.day_begins) % DAY < HALF
+    reached = np.concatenate([[0.0], np.cumsum(np.diff(ends) / np.where(by_day, p.day_gap, p.night_gap))])
+    days, rest = np.divmod(units, reached[-1])
+    arrival: FloatArray = days * DAY + np.interp(rest, reached, ends)
+    return arrival
