@@ -34,7 +34,7 @@ def read_text(text: str, **options: str) -> tuple[Workload, dict[str, int]]:
     data = text.encode()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        workload = swf.read(Input(data, Source("log.swf", "", len(data)), "log.swf"), **options)
+        workload = swf.read(Input.of(data, "log.swf"), **options)
     return workload, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
 
 
@@ -222,7 +222,7 @@ def test_reading_at_once_and_line_by_line_agree(rows: list[tuple[int, ...]], gap
     data = "\n".join(gap.join(map(str, row)) for row in rows).encode()
     at_once = swf._read_at_once(data, 0)
     assert at_once is not None
-    one_by_one = swf._read_one_by_one(Input(data, Source("x", "", 0), "x")).fields[list(swf.FIELDS)]
+    one_by_one = swf._read_one_by_one(Input.of(data, "x")).fields[list(swf.FIELDS)]
     pd.testing.assert_frame_equal(at_once.astype("str"), one_by_one.astype("str"))
 
 
@@ -233,7 +233,7 @@ def test_no_text_gives_another_error_than_ours(content: str | bytes) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)
         try:
-            swf.read(Input(data, Source("x", "", 0), "x"))
+            swf.read(Input.of(data, "x"))
         except InputError as error:
             assert str(error)
 

@@ -198,7 +198,7 @@ def test_a_bad_file_is_an_error_that_names_it(name: str, tmp_path: Path) -> None
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_workload(tmp_path / "absent.swf")
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="the folder holds no file"):
         read_workload(tmp_path)
 
 

@@ -24,6 +24,7 @@ from tracebed.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 class Kind(enum.StrEnum):
@@ -287,7 +288,9 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
     for label, values in table.items():
         name = str(label)
         dtype = SCHEMA[name].dtype if name in SCHEMA else dtype_of(values)
-        if values.dtype != dtype or (dtype == "str" and values.hasnans):
+        if isinstance(values.dtype, pd.CategoricalDtype):
+            values = values.astype("str")
+        elif values.dtype != dtype or (dtype == "str" and values.hasnans):
             values = _converted(values, name, dtype, where)
         columns[name] = values
     result = pd.DataFrame(columns, index=table.index)

@@ -23,12 +23,10 @@ EXTRAS = b"# tracebed-extras: "
 ARROW_TYPES = {"str": pa.string(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 
-def recognises(head: bytes) -> bool:
+def recognises(file: Input) -> bool:
     """Tell a workload's CSV by its provenance line, or by the names in its header."""
-    first = head.lstrip(b"\xef\xbb\xbf").split(b"\n", 1)[0]
-    return first.startswith(PROVENANCE) or {b"job_id", b"submit_time"} <= {
-        name.strip(b' "\r') for name in first.split(b",")
-    }
+    head = file.head.removeprefix(b"\xef\xbb\xbf")
+    return head.startswith(PROVENANCE) or {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns)
 
 
 def read(file: Input) -> Workload:

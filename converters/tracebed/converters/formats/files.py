@@ -1,80 +1,212 @@
-"""Files in and out: decompressed and identified when read, replaced as a whole when written."""
+"""Files in and out: identified and decompressed when read, replaced as a whole when written."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import io
 import os
+import re
+import shutil
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tracebed.converters.workload import Source
 from tracebed.errors import InputError
 
-GZIP = b"\x1f\x8b"
-ZIP = b"PK\x03\x04"
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x03\x04": "zip"}
+PARQUET = b"PAR1"
+SUFFIXES = (".gz", ".zst")
+"""Of compressed files that are written."""
+HEAD_BYTES = 65_536
+"""How much of a file is looked at to tell its format."""
+LONGEST_LINE = 16 * 2**20
+"""Bytes; no log has such a line, and a file without line breaks must not fill the memory."""
+BROKEN = (EOFError, OSError, zlib.error, zipfile.BadZipFile, RuntimeError)
+"""What the decompressors raise."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """A file that was read: its bytes (decompressed), what it is on the disk, and what messages call it."""
+    """A file to read: what it is on the disk, what messages call it, and its content, decompressed."""
 
-    data: bytes
+    path: Path
     source: Source
-    where: str
+    key: bytes = b""
+    """Drawn from the content: who has not got the file cannot make it (`log.pseudonyms`)."""
+    raw: bytes | None = None
+    """The content on the disk, where it can be read only once (a pipe)."""
+
+    @classmethod
+    def at(cls, path: Path) -> Input:
+        """Identify the file at `path`.
+
+        Raises:
+            InputError: there is no such file, it cannot be read, it is empty, or its compression is broken.
+        """
+        where, key = str(path), hashlib.blake2b(digest_size=32)
+        digest, size = hashlib.sha256(), 0
+        try:
+            raw = None if path.is_file() else path.read_bytes()
+            with path.open("rb") if raw is None else io.BytesIO(raw) as file:
+                while block := file.read(2**20):
+                    digest.update(block)
+                    key.update(block)
+                    size += len(block)
+        except FileNotFoundError:
+            raise InputError("no such file", where=where, mend="check the path") from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=where, mend="check permissions") from None
+        file_there = cls(path, Source(path.name, digest.hexdigest(), size), key.digest(), raw)
+        if not file_there.head.strip():
+            raise InputError("the file is empty", where=where, mend="fetch or write it again")
+        return file_there
+
+    @classmethod
+    def of(cls, data: bytes, name: str) -> Input:
+        """Return content that is no file."""
+        return cls(Path(name), Source(name, hashlib.sha256(data).hexdigest(), len(data)), b"", data)
+
+    @property
+    def where(self) -> str:
+        """What messages call the file."""
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The file's name in lower case, without the ending of a compression."""
+        name, ending = os.path.splitext(self.path.name.lower())  # noqa: PTH122 - a name, no path
+        return name if ending in (*SUFFIXES, ".bz2", ".zip") else name + ending
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open the content, decompressed; raise InputError where the block meets a broken compression."""
+        compression = None
+        try:
+            stream = pa.BufferReader(self.raw) if self.raw is not None else pa.OSFile(self.where)
+            with stream:
+                start = stream.read(4)
+                stream.seek(0)
+                compression = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
+                if compression == "zip":
+                    with (
+                        zipfile.ZipFile(io.BytesIO(self.raw) if self.raw is not None else self.path) as archive,
+                        archive.open(_only(archive)) as file,
+                    ):
+                        yield cast(BinaryIO, file)
+                elif compression:
+                    with pa.CompressedInputStream(stream, compression) as file:
+                        yield cast(BinaryIO, file)
+                else:
+                    yield cast(BinaryIO, stream)
+        except InputError:
+            raise
+        except BROKEN as error:
+            what = f"broken {compression}" if compression else "cannot be read"
+            reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+            raise InputError(f"{what}: {reason}", where=self.where, mend="fetch the file again") from None
+
+    @cached_property
+    def data(self) -> bytes:
+        """The whole content."""
+        with self.open() as file:
+            return file.read()
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first `HEAD_BYTES` of the content."""
+        with self.open() as file:
+            return file.read(HEAD_BYTES)
+
+    def seekable(self) -> pa.NativeFile:
+        """Return the content to read here and there, as Parquet wants it; a plain file is not loaded into memory."""
+        plain = self.raw is None and self.head.startswith(PARQUET)
+        with self.open() as file:
+            plain = plain and isinstance(file, pa.OSFile)
+        return pa.memory_map(self.where) if plain else pa.BufferReader(self.data)
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Yield (number, line) of a text, without line ends; bytes that are not UTF-8 are replaced.
+
+        Raises:
+            InputError: a line is longer than `LONGEST_LINE`.
+        """
+        with self.open() as file:
+            reader = io.BufferedReader(cast(Any, file), 2**20)
+            for number in range(1, 2**62):
+                line = reader.readline(LONGEST_LINE + 1)
+                if not line:
+                    return
+                if len(line) > LONGEST_LINE:
+                    raise too_long(f"{self.where}:{number}")
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n")
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names of a table's columns, in lower case: of Parquet, or in the first line of a text.
+
+        A line without delimiters gives one name, which is no harm; a broken Parquet file gives none.
+        """
+        if self.head.startswith(PARQUET):
+            try:
+                return tuple(name.lower() for name in pq.read_schema(self.seekable()).names)
+            except (pa.ArrowException, OSError, ValueError):
+                return ()
+        first = self.head.decode("utf-8-sig", "replace").partition("\n")[0].rstrip("\r")
+        names = (
+            next(csv.reader([first], delimiter=delimiter_of(first)), []) if first.isprintable() or "\t" in first else []
+        )
+        return tuple(name.strip().lower() for name in names)
 
 
-def read_input(path: Path) -> Input:
-    """Read a file whole, decompress it if it is gzip or zip, and hash it as it stands on the disk.
+def delimiter_of(header: str) -> str:
+    """Return what stands between the names in the first line of a table: the commonest of `,`, `|`, `;` and tab."""
+    return max(",|;\t", key=header.count)
+
+
+def too_long(where: str) -> InputError:
+    """Return what to raise of a line longer than `LONGEST_LINE`."""
+    return InputError(f"a line of more than {LONGEST_LINE // 2**20} MiB", where=where, mend="check that it is a log")
+
+
+def inputs_at(path: Path) -> list[Input]:
+    """Return the files of a log: the one at `path`, or all in that folder, by name, without hidden ones.
 
     Raises:
-        InputError: there is no such file, it cannot be read, it is empty, or its compression is broken.
+        InputError: there is no such file, the folder is empty, or a file cannot be read (see `Input.at`).
     """
-    where = str(path)
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError("no such file", where=where, mend="check the path") from None
-    except IsADirectoryError:
-        raise InputError("is a folder, not a file", where=where, mend="name a file in it") from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=where, mend="check permissions") from None
-    source = Source(path.name, hashlib.sha256(raw).hexdigest(), len(raw))
-    try:
-        data = _unpacked(raw)
-    except (EOFError, OSError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
-        raise InputError(
-            f"broken {'gzip' if raw.startswith(GZIP) else 'zip'}: {str(error).rstrip('.')}",
-            where=where,
-            mend="fetch the file again",
-        ) from None
-    if not data.strip():
-        raise InputError("the file is empty", where=where, mend="fetch or write it again")
-    return Input(data, source, where)
+    if not path.is_dir():
+        return [Input.at(path)]
+    files = sorted(
+        file for file in path.rglob("*") if file.is_file() and not re.search(r"/[._]", f"/{file.relative_to(path)}")
+    )
+    if not files:
+        raise InputError("the folder holds no file", where=str(path), mend="name the folder of the log's files")
+    return [Input.at(file) for file in files]
 
 
-def _unpacked(raw: bytes) -> bytes:
-    """Return the content of a gzip, of the one file in a zip, or `raw` itself."""
-    if raw.startswith(GZIP):
-        return gzip.decompress(raw)
-    if raw.startswith(ZIP):
-        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            names = [info.filename for info in archive.infolist() if not info.is_dir()]
-            if len(names) != 1:
-                raise zipfile.BadZipFile(f"a zip of {len(names)} files, not of one")
-            return archive.read(names[0])
-    return raw
+def _only(archive: zipfile.ZipFile) -> str:
+    names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    if len(names) != 1:
+        raise zipfile.BadZipFile(f"a zip of {len(names)} files, not of one")
+    return names[0]
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when the block ends well; gzip if the name ends in `.gz`.
+    """Open a file that takes the place of `path` when the block ends well; compressed if the
+    name ends in `.gz` or `.zst`.
 
     Until then, and for good if the block fails, what stood at `path` stays as it was. The same content gives
     the same bytes (no time stamp in the gzip header).
@@ -94,6 +226,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             if path.suffix == ".gz":
                 with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as zipped:
                     yield cast(BinaryIO, zipped)
+            elif path.suffix == ".zst":
+                with pa.CompressedOutputStream(pa.PythonFile(file), "zstd") as zipped:
+                    yield cast(BinaryIO, zipped)
             else:
                 yield file
         if not special:
@@ -105,3 +240,37 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     finally:
         if not special:
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path, ours: str) -> Iterator[Path]:
+    """Make a folder that takes the place of `path` when the block ends well.
+
+    Args:
+        path: where it shall be.
+        ours: the file that an earlier folder of the same kind holds; only such a folder is replaced.
+
+    Raises:
+        InputError: `path` is something else, or cannot be written.
+    """
+    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / ours).is_file())):
+        raise InputError("exists, and is not what would be written there", where=str(path), mend="name another folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path), mend="name another folder") from error
+    try:
+        scratch.chmod(0o755)
+        yield scratch
+        earlier = scratch.with_name(f"{scratch.name}.earlier")
+        if path.exists():
+            path.replace(earlier)
+        scratch.replace(path)
+        shutil.rmtree(earlier, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror or error}", where=str(path), mend="free space, or name another folder"
+        ) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

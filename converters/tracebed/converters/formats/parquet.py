@@ -7,23 +7,22 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.files import PARQUET, Input
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.errors import InputError
 
-MAGIC = b"PAR1"
 PROVENANCE = b"tracebed-provenance"
 
 
-def recognises(head: bytes) -> bool:
-    """Tell a Parquet file by its magic number."""
-    return head.startswith(MAGIC)
+def recognises(file: Input) -> bool:
+    """Tell a workload's Parquet file by its magic number and the names of its columns."""
+    return file.head.startswith(PARQUET) and {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns)
 
 
 def read(file: Input) -> Workload:
     """Read a workload; raise InputError where the file is broken or no workload."""
     try:
-        content = pq.read_table(pa.BufferReader(file.data))
+        content = pq.read_table(file.seekable())
         table = content.to_pandas()
     except (pa.ArrowException, OSError, ValueError) as error:
         line = str(error).splitlines()[0].rstrip(".")

@@ -7,36 +7,45 @@ its line to `FORMATS`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-from tracebed.converters.formats import csv, parquet, swf
-from tracebed.converters.formats.files import Input, read_input, replacing
+from tracebed.converters.formats import cori, csv, eagle, parquet, swf
+from tracebed.converters.formats.files import SUFFIXES, Input, inputs_at, replacing, replacing_folder
+from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
-
-HEAD_BYTES = 65_536
-"""How much of a file is shown to `recognises`."""
+from tracebed.errors import InputError, tolerate
 
 
 class Format(NamedTuple):
     """One format: its name, the ends of its files' names, and its functions."""
 
     name: str
+    summary: str
     suffixes: tuple[str, ...]
-    recognises: Callable[[bytes], bool]
-    """Whether the first `HEAD_BYTES` of a file (decompressed) look like this format."""
-    read: Callable[..., Workload]
-    """`read(file: Input, **options)`."""
-    write: Callable[[Workload, BinaryIO], None] | None
+    recognises: Callable[[Input], bool]
+    """Whether a file looks like this format; looks at its `head` or its `columns`."""
+    read: Callable[..., Workload] | None = None
+    """`read(file: Input, **options)`: of a file that holds jobs."""
+    read_log: Callable[..., Log] | None = None
+    """`read_log(files: Sequence[Input], **options)`: of a log, perhaps in several files, that holds records."""
+    write: Callable[..., None] | None = None
+    """`write(workload: Workload, file: BinaryIO, **options)`."""
+    write_folder: Callable[..., None] | None = None
+    """`write_folder(workload: Workload, folder: Path, **options)`, for a format of several files."""
+    written: str = ""
+    """One of the files that `write_folder` makes: by it an earlier folder is known, and may be replaced."""
 
 
 FORMATS = (
-    Format("parquet", (".parquet",), parquet.recognises, parquet.read, parquet.write),
-    Format("csv", (".csv",), csv.recognises, csv.read, csv.write),
-    Format("swf", (".swf",), swf.recognises, swf.read, swf.write),
+    Format("parquet", "tracebed's own", (".parquet",), parquet.recognises, parquet.read, write=parquet.write),
+    Format("csv", "tracebed's own", (".csv",), csv.recognises, csv.read, write=csv.write),
+    Format("cori", "NERSC Cori and Perlmutter", (), cori.recognises, read_log=cori.read_log),
+    Format("eagle", "NREL Eagle", (), eagle.recognises, read_log=eagle.read_log),
+    Format("swf", "Standard Workload Format", (".swf",), swf.recognises, swf.read, write=swf.write),
 )
+"""In the order in which they are asked whether a file is theirs: those with the surest marks first."""
 NAMES = tuple(format.name for format in FORMATS)
 
 
@@ -45,44 +54,73 @@ def read(path: Path | str, format: str | None = None, **options: Any) -> Workloa
 
     A file that tracebed wrote brings its provenance with it and is read as the very same workload. Of any
     other file the provenance is the file itself (name, SHA-256) and a step `read` with what was tolerated.
+    Of a log the records of one job become one job, and its number is made unique (see `Log.workload`).
 
     Args:
-        path: the file, also compressed with gzip.
+        path: the file, also compressed (gzip, zstd, bzip2, zip), or a log's folder of files.
         format: one of `NAMES`.
         options: of the format's reader (`by="core"` of swf).
 
     Raises:
         InputError: no such file, a broken one, of no known format, without a job, or an option is not taken.
     """
-    file = read_input(Path(path))
-    chosen = _named(format) if format else _recognised(file, Path(path))
-    taken = inspect.signature(chosen.read).parameters
+    found = read_raw([Path(path)], format, **options)
+    return found.workload() if isinstance(found, Log) else found
+
+
+def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -> Workload | Log:
+    """Read files, or a folder of them, as `read` does, but leave a log's records as they are, for cleaning."""
+    files = [file for path in paths for file in inputs_at(path)]
+    chosen, files = _chosen(files, format)
+    reader = chosen.read_log or chosen.read
+    if reader is None:
+        raise InputError(f"the format {chosen.name} is written only", where=files[0].where, mend="name another")
+    taken = inspect.signature(reader).parameters
     for option in options:
         if option not in taken:
-            raise InputError(f"the format {chosen.name} takes no option {option!r}", where=file.where)
-    workload = chosen.read(file, **options)
-    if not len(workload):
-        raise InputError("holds no job", where=file.where, mend="check that the file is complete")
-    return workload
+            raise InputError(f"the format {chosen.name} takes no option {option!r}", where=files[0].where)
+    found: Workload | Log
+    if chosen.read_log is not None:
+        found = chosen.read_log(files, **options)
+    elif len(files) == 1:
+        found = reader(files[0], **options)
+    else:
+        raise InputError(
+            f"{len(files)} files of the format {chosen.name}", where=str(paths[0]), mend="read one at a time"
+        )
+    if not len(found.table):
+        raise InputError("holds no job", where=files[0].where, mend="check that the file is complete")
+    return found
 
 
-def write(workload: Workload, path: Path | str, format: str | None = None) -> None:
-    """Write a workload in the format that the name of `path` asks for, or `format`; gzip if it ends in `.gz`.
+def write(workload: Workload, path: Path | str, format: str | None = None, **options: Any) -> None:
+    """Write a workload in the format that the name of `path` asks for, or `format`; compressed if it ends in `.gz`.
 
-    The file appears whole or not at all; what stood there before is lost only to a complete successor.
+    The file (or folder, of a format with several files) appears whole or not at all; what stood there before
+    is lost only to a complete successor.
 
     Raises:
-        InputError: the name asks for no format that can be written, or the place cannot be written to.
+        InputError: the name asks for no format that can be written, the place cannot be written to, or an
+            option is not taken.
     """
     path = Path(path)
     chosen = _named(format) if format else _by_name(path)
-    if chosen is None or chosen.write is None:
+    writer = chosen and (chosen.write or chosen.write_folder)
+    if chosen is None or writer is None:
         writable = ", ".join(suffix for known in FORMATS if known.write for suffix in known.suffixes)
-        raise InputError(
-            "its name asks for no format that can be written", where=str(path), mend=f"end it in {writable}"
-        )
-    with replacing(path) as file:
-        chosen.write(workload, file)
+        others = ", ".join(known.name for known in FORMATS if known.write_folder)
+        mend = f"end it in {writable}" + (f", or write it --to one of {others}" if others else "")
+        raise InputError("its name asks for no format that can be written", where=str(path), mend=mend)
+    taken = inspect.signature(writer).parameters
+    for option in options:
+        if option not in taken:
+            raise InputError(f"writing {chosen.name} takes no option {option!r}", where=str(path))
+    if chosen.write_folder is not None:
+        with replacing_folder(path, chosen.written) as folder:
+            chosen.write_folder(workload, folder, **options)
+    elif chosen.write is not None:
+        with replacing(path) as file:
+            chosen.write(workload, file, **options)
 
 
 def _named(name: str) -> Format:
@@ -93,18 +131,36 @@ def _named(name: str) -> Format:
 
 
 def _by_name(path: Path) -> Format | None:
-    name = path.name.lower().removesuffix(".gz")
-    return next((known for known in FORMATS if name.endswith(known.suffixes)), None)
+    name = path.name.lower()
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    return next((known for known in FORMATS if known.suffixes and name.endswith(known.suffixes)), None)
 
 
-def _recognised(file: Input, path: Path) -> Format:
-    head = file.data[:HEAD_BYTES]
-    by_content = next((known for known in FORMATS if known.recognises(head)), None)
-    chosen = by_content or _by_name(path)
-    if chosen is None:
+def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]]:
+    """Return the format of a log's files, and those that are of it."""
+    if format:
+        return _named(format), files
+    formats = [_recognised(file) for file in files]
+    known = [found for found in formats if found is not None]
+    if not known:
         raise InputError(
             "neither its content nor its name tells its format",
-            where=file.where,
-            mend=f"say which it is: {', '.join(NAMES)}",
+            where=files[0].where,
+            mend=f"say which it is, with --from: {', '.join(NAMES)}",
         )
-    return chosen
+    for file, found in zip(files, formats, strict=True):
+        if found is not None and found != known[0]:
+            raise InputError(
+                f"is of the format {found.name}, and {files[formats.index(known[0])].where} of {known[0].name}",
+                where=file.where,
+                mend="read them one at a time",
+            )
+    strange = sum(found is None for found in formats)
+    tolerate({f"files that are no log beside those of the format {known[0].name}, left out": strange})
+    return known[0], [file for file, found in zip(files, formats, strict=True) if found is not None]
+
+
+def _recognised(file: Input) -> Format | None:
+    by_content = next((known for known in FORMATS if known.recognises(file)), None)
+    return by_content or _by_name(Path(file.name))

@@ -52,9 +52,9 @@ EXACT = 2.0**53
 """Whole numbers below this are exact as floats."""
 
 
-def recognises(head: bytes) -> bool:
+def recognises(file: Input) -> bool:
     """Tell SWF by a leading `;`, or by a first line of 17 fields or more that begins with five numbers."""
-    first = head.lstrip().split(b"\n", 1)[0]
+    first = file.head.lstrip().split(b"\n", 1)[0]
     if first.startswith(b";"):
         return True
     tokens = first.replace(b";", b" ").split()

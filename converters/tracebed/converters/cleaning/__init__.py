@@ -1,0 +1,1 @@
+"""From records to a workload: cleaning steps, recipes of them, and the audit of what they did."""

@@ -1,0 +1,117 @@
+"""Steps that flag what is not ordinary use of a machine: maintenance, bursts, test storms, flurries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracebed.converters.cleaning.effect import HOUR, Effect, Records, flagged
+from tracebed.converters.workload import FloatArray, IntArray
+
+DAY = 86_400.0
+
+
+def flag_gaps(records: Records, longer: float = 2 * HOUR, drop: bool = False) -> Effect:
+    """Flag jobs that waited through a gap: at least `longer` s in which nothing ran, as in maintenance.
+
+    Their waits are the gap's, not the scheduler's. Where the log tells no starts, a gap is one without
+    submissions, and no job is known to have waited for it.
+    """
+    submit, start, end = (records.floats(name) for name in ("submit_time", "logged_start", "logged_end"))
+    ran = np.isfinite(start) & np.isfinite(end)
+    order = np.argsort(start[ran], kind="stable")
+    begins, busy_until = start[ran][order], np.maximum.accumulate(end[ran][order]) if ran.any() else end[ran]
+    if not ran.any():
+        begins = busy_until = submit
+    idle = begins[1:] - busy_until[:-1]
+    gaps = np.flatnonzero(idle >= longer)
+    low, high = busy_until[gaps], begins[gaps + 1]
+    which = np.searchsorted(high, submit, side="left")  # the first gap that ends at or after the submission
+    hit = (which < len(gaps)) & ran if len(gaps) else np.zeros(len(records), bool)
+    if len(gaps):
+        hit &= start >= high[np.minimum(which, len(gaps) - 1)]
+    found = [f"nothing ran for {(b - a) / HOUR:.1f} h from {a:,.0f} s" for a, b in zip(low, high, strict=True)]
+    return flagged(records, hit, "gap", drop, "waited while nothing ran", found)
+
+
+def flag_bursts(records: Records, jobs: int = 100, within: float = 60.0, drop: bool = False) -> Effect:
+    """Flag jobs submitted by one user, `jobs` or more of them within `within` s."""
+    user, _ = records.codes("user")
+    crowd = _crowd(user, records.floats("submit_time"), within)
+    return flagged(records, crowd >= jobs, "burst", drop, _crowded(crowd, within), ())
+
+
+def flag_storms(
+    records: Records, jobs: int = 100, within: float = HOUR, shorter: float = 60.0, drop: bool = False
+) -> Effect:
+    """Flag test storms: `jobs` or more within `within` s of one user, of one size, each shorter than `shorter` s."""
+    user, _ = records.codes("user")
+    nodes = records.floats("nodes").astype(np.int64)
+    short = records.floats("run_time") < shorter
+    kind = np.unique(np.stack([user, nodes]), axis=1, return_inverse=True)[1].reshape(-1)
+    crowd = np.zeros(len(records), np.int64)
+    crowd[short] = _crowd(kind[short], records.floats("submit_time")[short], within)
+    return flagged(records, crowd >= jobs, "storm", drop, _crowded(crowd, within), ())
+
+
+def flag_flurries(
+    records: Records, times: float = 10.0, jobs: int = 1000, within: float = DAY, drop: bool = False
+) -> Effect:
+    """Flag flurries (Feitelson and Tsafrir 2006): one user's jobs that dominate the log for a while.
+
+    In each stretch of `within` s a user has a flurry whose jobs are at least `jobs`, and more than `times` the
+    median number of all users' jobs together in a stretch. The paper finds flurries by eye; these numbers are ours.
+    """
+    user, names = records.codes("user")
+    stretch = (records.floats("submit_time") // within).astype(np.int64)
+    stretch -= stretch.min() if len(stretch) else 0
+    usual = float(np.median(np.bincount(stretch)))
+    pairs, place, count = np.unique(np.stack([stretch, user]), axis=1, return_inverse=True, return_counts=True)
+    many = (count >= jobs) & (count > times * usual)
+    found = [
+        f"{names[pairs[1, i]] or 'one user'}: {count[i]:,} jobs within {within:g} s from {pairs[0, i] * within:,.0f} s"
+        for i in np.flatnonzero(many)
+    ]
+    return flagged(records, many[place.reshape(-1)], "flurry", drop, "one user's jobs dominate the log", found)
+
+
+def _crowd(groups: IntArray, times: FloatArray, within: float) -> IntArray:
+    """Return for each job the most jobs of its group in any stretch of `within` s that it is part of.
+
+    Such a stretch may be taken to begin at a job. Its count goes to all jobs in it: the greatest of the counts
+    of the stretches that begin at the job or before it, as far back as they reach.
+    """
+    order = np.lexsort((times, groups))
+    g, t = np.asarray(groups)[order], times[order]
+    crowd = np.zeros(len(t), np.int64)
+    starts = np.flatnonzero(np.diff(g, prepend=-2))
+    for low, high in zip(starts, np.append(starts[1:], len(g)), strict=True):
+        own = t[low:high]
+        last = np.searchsorted(own, own + within, side="right")
+        first = np.searchsorted(own, own - within, side="left")
+        crowd[low:high] = _highest(last - np.arange(len(own)), first)
+    result = np.empty(len(t), np.int64)
+    result[order] = crowd
+    return result
+
+
+def _highest(counts: IntArray, first: IntArray) -> IntArray:
+    """Return max(counts[first[i]:i + 1]) for each i; `first` rises. By a table of powers of two."""
+    table = [counts]
+    width = 1
+    while 2 * width <= len(counts):
+        previous = table[-1]
+        table.append(np.maximum(previous[:-width], previous[width:]))
+        width *= 2
+    place = np.arange(len(counts))
+    level = np.log2(place - first + 1).astype(np.int64)
+    result = np.empty(len(counts), np.int64)
+    for power in np.unique(level):
+        at = level == power
+        result[at] = np.maximum(table[power][first[at]], table[power][place[at] - 2**power + 1])
+    return result
+
+
+def _crowded(crowd: IntArray, within: float) -> Any:
+    return lambda rows: [f"{crowd[row]:,} jobs of one user within {within:g} s" for row in rows]

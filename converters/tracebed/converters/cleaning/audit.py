@@ -1,0 +1,166 @@
+"""The cleaning itself: steps in order, and the audit of what each of them did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.cleaning.effect import Effect, Records, node_hours
+from tracebed.converters.cleaning.steps import STEPS
+from tracebed.converters.log import Log
+from tracebed.converters.workload import IntArray, Provenance, Step, System, Workload
+from tracebed.errors import InputError
+
+ACTIONS = ("merged", "dropped", "changed", "flagged")
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What one step did: jobs (records, before they are merged), node hours, and the hours of run time in them."""
+
+    step: str
+    parameters: dict[str, Any]
+    jobs_before: int
+    jobs_after: int
+    node_hours_before: float
+    node_hours_after: float
+    run_hours_before: float
+    run_hours_after: float
+    merged: int = 0
+    dropped: int = 0
+    changed: int = 0
+    flagged: int = 0
+    found: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A clean workload, the audit, and (if asked for) every touched record with the reason."""
+
+    workload: Workload
+    audit: list[Audited]
+    touched: pd.DataFrame
+    """`record` (counted from 1 in submit order of the log), `job_id`, `submit_time`, `step`, `action`, `reason`."""
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the audit as plain data."""
+        return [asdict(row) for row in self.audit]
+
+
+def clean(
+    log: Log | Workload,
+    steps: Sequence[tuple[str, Mapping[str, Any]]],
+    *,
+    system: System | None = None,
+    explain: bool = False,
+) -> Cleaned:
+    """Clean a log by `steps`, each a name in `STEPS` and its parameters, in this order.
+
+    Raises:
+        InputError: no job is left, ids are not unique in the end, or a step does not like its parameters.
+    """
+    where = log.where if isinstance(log, Log) else ""
+    provenance = log.provenance if system is None else replace(log.provenance, system=system)
+    table = log.table
+    order = np.argsort(table["submit_time"].to_numpy(), kind="stable")
+    record: IntArray = np.arange(1, len(table) + 1)
+    if np.any(np.diff(order) != 1):
+        table = table.iloc[order].reset_index(drop=True)
+    audit: list[Audited] = []
+    touched: list[pd.DataFrame] = []
+    hours = node_hours(table)
+    for name, parameters in steps:
+        effect = _effect(name, parameters, Records(table, provenance))
+        if explain:
+            touched += _touched(table, record, name, effect)
+        before, hours_before = len(table), hours
+        table, record = _apply(table, record, effect)
+        hours = node_hours(table) if _touches(effect) else hours
+        row = Audited(
+            name,
+            dict(parameters),
+            before,
+            len(table),
+            hours_before[0],
+            hours[0],
+            hours_before[1],
+            hours[1],
+            **_tally(effect),
+            found=list(effect.found),
+        )
+        audit.append(row)
+        provenance = replace(provenance, steps=(*provenance.steps, _step(row)))
+        if not len(table):
+            raise InputError(f"{name} leaves no job", where=where or None, mend="check the recipe against the log")
+    workload = _workload(table, provenance, where)
+    columns = ["record", "job_id", "submit_time", "step", "action", "reason"]
+    return Cleaned(workload, audit, pd.concat(touched, ignore_index=True) if touched else pd.DataFrame(columns=columns))
+
+
+LEAST: tuple[tuple[str, Mapping[str, Any]], ...] = (("merge_split", {}), ("unique_ids", {}))
+"""What makes a workload of any log."""
+
+
+def _effect(name: str, parameters: Mapping[str, Any], records: Records) -> Effect:
+    if name not in STEPS:
+        raise InputError(f"no cleaning step {name!r}", mend=f"one of {', '.join(STEPS)}")
+    try:
+        return STEPS[name](records, **parameters)
+    except TypeError as error:
+        raise InputError(f"cleaning step {name}: {error}", mend="docs/cleaning.md has its parameters") from error
+
+
+def _masks(effect: Effect) -> dict[str, Any]:
+    return dict(zip(ACTIONS, (effect.merge, effect.drop, effect.change, effect.flag), strict=True))
+
+
+def _tally(effect: Effect) -> dict[str, int]:
+    return {action: 0 if mask is None else int(mask.sum()) for action, mask in _masks(effect).items()}
+
+
+def _touches(effect: Effect) -> bool:
+    return any(_tally(effect).values())
+
+
+def _apply(table: pd.DataFrame, record: IntArray, effect: Effect) -> tuple[pd.DataFrame, IntArray]:
+    """Return the records that are left, changed as the step says."""
+    if effect.columns:
+        table = table.assign(**effect.columns)
+    gone = [mask for mask in (effect.drop, effect.merge) if mask is not None and mask.any()]
+    if gone:
+        keep = ~np.logical_or.reduce(gone)
+        table, record = table[keep].reset_index(drop=True), record[keep]
+    return table, record
+
+
+def _touched(table: pd.DataFrame, record: IntArray, name: str, effect: Effect) -> list[pd.DataFrame]:
+    """Return the records that a step touches, why, and what becomes of them."""
+    pieces = []
+    for action, mask in _masks(effect).items():
+        if mask is not None and mask.any():
+            rows = np.flatnonzero(mask)
+            piece = table.iloc[rows][["job_id", "submit_time"]].assign(
+                step=name,
+                action=action,
+                reason=effect.reason if isinstance(effect.reason, str) else list(effect.reason(rows)),
+            )
+            piece.insert(0, "record", record[rows])
+            pieces.append(piece)
+    return pieces
+
+
+def _step(row: Audited) -> Step:
+    """Return the audit of a step as the provenance keeps it."""
+    hours = {"node_hours_before": row.node_hours_before, "node_hours_after": row.node_hours_after}
+    tally = {action: getattr(row, action) for action in ACTIONS if getattr(row, action)}
+    return Step(f"clean {row.step}", {**row.parameters, **hours}, {"jobs before": row.jobs_before, **tally})
+
+
+def _workload(table: pd.DataFrame, provenance: Provenance, where: str) -> Workload:
+    """Return the workload of clean records; what says nothing of any job is left out."""
+    silent = [name for name in map(str, table) if name.startswith("extra_") and table[name].isna().all()]
+    return Workload(table.drop(columns=silent), provenance, where=where or None)

@@ -1,0 +1,386 @@
+"""Columns of logs that are tables (CSV, Parquet), found by name, of one or several files, fast.
+
+A reader says which columns it wants, by all the names they go by, and of which kind:
+
+    number  float64; NaN where there is none
+    time    float64, s since 1970 (see `Columns.instants` for those without a time zone)
+    label   a Categorical: texts that repeat (users, partitions); empty where there is none
+    text    texts that do not (job ids)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from tracebed.converters.formats.files import LONGEST_LINE, PARQUET, Input, delimiter_of
+from tracebed.converters.workload import FloatArray
+from tracebed.errors import InputError
+
+NOTHING = ["", "None", "none", "NULL", "null", "Unknown", "NaN", "nan", "NaT", "N/A", "NA"]
+"""How logs write that they do not know."""
+CSV_TYPES = {
+    "number": pa.float64(),
+    "time": pa.timestamp("us"),
+    "label": pa.dictionary(pa.int32(), pa.string()),
+    "text": pa.string(),
+}
+FAR = 1e11
+"""Numbers of a time above this are milliseconds or finer, not seconds, since 1970."""
+
+
+class Want(NamedTuple):
+    """A column that a reader wants: its names in lower case, the best first; its kind; whether it must be there."""
+
+    kind: str
+    names: tuple[str, ...]
+    needed: bool = False
+
+
+def want(kind: str, *names: str, needed: bool = False) -> Want:
+    """Return a `Want`."""
+    return Want(kind, names, needed)
+
+
+@dataclass
+class Columns:
+    """What was read: a value a record in each column."""
+
+    files: Sequence[Input]
+    rows: list[int]
+    """Records of each file."""
+    values: dict[str, Any]
+    extras: dict[str, pd.Series[Any]] = field(default_factory=dict)
+    absolute: set[str] = field(default_factory=set)
+    """Times that are instants, not somebody's wall clock."""
+    unread: tuple[str, ...] = ()
+    """Columns that were there and not wanted."""
+
+    def __len__(self) -> int:
+        return sum(self.rows)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def numbers(self, name: str) -> FloatArray:
+        """Return a column of numbers, NaN throughout where no file has it."""
+        found: FloatArray = self.values[name] if name in self.values else np.full(len(self), np.nan)
+        return found
+
+    def labels(self, name: str) -> Any:
+        """Return a column of labels, empty throughout where no file has it."""
+        return self.values[name] if name in self.values else relabel(np.full(len(self), -1), [])
+
+    def instants(self, name: str, zone: str) -> FloatArray:
+        """Return times as s since 1970 UTC; those without a time zone are on the clock of `zone`.
+
+        An hour that the clock has twice is taken as the second (standard time).
+        """
+        seconds = self.numbers(name)
+        return seconds if name in self.absolute else utc(seconds, zone)
+
+    def place(self, row: int) -> str:
+        """Return `file:line` of a record (of Parquet `file, row`)."""
+        for file, count in zip(self.files, self.rows, strict=True):
+            if row < count:
+                return _place(file, row)
+            row -= count
+        return str(self.files[-1].where)
+
+
+def utc(seconds: FloatArray, zone: str) -> FloatArray:
+    """Return wall-clock times, written as s since 1970 of that clock, as s since 1970 UTC."""
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise InputError(f"time zone {zone!r} is not known", mend="name one such as America/Denver") from None
+    if zone == "UTC" or not len(seconds):
+        return seconds
+    known = np.isfinite(seconds)
+    filled = np.where(known, seconds, 0.0)
+    micro = (filled * 1e6).round().astype("int64").astype("datetime64[us]")
+    clock = pd.DatetimeIndex(micro).tz_localize(zone, ambiguous=np.zeros(len(micro), bool), nonexistent="shift_forward")
+    offset = (micro - clock.tz_convert("UTC").tz_localize(None).to_numpy()).astype("timedelta64[us]").astype(np.float64)
+    return np.where(known, filled - offset / 1e6, np.nan)
+
+
+def read_columns(
+    files: Sequence[Input],
+    wanted: Mapping[str, Want],
+    *,
+    extras: bool = False,
+    quoted: bool = True,
+) -> Columns:
+    """Read the wanted columns of all files, one after another.
+
+    Args:
+        files: CSV (delimiter as in the header) or Parquet.
+        wanted: our name -> what is wanted.
+        extras: also read every other column.
+        quoted: whether values may stand in double quotes.
+
+    Raises:
+        InputError: a needed column is missing, a line has too few values, a value is not of its kind.
+    """
+    tables, absolute, unread = [], set[str](), dict[str, None]()
+    for file in files:
+        found = _names(file, wanted)
+        others = [name for name in _spelt(file) if name not in found.values()]
+        unread.update(dict.fromkeys(others))
+        table, zoned = _read(file, wanted, found, others if extras else [], quoted)
+        absolute |= zoned
+        tables.append(table)
+    rows = [len(table) for table in tables]
+    whole = tables[0] if len(tables) == 1 else _concatenated(tables)
+    del tables, table
+    values: dict[str, Any] = {}
+    more: dict[str, pd.Series[Any]] = {}
+    for name in whole.column_names:
+        column = whole.column(name)
+        whole = whole.drop_columns([name])
+        if name in wanted:
+            values[name] = _as_array(column, wanted[name].kind)
+        else:
+            more[name] = column.to_pandas()
+    return Columns(files, rows, values, more, absolute, tuple(unread))
+
+
+def _spelt(file: Input) -> list[str]:
+    """Return the names of a file's columns as it spells them."""
+    if file.head.startswith(PARQUET):
+        return list(pq.read_schema(file.seekable()).names)
+    first = file.head.decode("utf-8-sig", "replace").partition("\n")[0].rstrip("\r")
+    return [name.strip().strip('"') for name in first.split(delimiter_of(first))]
+
+
+def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
+    """Return our name -> the file's name of each wanted column that is there."""
+    spelt = _spelt(file)
+    by_lower = {name.lower(): name for name in reversed(spelt)}
+    found = {}
+    for ours, (_, names, needed) in wanted.items():
+        theirs = next((by_lower[name] for name in names if name in by_lower), None)
+        if theirs is not None:
+            found[ours] = theirs
+        elif needed:
+            shown = ", ".join(repr(name) for name in spelt[:8])
+            raise InputError(
+                f"column {names[0]!r} is missing",
+                where=f"{file.where}:1",
+                mend=f"add it, or rename one of {shown}, ...",
+            )
+    return found
+
+
+def _read(
+    file: Input, wanted: Mapping[str, Want], found: Mapping[str, str], others: Sequence[str], quoted: bool
+) -> tuple[pa.Table, set[str]]:
+    """Return one file's columns, renamed and of the types in `CSV_TYPES`, and which times are instants."""
+    if file.head.startswith(PARQUET):
+        table = _read_parquet(file, [*found.values(), *others])
+    else:
+        kinds = {theirs: wanted[ours].kind for ours, theirs in found.items()}
+        table = _read_csv(file, kinds, others, quoted)
+    columns, absolute = {}, set()
+    for ours, theirs in found.items():
+        columns[ours], instant = _cast(table.column(theirs), wanted[ours].kind, file, theirs)
+        if instant:
+            absolute.add(ours)
+    for name in others:
+        columns[f"extra_{name}"] = _plain(table.column(name))
+    return pa.table(columns), absolute
+
+
+def _read_parquet(file: Input, names: Sequence[str]) -> pa.Table:
+    try:
+        return pq.read_table(file.seekable(), columns=list(dict.fromkeys(names)))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        line = str(error).splitlines()[0].rstrip(".")
+        raise InputError(f"not a readable Parquet file: {line}", where=file.where, mend="fetch it again") from None
+
+
+def _read_csv(file: Input, kinds: Mapping[str, str], others: Sequence[str], quoted: bool) -> pa.Table:
+    """Read a CSV with all its types at once; where that fails, as texts, which tells where it fails."""
+    first = file.head.decode("utf-8-sig", "replace").partition("\n")[0]
+    parse = {"delimiter": delimiter_of(first), "quote_char": '"' if quoted else False}
+    names = list(dict.fromkeys([*kinds, *others]))
+
+    def attempt(types: Mapping[str, pa.DataType], encoding: str, careful: bool) -> pa.Table:
+        with file.open() as stream:
+            return pyarrow.csv.read_csv(
+                stream,
+                pyarrow.csv.ReadOptions(
+                    use_threads=not careful, block_size=LONGEST_LINE if careful else 2**22, encoding=encoding
+                ),
+                pyarrow.csv.ParseOptions(newlines_in_values=careful and quoted, **parse),
+                pyarrow.csv.ConvertOptions(
+                    include_columns=names, column_types=types, null_values=NOTHING, strings_can_be_null=True
+                ),
+            )
+
+    try:
+        return attempt({name: CSV_TYPES[kind] for name, kind in kinds.items()}, "utf8", careful=False)
+    except (pa.ArrowException, UnicodeDecodeError):
+        texts = {name: pa.string() for name in names}
+        try:
+            return attempt(texts, "utf8", careful=True)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            if "UTF8" not in str(error) and not isinstance(error, UnicodeDecodeError):
+                _explain(error, file)
+        try:
+            return attempt(texts, "latin1", careful=True)
+        except pa.ArrowException as error:
+            _explain(error, file)
+
+
+def _explain(error: Exception, file: Input) -> NoReturn:
+    """Raise what Arrow found wrong with a CSV as an InputError."""
+    text = str(error).splitlines()[0]
+    number = re.search(r"Row #(\d+)", text)
+    where = f"{file.where}:{number[1]}" if number else file.where
+    if fields := re.search(r"Expected (\d+) columns, got (\d+)", text):
+        what, mend = f"{fields[2]} values where the header names {fields[1]}", "complete or remove the line"
+    elif "straddl" in text:
+        for _ in file.lines():  # raises where a line is too long
+            pass
+        what, mend = "a quoted value has no end", "close the quote"
+    else:
+        what, mend = f"not a readable table: {text}", "check that it is a log of this format"
+    raise InputError(what, where=where, mend=mend) from None
+
+
+def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[pa.ChunkedArray, bool]:
+    """Return a column as its kind, and whether its times are instants; raise InputError at the first bad value."""
+    type = column.type
+    if pa.types.is_dictionary(type) and kind != "label":
+        column = column.cast(type.value_type)
+        type = column.type
+    if kind == "label":
+        return (column if pa.types.is_dictionary(type) else _text(column).dictionary_encode()), False
+    if kind == "text":
+        return _text(column), False
+    is_text = pa.types.is_string(type) or pa.types.is_large_string(type)
+    if is_text:
+        column = pc.utf8_trim_whitespace(column)
+        column = pc.if_else(pc.is_in(column, pa.array(NOTHING, column.type)), pa.scalar(None, column.type), column)
+    if kind == "time" and not (is_text and _numeric(column) is None):
+        if pa.types.is_timestamp(type):
+            unit = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[type.unit]
+            return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), unit), type.tz is not None
+        numbers = _numeric(column) if is_text else column.cast(pa.float64(), safe=False)
+        largest = pc.max(numbers).as_py() or 0.0
+        power = 1.0 if largest < FAR else 1e3 if largest < FAR * 1e3 else 1e6 if largest < FAR * 1e6 else 1e9
+        return pc.divide(numbers, power), True
+    if kind == "time":
+        for type, instant in ((pa.timestamp("us"), False), (pa.timestamp("us", "UTC"), True)):
+            try:
+                return _cast(column.cast(type), kind, file, name)[0], instant
+            except pa.ArrowInvalid:
+                continue
+        _refuse(column, pa.timestamp("us"), "a time such as 2022-11-08 22:04:02", file, name)
+    numbers = _numeric(column) if is_text else column.cast(pa.float64(), safe=False)
+    if numbers is None:
+        _refuse(column, pa.float64(), "a number", file, name)
+    return numbers, False
+
+
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return any column as text; whole numbers that came as floats without their `.0`."""
+    if pa.types.is_floating(column.type):
+        whole = column.cast(pa.int64(), safe=False)
+        if pc.all(pc.equal(whole.cast(pa.float64()), column)).as_py() is not False:
+            column = whole
+    return pc.fill_null(column.cast(pa.string()), "")
+
+
+def _numeric(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return texts as numbers if all of them are."""
+    try:
+        return column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _refuse(column: pa.ChunkedArray, type: pa.DataType, wanted: str, file: Input, name: str) -> NoReturn:
+    """Raise InputError at the first value that `type` cannot hold."""
+    low, high = 0, len(column)
+    while high - low > 1:  # the first half that fails, down to one value
+        middle = (low + high) // 2
+        try:
+            column.slice(low, middle - low).cast(type)
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    raise InputError(
+        f"{name} {column[low].as_py()!r} is not {wanted}", where=_place(file, low), mend="mend or remove the line"
+    )
+
+
+def _place(file: Input, row: int) -> str:
+    """Return where record `row` of a file stands; lines are counted only now, that somebody asks."""
+    if file.head.startswith(PARQUET):
+        return f"{file.where}, row {row + 1}"
+    filled = (number for number, line in file.lines() if line.strip())
+    return f"{file.where}:{next((line for index, line in enumerate(filled) if index == row + 1), row + 2)}"
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column that nobody wanted as a type that a workload keeps: bool, number or text."""
+    type = column.type
+    if pa.types.is_boolean(type) or pa.types.is_integer(type) or pa.types.is_floating(type):
+        return column.cast(pa.float64(), safe=False) if pa.types.is_integer(type) and column.null_count else column
+    if pa.types.is_nested(type):
+        return pa.chunked_array([pa.array([str(value) for value in column.to_pylist()], pa.string())])
+    return pc.fill_null(column.cast(pa.string()), "")
+
+
+def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return all rows; what a file lacks is null there."""
+    types: dict[str, pa.DataType] = {}
+    for table in tables:
+        for column in table.schema:
+            if types.setdefault(column.name, column.type) != column.type:
+                types[column.name] = pa.string()
+    whole = []
+    for table in tables:
+        columns = {
+            name: table.column(name).cast(type) if name in table.column_names else pa.nulls(len(table), type)
+            for name, type in types.items()
+        }
+        whole.append(pa.table(columns))
+    return pa.concat_tables(whole)
+
+
+def _as_array(column: pa.ChunkedArray, kind: str) -> Any:
+    if kind == "label":
+        column = column.unify_dictionaries()
+        pieces = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in column.chunks]
+        codes = np.concatenate(pieces) if pieces else np.zeros(0, np.int32)
+        names = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+        return relabel(codes, [name or "" for name in names])
+    if kind == "text":
+        return pd.Series(column.to_pandas(), dtype="str")
+    return column.to_numpy().astype(np.float64, copy=False)
+
+
+def relabel(codes: npt.NDArray[np.integer[Any]], names: Sequence[str]) -> pd.Categorical:
+    """Return labels of shape (records,): `names[code]` of each code, the empty one of code -1; names may repeat."""
+    places = {name: index for index, name in enumerate(dict.fromkeys([*names, ""]))}
+    renumbered = np.array([*(places[name] for name in names), places[""]], dtype=np.int32)
+    dtype = pd.CategoricalDtype(pd.Index(list(places), dtype="str"))
+    labels: pd.Categorical = pd.Categorical.from_codes(renumbered[codes], dtype=dtype)
+    return labels

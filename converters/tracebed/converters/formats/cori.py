@@ -1,0 +1,99 @@
+"""Accounting of NERSC's Cori and Perlmutter: CSV in two layouts, told apart by their headers.
+
+A record is a job's use of one day: at midnight it is cut in two (the first ends at 23:59:59), and the same job
+number with another submission is another run of it. There is no time limit, no state, no request. On shared
+nodes `Raw Hours` tell which part of the node a job had; that share is kept in `extra_node_share`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracebed.converters.formats.columns import read_columns, want
+from tracebed.converters.formats.files import Input
+from tracebed.converters.log import Log, make_log
+from tracebed.converters.workload import System
+
+WANTED = {
+    "job": want("text", "job", needed=True),
+    "host": want("label", "host name"),
+    "user": want("label", "user"),
+    "group": want("label", "project", "account name"),
+    "partition": want("label", "partition", needed=True),
+    "queue": want("label", "qos"),
+    "submit": want("time", "submit", needed=True),
+    "start": want("time", "start", needed=True),
+    "end": want("time", "end", needed=True),
+    "elapsed": want("number", "elapsed secs"),
+    "nodes": want("number", "nodes allocated", needed=True),
+    "hours": want("number", "raw hours"),
+}
+MACHINES = {
+    "cori haswell": System(2388, 32, "NERSC Cori Haswell"),
+    "cori knl": System(9688, 68, "NERSC Cori KNL"),
+    "perlmutter cpu": System(3072, 128, "NERSC Perlmutter CPU"),
+    "perlmutter gpu": System(1792, 64, "NERSC Perlmutter GPU"),
+}
+ZONE = "America/Los_Angeles"
+
+
+def recognises(file: Input) -> bool:
+    """Tell the log by the names of its columns."""
+    return {"job", "host name", "partition", "elapsed secs", "nodes allocated"} <= set(file.columns)
+
+
+def read_log(
+    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = ZONE
+) -> Log:
+    """Read daily files.
+
+    Args:
+        files: of one machine; the machine is known by the host's name.
+        keep_extra: keep every other column as `extra_...`.
+        keep_names: keep the names of users and projects.
+        time_zone: of the clock that the times were written by.
+
+    Raises:
+        InputError: a column is missing or a value is none.
+    """
+    c = read_columns(files, WANTED, extras=keep_extra)
+    start, end, nodes = c.instants("start", time_zone), c.instants("end", time_zone), c.numbers("nodes")
+    hosts = c.labels("host")
+    present = [str(name) for name in hosts.categories if name]
+    system = MACHINES.get(present[0].lower(), System(name=present[0])) if len(present) == 1 else System()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = c.numbers("hours") * 3600.0 / (c.numbers("elapsed") * nodes)
+    share = np.where(share < SHARED, share, np.nan)
+    return make_log(
+        files,
+        "cori",
+        {
+            "job_id": c["job"],
+            "submit_time": c.instants("submit", time_zone),
+            "nodes": np.nan_to_num(nodes).astype(np.int64),
+            "cores_per_node": np.full(len(c), system.cores_per_node or 1),
+            "user": c.labels("user"),
+            "group": c.labels("group"),
+            "partition": c["partition"],
+            "queue": c.labels("queue"),
+            "logged_start": start,
+            "logged_end": end,
+            "extra_node_share": share,
+            "extra_host": hosts if len(present) > 1 else np.full(len(c), np.nan),
+        },
+        system=system,
+        time_zone=time_zone,
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
+        defects={"jobs of unknown size": np.isnan(nodes)},
+        counts={f"files of several machines: {', '.join(present)}": int(len(present) > 1)},
+        place=c.place,
+        names=("user", "group"),
+        keep_names=keep_names,
+        extras=c.extras,
+    )
+
+
+SHARED = 0.99
+"""A job whose part of its nodes is below this shared them; rounded hours of whole nodes are above it."""

@@ -1,0 +1,154 @@
+"""A log: the records of a machine's accounting, before they are a workload.
+
+The table is that of a workload (see `workload.SCHEMA`), but a row is a record: a job may have several, ids may
+repeat, and texts may be pandas categories. `cleaning` makes jobs of records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.columns import relabel
+from tracebed.converters.formats.files import Input
+from tracebed.converters.workload import SCHEMA, BoolArray, Provenance, Step, System, Workload
+from tracebed.errors import InputError, tolerate
+
+LONGEST = 1e10
+"""A run time or limit beyond this (s; 317 years) is none."""
+INSTANTS = ("submit_time", "logged_start", "logged_end", "deadline", "earliest_start")
+
+
+@dataclass(frozen=True)
+class Log:
+    """Records, their provenance, and what messages call them."""
+
+    table: pd.DataFrame
+    provenance: Provenance
+    where: str
+
+    def workload(self) -> Workload:
+        """Return the jobs: records of one job merged, ids made unique; nothing else is cleaned."""
+        from tracebed.converters.cleaning import audit
+
+        return audit.clean(self, audit.LEAST).workload
+
+
+def make_log(
+    files: Sequence[Input],
+    format: str,
+    columns: Mapping[str, Any],
+    *,
+    system: System | None = None,
+    time_zone: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    defects: Mapping[str, BoolArray] | None = None,
+    counts: Mapping[str, int] | None = None,
+    place: Callable[[int], str] | None = None,
+    names: Sequence[str] = (),
+    keep_names: bool = False,
+    extras: Mapping[str, pd.Series[Any]] | None = None,
+) -> Log:
+    """Return the log that a reader found.
+
+    Times become s since the first submission; records without a submit time are left out. What makes no sense
+    is counted, and tolerated so: submitted after the start: at the start; ended before the start, or a time
+    span beyond `LONGEST`: not known.
+
+    Args:
+        files: where it was read from.
+        format: the reader's name.
+        columns: of `workload.SCHEMA` or `extra_...`, a value a record; instants in s since 1970 UTC, NaN not
+            known. Without `run_time`, it is `logged_end` - `logged_start`.
+        system: the machine.
+        time_zone: of its clock.
+        parameters: options of the reader, for the provenance.
+        defects: what was tolerated -> which records; each becomes a counted warning that names the first.
+        counts: what was tolerated and is no matter of records -> how often.
+        place: from the number of a record to `file:line`.
+        names: columns that hold names of people and projects.
+        keep_names: do not replace those by pseudonyms.
+        extras: columns that nobody asked for, with names beginning `extra_`.
+
+    Raises:
+        InputError: there is no record with a submit time.
+    """
+    where = files[0].where if len(files) == 1 else str(files[0].path.parent)
+    found = {**columns, **(extras or {})}
+    noted = dict(defects or {})
+    submit = np.asarray(found["submit_time"], dtype=np.float64)
+    start = np.asarray(found.get("logged_start", np.full(len(submit), np.nan)))
+    noted["records without a submit time, left out"] = np.isnan(submit)
+    late = start < submit
+    noted["submitted after they started: submission taken as the start"] = late
+    found["submit_time"] = submit = np.where(late, start, submit)
+    if "run_time" not in found:
+        found["run_time"] = np.asarray(found["logged_end"]) - start
+    for name, what in (("run_time", "run times"), ("time_limit", "time limits")):
+        if name in found:
+            values = np.asarray(found[name], dtype=np.float64)
+            bad = (values < 0) | (values > LONGEST)
+            noted[f"{what} that are negative or longer than 300 years, taken as not known"] = bad
+            found[name] = np.where(bad, np.nan, values)
+    if "logged_end" in found:
+        end = np.asarray(found["logged_end"])
+        backwards = end < start
+        noted["ended before they started: end taken as not known"] = backwards
+        found["logged_end"] = np.where(backwards | (end - start > LONGEST), np.nan, end)
+    known = np.isfinite(submit)
+    if not known.any():
+        raise InputError("holds no job with a submit time", where=where, mend="check that the file is complete")
+    origin = float(np.floor(submit[known].min()))
+    for name in INSTANTS:
+        if name in found:
+            found[name] = np.asarray(found[name], dtype=np.float64) - origin
+    tallies = {what: int(mask.sum()) for what, mask in noted.items()} | dict(counts or {})
+    for what, mask in noted.items():
+        tolerate({what: tallies[what]}, where=place(int(np.argmax(mask))) if place and tallies[what] else where)
+    for what in counts or ():
+        tolerate({what: tallies[what]}, where=where)
+    if not keep_names:
+        key = hashlib.blake2b(b"".join(file.key for file in files), digest_size=32).digest()
+        found |= {name: pseudonyms(found[name], name, key) for name in names if name in found}
+    table = pd.DataFrame(
+        {name: values for name, values in found.items() if name in NEEDED or _says(values)}, copy=False
+    )
+    if not known.all():
+        table = table[known].reset_index(drop=True)
+    step = Step("read", {"format": format, **(parameters or {})}, {what: n for what, n in tallies.items() if n})
+    sources = tuple(file.source for file in files)
+    return Log(table, Provenance(system or System(), time_zone, origin, sources, (step,)), where)
+
+
+NEEDED = tuple(name for name, column in SCHEMA.items() if column.default is None)
+
+
+def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
+    """Replace names by keyed hashes, the same for the same name; the empty name stays.
+
+    The key is drawn from the content of the log's files. So the same files give the same pseudonyms, and who
+    has not got them cannot try names. Forty bits: among 10,000 names two share one with probability 5e-5.
+    """
+    names = labels if isinstance(labels, pd.Categorical) else pd.Categorical(pd.Series(labels, dtype="str"))
+
+    def of(name: str) -> str:
+        digest = hashlib.blake2b(f"{kind}\0{name}".encode(), key=key, digest_size=5)
+        return f"{kind}-{digest.hexdigest()}" if name else ""
+
+    hidden = [of(str(name)) for name in names.categories]
+    return relabel(names.codes, hidden)
+
+
+def _says(values: Any) -> bool:
+    """Tell whether any record says something in this column."""
+    if isinstance(values, pd.Categorical):
+        return list(values.categories) not in ([], [""])
+    values = values.to_numpy() if isinstance(values, pd.Series) else np.asarray(values)
+    if values.dtype.kind == "f":
+        return not np.isnan(values).all()
+    return values.dtype.kind in "iub" or bool((values != "").any())
