@@ -45,6 +45,10 @@ MODELS: dict[str, Model] = {
         "Rigid jobs of a supercomputer: sizes, limits, cancellations (Cirne and Berman 2001).",
         "tracebed.converters.models.cirne:cirne",
     ),
+    "lublin99": Model(
+        "Rigid jobs, interactive and batch: sizes, run times (Lublin and Feitelson 2003).",
+        "tracebed.converters.models.lublin99:lublin99",
+    ),
     "feitelson96": Model(
         "Rigid jobs that are run again and again (like Feitelson 1996; conformance not claimed).",
         "tracebed.converters.models.feitelson96:feitelson96",
