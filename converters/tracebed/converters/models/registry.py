@@ -57,6 +57,10 @@ MODELS: dict[str, Model] = {
         "Moldable jobs: work, parallelism and its variance (Downey 1997; ranges not verified).",
         "tracebed.converters.models.downey97:downey97",
     ),
+    "jann97": Model(
+        "Rigid jobs after a log: three moments of each size class kept (Jann et al. 1997).",
+        "tracebed.converters.models.jann97:jann97",
+    ),
 }
 
 
