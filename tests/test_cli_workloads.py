@@ -195,5 +195,5 @@ def test_charts_show_every_count() -> None:
     assert "▏" in lines[2]
     assert not set(lines[3]) & set("▏▎▍▌▋▊▉█")
     assert len(set(map(len, lines))) == 1
-    drawn = columns("Hours", [0, 8, 16], height=2)
+    drawn = columns("Hours", {"0": 0, "1": 8, "2": 16}, height=2)
     assert [line.split() for line in drawn[1:3]] == [["██"], ["██", "██"]]

@@ -1,22 +1,34 @@
-"""What a workload is like, in numbers and in pictures."""
+"""What a workload is like, in numbers, and how a terminal shows them."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracebed.converters.description import describe, hours, offered_load, plot, quantiles, size_histogram
+from tracebed.converters.description import (
+    cumulative,
+    describe,
+    occupation,
+    occupied_nodes,
+    offered_load,
+    quantiles,
+    size_histogram,
+)
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.scaling import scale
-from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.converters.workload import Provenance, System, Workload, write_workload
 from tracebed.errors import InputError, Tolerated
+from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.cli.charts import area
 
 MONDAY = 1_283_731_200.0  # 2010-09-06 00:00 UTC
 
@@ -46,11 +58,13 @@ def test_the_statistics() -> None:
     assert facts["accuracy"]["mean"] == 0.5
     assert facts["interarrival_s"]["max"] == 79_200.0
     assert facts["kinds"] == {"rigid": 3, "malleable": 1}
-    assert facts["unknown"] == {"run_time": 1, "time_limit": 1, "nodes": 1}
+    assert facts["unknown"] == {"run_time": 1, "time_limit": 1, "nodes": 1, "logged_times": 4}
     assert facts["first_submit"] == "2010-09-06T09:00:00+09:00"
     assert [facts["arrivals_by_hour"][hour] for hour in (9, 10, 11)] == [2, 1, 1]
     assert facts["arrivals_by_weekday"]["Mon"] == 3
     assert facts["arrivals_by_weekday"]["Tue"] == 1
+    assert facts["arrivals_by_weekday_and_hour"][1][9] == 1
+    assert facts["occupation"] is None
     assert [bin["jobs"] for bin in facts["nodes_histogram"]] == [1, 1, 1]
     assert sum(bin["jobs"] for bin in facts["run_time_histogram"]) == 3
     json.dumps(facts, allow_nan=False)
@@ -65,7 +79,7 @@ def test_without_a_date_hours_count_from_time_zero() -> None:
 
 def test_an_unknown_time_zone_is_tolerated() -> None:
     with pytest.warns(Tolerated, match="Mars/Base"):
-        assert hours(week(time_zone="Mars/Base"))[:3].tolist() == [2, 1, 1]
+        assert describe(week(time_zone="Mars/Base"))["arrivals_by_hour"][:3] == [2, 1, 1]
 
 
 @pytest.mark.parametrize("start", [-1e12, 1e17, 1e300])
@@ -107,23 +121,161 @@ def test_quantiles_of_nothing_are_nothing() -> None:
     assert set(quantiles(np.array([np.nan])).values()) == {None}
 
 
-@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_a_picture_is_drawn(suffix: str, magic: bytes, tmp_path: Path) -> None:
-    path = tmp_path / f"w{suffix}"
-    plot(cirne(50, seed=1), path)
-    assert path.read_bytes().startswith(magic)
-    if suffix == ".svg":
-        text = path.read_text()
-        for title in ("Requested nodes", "Run times and time limits", "Arrivals by hour", "Offered load"):
-            assert title in text
+def logged(jobs: list[tuple[float, float, int]], nodes: int | None = None) -> Workload:
+    """A workload of jobs that ran from, to, on so many nodes."""
+    start, end, sizes = (list(column) for column in zip(*jobs, strict=True))
+    table = pd.DataFrame(
+        {
+            "job_id": [str(number) for number in range(len(jobs))],
+            "submit_time": 0.0,
+            "run_time": np.subtract(end, start).clip(min=0.0),
+            "nodes": sizes,
+            "logged_start": np.array(start, dtype=float),
+            "logged_end": np.array(end, dtype=float),
+        }
+    )
+    return Workload(table, Provenance(system=System(nodes)))
 
 
-@pytest.mark.parametrize("workload", [week(), week(unix_start=None, system=System()), cirne(1)])
-def test_sparse_workloads_are_drawn_too(workload: Workload, tmp_path: Path) -> None:
-    plot(workload, tmp_path / "w.png")
-    assert (tmp_path / "w.png").stat().st_size > 10_000
+def held_at(jobs: list[tuple[float, float, int]], instant: float) -> int:
+    """How many nodes are held at an instant, asking job by job: slow, and obviously right."""
+    return sum(nodes for start, end, nodes in jobs if start <= instant < end)
 
 
-def test_another_suffix_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"\.png, \.svg"):
-        plot(week(), tmp_path / "w.gif")
+instants = st.one_of(st.integers(0, 12).map(float), st.floats(0, 12), st.just(math.nan))
+logs = st.lists(st.tuples(instants, instants, st.integers(0, 9)), min_size=1, max_size=12)
+
+
+@given(logs)
+def test_the_occupation_is_what_a_slow_count_finds(jobs: list[tuple[float, float, int]]) -> None:
+    steps, held = occupied_nodes(logged(jobs))
+    found = dict(zip(steps.tolist(), held.tolist(), strict=True))
+    ran = [job for job in jobs if job[0] <= job[1] and job[2] > 0]
+    assert sorted(found) == sorted({instant for start, end, _ in ran for instant in (start, end)})
+    assert found == {instant: held_at(ran, instant) for instant in found}
+
+
+@given(logs, st.integers(1, 20))
+def test_bins_have_the_mean_and_the_highest_of_what_lies_in_them(
+    jobs: list[tuple[float, float, int]], bins: int
+) -> None:
+    ran = [job for job in jobs if job[0] < job[1] and job[2] > 0]
+    drawn = occupation(logged(jobs), bins)
+    if not ran:
+        assert drawn is None
+        return
+    assert drawn is not None
+    edges, mean, highest = drawn
+    assert len(edges) - 1 == len(mean) == len(highest) <= bins
+    for low, high, average, top in zip(edges, edges[1:], mean, highest, strict=False):
+        node_seconds = sum(max(0.0, min(end, high) - max(start, low)) * nodes for start, end, nodes in ran)
+        assert average * (high - low) == pytest.approx(node_seconds, abs=1e-9)
+        inside = [low, *(start for start, _, _ in ran if low < start < high)]
+        assert top == max(held_at(ran, instant) for instant in inside)
+
+
+def test_the_time_above_capacity() -> None:
+    found = describe(logged([(0, 10, 4), (10, 20, 4), (12, 16, 3), (5, 5, 99), (8, math.nan, 50)], nodes=4))
+    occupied = found["occupation"]
+    assert found["unknown"]["logged_times"] == 1
+    assert occupied["highest"] == 7  # who ends as another starts does not overlap; who takes no time holds nothing
+    assert occupied["share_of_time_above_capacity"] == pytest.approx(4 / 20)
+    assert occupied["node_hours_above_capacity"] == pytest.approx(3 * 4 / 3600)
+    assert occupied["node_hours"] == pytest.approx((80 + 12) / 3600)
+    assert occupied["mean"] == pytest.approx(92 / 20)
+    json.dumps(found, allow_nan=False)
+
+
+def test_without_a_capacity_nothing_is_above_it() -> None:
+    occupied = describe(logged([(0, 10, 4)]))["occupation"]
+    assert occupied["highest"] == 4
+    assert occupied["share_of_time_above_capacity"] is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=30),
+    st.lists(st.floats(0, 100), min_size=1, max_size=5),
+)
+def test_cumulative_shares(jobs: list[tuple[float, float]], points: list[float]) -> None:
+    values, work = (np.array(column) for column in zip(*jobs, strict=True))
+    points.sort()
+    found = cumulative(values, work, known=np.ones(len(jobs), dtype=bool), points=np.array(points))
+    assert found is not None
+    assert found["jobs"] == pytest.approx([float(np.mean(values <= point)) for point in points])
+    for share, value in ((0.5, found["jobs_within"]["50"]), (0.9, found["jobs_within"]["90"])):
+        assert np.mean(values <= value) >= share - 1e-12
+        assert np.mean(values < value) < share
+    if work.sum() > 0:
+        shares = [work[values <= point].sum() / work.sum() for point in points]
+        assert found["node_hours"] == pytest.approx(shares)
+        half = found["node_hours_within"]["50"]
+        assert work[values <= half].sum() >= 0.5 * work.sum() * (1 - 1e-9)
+        assert work[values < half].sum() <= 0.5 * work.sum() * (1 + 1e-9)
+    else:
+        assert found["node_hours"] is None
+
+
+def test_the_last_point_of_a_cumulative_distribution_has_all_jobs() -> None:
+    many = cirne(2000, seed=2)
+    for found in describe(many)["cumulative"].values():
+        assert found["jobs"][-1] == 1.0
+        assert found["at_most"] == sorted(set(found["at_most"]))
+
+
+def test_an_area_stands_above_its_limit_only_where_it_exceeds_it() -> None:
+    def above(highest: list[float]) -> str:
+        lines = area("nodes", [1.0] * len(highest), highest, limit=40.0, ends=("a", "b"), width=len(highest))
+        limit = next(number for number, line in enumerate(lines) if line.startswith("40 "))
+        return "".join(lines[1:limit]).strip("0123456789 ")
+
+    assert above([40.0, 40.0, 3.0]) == ""
+    assert set(above([40.0, 41.0, 3.0])) == {"░"}
+
+
+@pytest.mark.parametrize("terminal", [80, 120])
+def test_no_line_is_wider_than_the_terminal(terminal: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "w.parquet"
+    write_workload(cirne(3000, seed=1), path)
+    for module in ("describe", "console"):
+        monkeypatch.setattr(f"tracebed.orchestrator.cli.{module}.UNBOUNDED", terminal)
+    out = CliRunner().invoke(tracebed, ["describe", str(path)], catch_exceptions=False).stdout
+    charts = out[out.index("Requested nodes") :]
+    assert max(map(len, charts.splitlines())) <= terminal
+    assert ("Run time" in charts.splitlines()[0]) == (terminal == 120)
+
+
+def test_before_and_after(tmp_path: Path) -> None:
+    write_workload(logged([(0, 7200, 3), (0, 3600, 3)], nodes=4), tmp_path / "raw.parquet")
+    write_workload(logged([(0, 7200, 3)], nodes=4), tmp_path / "clean.parquet")
+    arguments = ["describe", str(tmp_path / "clean.parquet"), "--before", str(tmp_path / "raw.parquet")]
+    picture = tmp_path / "both.svg"
+    done = CliRunner().invoke(tracebed, [*arguments, "--plot", str(picture)], catch_exceptions=False)
+    table = done.stdout[done.stdout.index("before: ") :]
+    figures = {" ".join(line.split()[:-2]): line.split()[-2:] for line in table.splitlines()[1:18]}
+    assert figures["jobs"] == ["2", "1"]
+    assert figures["highest, nodes"] == ["6", "3"]
+    assert figures["above capacity, share of time"] == ["50.00%", "0.00%"]
+    assert figures["occupation, node hours"] == ["9", "6"]
+    assert "Node occupation, before" in done.stdout
+    assert "Node occupation, after" in picture.read_text()
+    facts = json.loads(CliRunner().invoke(tracebed, [*arguments, "--json"]).stdout)
+    assert (facts["jobs"], facts["before"]["jobs"]) == (1, 2)
+
+
+def test_why_there_is_no_occupation_is_said(tmp_path: Path) -> None:
+    write_workload(cirne(20), tmp_path / "w.parquet")
+    out = CliRunner().invoke(tracebed, ["describe", str(tmp_path / "w.parquet")]).stdout
+    assert "not known: no job has nodes, a logged start and a logged end" in out
+    assert "Node occupation" not in out
+
+
+def test_of_a_public_log(reference_data: Callable[[str], Path]) -> None:
+    out = (
+        CliRunner()
+        .invoke(tracebed, ["describe", str(reference_data("logs/RICC-2010-2-sept-first10000.swf.gz")), "--json"])
+        .stdout
+    )
+    facts = json.loads(out)
+    assert facts["jobs"] == 10_000
+    assert facts["occupation"]["highest"] >= facts["nodes"]["max"]
+    assert facts["occupation"]["node_hours"] == pytest.approx(facts["node_hours"])

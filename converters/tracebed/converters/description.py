@@ -1,29 +1,33 @@
-"""What a workload is like: statistics for tables, and a picture."""
+"""What a workload is like, in numbers: the facts that tables show and `pictures` draws (docs/describe.md).
+
+All of it is computed over arrays, nothing job by job: 11 million jobs take seconds.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.files import replacing
-from tracebed.converters.workload import FloatArray, IntArray, Workload, steps_of
-from tracebed.errors import InputError, tolerate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from tracebed.converters.workload import SCHEMA, FloatArray, IntArray, Workload, steps_of
+from tracebed.errors import tolerate
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
+SHARES = {"50": 0.5, "90": 0.9, "99": 0.99}
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR, DAY = 3600.0, 86_400.0
-PICTURES = (".png", ".svg", ".pdf")
+OCCUPATION_BINS = 1000
 LOAD_BINS, JOBS_PER_BIN = 96, 4
+POINTS_PER_DECADE = 48
+MOST_SIZES = 500
+"""Distinct sizes up to which a cumulative distribution has each of them."""
+SHORTEST, LONGEST = 1e-3, 1e12
+"""Run times beyond these, s, are not told apart on a logarithmic axis."""
 LAST_INSTANT = 9.18e9
 """Late in 2260, s since 1970: 64 bits of nanoseconds, pandas' clock, do not reach much further."""
 
@@ -39,21 +43,24 @@ def offered_load(workload: Workload) -> float | None:
 
 
 def describe(workload: Workload) -> dict[str, Any]:
-    """Return the statistics of a workload.
+    """Return the statistics of a workload, ready for JSON; `pictures.plot` draws them.
 
-    Times in s. `None` where a workload does not know; arrivals by weekday and the dates need `unix_start`.
-    Without it, the hours are those since time 0, modulo a day.
+    Times in s. `None` where a workload does not know: the dates and the arrivals by weekday need `unix_start`
+    (without it, the hours are those since time 0, modulo a day), the occupation needs logged times.
     """
     provenance, submit = workload.provenance, workload.floats("submit_time")
     run, limit = workload.floats("run_time"), workload.floats("time_limit")
-    nodes = workload.ints("nodes")
+    nodes, work = workload.ints("nodes"), _work(workload)
     with np.errstate(divide="ignore", invalid="ignore"):
         accuracy = run / limit
     clock = local_clock(workload)
+    by_hour, by_weekday = arrivals(submit, clock)
+    edges, load = load_over_time(workload)
     return {
         "jobs": len(workload),
         "system": asdict(provenance.system),
         "time_zone": provenance.time_zone,
+        "clock": None if clock is None else {"unix_start": provenance.unix_start, "zone": str(clock.tz)},
         "first_submit": None if clock is None else clock[0].isoformat(),
         "last_submit": None if clock is None else clock[-1].isoformat(),
         "first_submit_s": float(submit[0]),
@@ -65,7 +72,7 @@ def describe(workload: Workload) -> dict[str, Any]:
             for step in provenance.steps
             if "offered_load_after" in step.parameters
         ],
-        "node_hours": float(_work(workload).sum() / HOUR),
+        "node_hours": float(work.sum() / HOUR),
         "nodes": quantiles(nodes[nodes > 0]),
         "cores_per_node": quantiles(workload.ints("cores_per_node")),
         "run_time_s": quantiles(run),
@@ -76,17 +83,26 @@ def describe(workload: Workload) -> dict[str, Any]:
         "run_time_histogram": [
             {"from_s": low, "to_s": high, "jobs": jobs} for low, high, jobs in run_time_histogram(run)
         ],
-        "arrivals_by_hour": hours(workload).tolist(),
+        "arrivals_by_hour": by_hour.tolist(),
         "arrivals_by_weekday": None
-        if clock is None
-        else dict(zip(WEEKDAYS, np.bincount(clock.day_of_week, minlength=7).tolist(), strict=True)),
-        "kinds": dict(Counter(workload.column("kind")).most_common()),
-        "statuses": dict(Counter(workload.column("status")).most_common()),
+        if by_weekday is None
+        else dict(zip(WEEKDAYS, by_weekday.sum(axis=1).tolist(), strict=True)),
+        "arrivals_by_weekday_and_hour": None if by_weekday is None else by_weekday.tolist(),
+        "kinds": _counts(workload, "kind"),
+        "statuses": _counts(workload, "status"),
         "unknown": {
             "run_time": int(np.isnan(run).sum()),
             "time_limit": int(np.isnan(limit).sum()),
             "nodes": int((nodes == 0).sum()),
+            "logged_times": int((~_logged(workload)).sum()),
         },
+        "occupation": _occupation_facts(workload),
+        "cumulative": {
+            "nodes": cumulative(nodes.astype(np.float64), work, known=nodes > 0, points=_points_of_sizes(nodes)),
+            "run_time_s": cumulative(run, work, known=np.isfinite(run), points=_points_of_times(run)),
+            "time_limit_s": cumulative(limit, work, known=np.isfinite(limit), points=_points_of_times(limit)),
+        },
+        "offered_load_over_time": {"edges_s": edges.tolist(), "load": load.tolist()},
         "sources": [asdict(source) for source in provenance.sources],
         "steps": steps_of(asdict(provenance)),
     }
@@ -117,14 +133,140 @@ def run_time_histogram(run: FloatArray) -> list[tuple[float, float | None, int]]
     return [(edges[i], None if edges[i + 1] == np.inf else edges[i + 1], counts[i]) for i in range(last + 1)]
 
 
-def hours(workload: Workload) -> IntArray:
-    """Return the arrivals in each hour of the day, shape (24,), on the workload's own clock."""
-    clock = local_clock(workload)
-    hour = workload.floats("submit_time") // HOUR % 24 if clock is None else clock.hour
-    return np.bincount(np.asarray(hour, dtype=np.int64), minlength=24)
+def cumulative(values: FloatArray, work: FloatArray, *, known: Any, points: FloatArray) -> dict[str, Any] | None:
+    """Return the share of jobs, and of their node hours, with at most a value (seed 001's figure 3).
+
+    Args:
+        values: of each job, shape (jobs,).
+        work: node seconds of each job, shape (jobs,).
+        known: mask of the jobs that count, shape (jobs,).
+        points: where to take the distribution, ascending.
+
+    Returns:
+        `at_most` (`points`), `jobs` and `node_hours` (shares at each), and for both the least value that
+        `SHARES` of them reach (`jobs_within`, `node_hours_within`). `None` where no job counts; the node hours
+        are `None` where there are none.
+    """
+    order = np.argsort(values[known])
+    if not len(order):
+        return None
+    ordered, hours = values[known][order], np.cumsum(work[known][order])
+    below = np.searchsorted(ordered, points, side="right")
+    wanted = np.array(list(SHARES.values()))
+    jobs_at = np.ceil(wanted * len(ordered)).astype(np.int64) - 1
+    facts = {
+        "at_most": points.tolist(),
+        "jobs": (below / len(ordered)).tolist(),
+        "jobs_within": dict(zip(SHARES, ordered[jobs_at].tolist(), strict=True)),
+        "node_hours": None,
+        "node_hours_within": None,
+    }
+    if hours[-1] > 0.0:
+        hours_at = np.searchsorted(hours, wanted * hours[-1])
+        facts["node_hours"] = (np.concatenate(([0.0], hours))[below] / hours[-1]).tolist()
+        facts["node_hours_within"] = dict(zip(SHARES, ordered[hours_at].tolist(), strict=True))
+    return facts
 
 
-@lru_cache(maxsize=1)  # tables and pictures of one workload ask again, and its defects are to be warned of once
+def _points_of_sizes(nodes: IntArray) -> FloatArray:
+    """Return every size that occurs; where these are too many, some of them, even on a logarithmic axis."""
+    sizes = np.unique(nodes[nodes > 0]).astype(np.float64)
+    if len(sizes) > MOST_SIZES:
+        sizes = sizes[np.unique(np.searchsorted(sizes, np.geomspace(sizes[0], sizes[-1], MOST_SIZES)))]
+    return sizes
+
+
+def _points_of_times(times: FloatArray) -> FloatArray:
+    """Return `POINTS_PER_DECADE` times a decade, from 1 s or the shortest to the longest."""
+    positive = times[times > 0.0]
+    if not len(positive):
+        return np.ones(1)
+    low, high = np.log10(np.clip([positive.min(), positive.max()], SHORTEST, LONGEST)) * POINTS_PER_DECADE
+    return np.asarray(10.0 ** (np.arange(min(np.floor(low), 0.0), max(np.ceil(high), 0.0) + 1) / POINTS_PER_DECADE))
+
+
+def occupied_nodes(workload: Workload) -> tuple[FloatArray, IntArray]:
+    """Return how many nodes the jobs of a log held, and when: an exact step function.
+
+    A job holds its requested nodes from `logged_start` until just before `logged_end`. Jobs without both, or
+    without nodes, hold nothing.
+
+    Returns:
+        The instants at which something starts or ends, s, ascending and distinct, and the nodes held from each
+        until the next (the last: 0); both of shape (instants,), empty where no job held anything.
+    """
+    holds = _logged(workload)
+    nodes = workload.ints("nodes")[holds]
+    instants = np.concatenate([workload.floats("logged_start")[holds], workload.floats("logged_end")[holds]])
+    held = np.concatenate([nodes, -nodes])
+    order = np.argsort(instants)
+    instants, held = instants[order], held[order]
+    del order  # of 11 million jobs, 176 MB
+    np.cumsum(held, out=held)
+    last = np.ones(len(instants), dtype=bool)  # what happens at one instant is one step
+    np.not_equal(instants[1:], instants[:-1], out=last[:-1])
+    return instants[last], held[last]
+
+
+def resample(instants: FloatArray, held: IntArray, bins: int) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return edges (bins + 1,), and the mean and the maximum of a step function in each bin of equal width.
+
+    The mean is exact: the integral of a step function is linear between its instants.
+    """
+    edges = np.unique(np.linspace(instants[0], instants[-1], bins + 1))
+    integral = np.concatenate([[0.0], np.cumsum(held[:-1] * np.diff(instants))])
+    mean = np.diff(np.interp(edges, instants, integral)) / np.diff(edges)
+    first = np.searchsorted(instants, edges[:-1], side="right") - 1  # the step that holds where a bin begins
+    last = np.searchsorted(instants, edges[1:], side="left") - 1  # and the one where it ends
+    return edges, mean, np.maximum(np.maximum.reduceat(held, first), held[last])
+
+
+def occupation(workload: Workload, bins: int = OCCUPATION_BINS) -> tuple[FloatArray, FloatArray, IntArray] | None:
+    """Return the nodes held over time: edges of bins, s, and mean and highest in each; `None` without logged times."""
+    instants, held = occupied_nodes(workload)
+    return resample(instants, held, bins) if held.any() else None
+
+
+def _occupation_facts(workload: Workload) -> dict[str, Any] | None:
+    instants, held = occupied_nodes(workload)
+    if not held.any():
+        return None
+    capacity = workload.provenance.system.nodes
+    lasted, held_then = np.diff(instants), held[:-1]
+    span = float(instants[-1] - instants[0])
+    beyond = None if capacity is None else np.maximum(held_then - capacity, 0)
+    node_seconds = float(held_then @ lasted)
+    edges, mean, highest = resample(instants, held, OCCUPATION_BINS)
+    return {
+        "from_s": float(instants[0]),
+        "to_s": float(instants[-1]),
+        "node_hours": node_seconds / HOUR,
+        "mean": node_seconds / span,
+        "highest": int(held.max()),
+        "share_of_time_above_capacity": None if beyond is None else float(lasted[beyond > 0].sum()) / span,
+        "node_hours_above_capacity": None if beyond is None else float(beyond @ lasted) / HOUR,
+        "over_time": {"edges_s": edges.tolist(), "mean": mean.tolist(), "highest": highest.tolist()},
+    }
+
+
+def _logged(workload: Workload) -> Any:
+    """Return the mask of the jobs whose occupation is known: they have nodes, a start, and an end not before it."""
+    start, end = workload.floats("logged_start"), workload.floats("logged_end")
+    return (end >= start) & (workload.ints("nodes") > 0)
+
+
+def arrivals(submit: FloatArray, clock: pd.DatetimeIndex | None) -> tuple[IntArray, IntArray | None]:
+    """Return the arrivals by hour of the day, shape (24,), and by weekday and hour, shape (7, 24).
+
+    Without a clock, the hours are those since time 0, modulo a day, and the weekdays are not known.
+    """
+    if clock is None:
+        return np.bincount((submit // HOUR % 24).astype(np.int64), minlength=24), None
+    of_week = np.asarray(clock.day_of_week, dtype=np.int64) * 24 + np.asarray(clock.hour, dtype=np.int64)
+    week = np.bincount(of_week, minlength=7 * 24).reshape(7, 24)
+    return week.sum(axis=0), week
+
+
 def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
     """Return the instants of submission in the workload's time zone, else UTC; `None` if not known.
 
@@ -146,6 +288,13 @@ def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
     return pd.DatetimeIndex(pd.to_datetime(seconds, unit="s", utc=True)).tz_convert(zone)
 
 
+def local_time(clock: Mapping[str, Any] | None, seconds: float) -> datetime | None:
+    """Return the instant `seconds` after time 0 by the `clock` of `describe`; `None` where no calendar has it."""
+    if clock is None or not 0.0 <= clock["unix_start"] + seconds < LAST_INSTANT:
+        return None
+    return datetime.fromtimestamp(clock["unix_start"] + seconds, ZoneInfo(clock["zone"]))
+
+
 def load_over_time(workload: Workload) -> tuple[FloatArray, FloatArray]:
     """Return edges (s, shape (bins + 1,)) and the load offered between them: work submitted over capacity."""
     submit = workload.floats("submit_time")
@@ -160,112 +309,8 @@ def _work(workload: Workload) -> FloatArray:
     return np.nan_to_num(workload.floats("run_time")) * workload.ints("nodes")
 
 
-def plot(workload: Workload, path: Path | str) -> None:
-    """Draw sizes, run times, arrivals and offered load into a picture: PNG, SVG or PDF by the name of `path`.
-
-    Raises:
-        InputError: the name asks for no picture, or the place cannot be written to.
-    """
-    from matplotlib.figure import Figure
-
-    path = Path(path)
-    if path.suffix.lower() not in PICTURES:
-        raise InputError("not a picture's name", where=str(path), mend=f"end it in {', '.join(PICTURES)}")
-    figure = Figure(figsize=(11, 7.2), dpi=130)
-    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.12)
-    axes = figure.subplots(2, 2)
-    _plot_sizes(axes[0, 0], workload)
-    _plot_run_times(axes[0, 1], workload)
-    _plot_hours(axes[1, 0], workload)
-    _plot_load(axes[1, 1], workload)
-    for ax in axes.flat:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.set_axisbelow(True)
-        ax.set_title(ax.get_title(), loc="left", fontsize=11)
-        ax.set_title("")
-    figure.suptitle(_title(workload), x=0.012, ha="left", fontsize=13, fontweight="bold")
-    with replacing(path) as file:
-        figure.savefig(file, format=path.suffix[1:].lower())
-
-
-BLUE, ORANGE, GREY = "#3b6ea5", "#d9822b", "#8a8a8a"
-
-
-def _title(workload: Workload) -> str:
-    system = workload.provenance.system
-    machine = f"{system.nodes:,} nodes" if system.nodes else "system of unknown size"
-    load = offered_load(workload)
-    parts = [system.name, f"{len(workload):,} jobs", machine, f"offered load {load:.2f}" if load else ""]
-    return " · ".join(part for part in parts if part)
-
-
-def _plot_sizes(ax: Axes, workload: Workload) -> None:
-    histogram = size_histogram(workload.ints("nodes"))
-    share = np.array([jobs for _, _, jobs in histogram]) / max(1, len(workload))
-    labels = [str(high) if low == high else f"{low}–{high}" for low, high, _ in histogram]
-    ax.bar(range(len(share)), 100 * share, color=BLUE, width=0.8)
-    crowded = len(labels) > 7
-    ax.set_xticks(range(len(share)), labels, rotation=40 if crowded else 0, ha="right" if crowded else "center")
-    ax.set(title="Requested nodes", ylabel="jobs, %")
-    ax.grid(axis="y", alpha=0.3)
-
-
-def _plot_run_times(ax: Axes, workload: Workload) -> None:
-    series = {"run time": workload.floats("run_time"), "time limit": workload.floats("time_limit")}
-    known = {name: np.maximum(v[np.isfinite(v)], 1.0) for name, v in series.items()}
-    top = max((float(values.max()) for values in known.values() if len(values)), default=1.0)
-    bins = np.geomspace(1.0, max(top, 2.0), 49)
-    for (name, values), color in zip(known.items(), (BLUE, ORANGE), strict=True):
-        if len(values):
-            weights = np.full(len(values), 100 / len(values))
-            style = {"histtype": "step", "linewidth": 1.6} if name == "time limit" else {"alpha": 0.75}
-            ax.hist(values, bins=bins.tolist(), weights=weights, color=color, label=name, **style)
-    ax.set_xscale("log")
-    ticks = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36_000: "10 h", 259_200: "3 d"}
-    shown = {second: text for second, text in ticks.items() if second <= 1.3 * top}
-    ax.set_xticks(list(shown), list(shown.values()))
-    ax.minorticks_off()
-    ax.set(title="Run times and time limits", ylabel="jobs, %")
-    ax.grid(alpha=0.3)
-    ax.legend(frameon=False, loc="upper left")
-
-
-def _plot_hours(ax: Axes, workload: Workload) -> None:
-    counts = hours(workload)
-    ax.bar(np.arange(24) + 0.5, 100 * counts / max(1, counts.sum()), width=0.85, color=BLUE)
-    ax.axhline(100 / 24, color=GREY, linewidth=1, linestyle="--")
-    known = workload.provenance.unix_start is not None
-    zone = workload.provenance.time_zone or "UTC"
-    ax.set_xticks(range(0, 25, 3))
-    ax.set(
-        title="Arrivals by hour of the day",
-        ylabel="jobs, %",
-        xlim=(0, 24),
-        xlabel=f"hour, {zone}" if known else "hour since time 0, modulo a day",
-    )
-    ax.grid(axis="y", alpha=0.3)
-
-
-def _plot_load(ax: Axes, workload: Workload) -> None:
-    edges, load = load_over_time(workload)
-    span = edges[-1] - edges[0]
-    units = ((DAY, "days"), (HOUR, "hours"), (60.0, "minutes"))
-    unit, name = next((unit for unit in units if span >= 2 * unit[0]), (1.0, "s"))
-    ax.stairs(load, edges / unit, fill=True, color=BLUE, alpha=0.75)
-    if workload.provenance.system.nodes is not None:
-        ax.axhline(1.0, color=GREY, linewidth=1, linestyle="--")
-        mean = offered_load(workload)
-        if mean is not None:
-            ax.axhline(mean, color=ORANGE, linewidth=1.6, label=f"mean {mean:.2f}")
-            ax.legend(frameon=False, loc="upper right")
-    highest, usual = float(load.max()), 1.25 * float(np.quantile(load, 0.98))
-    title = "Offered load" if workload.provenance.system.nodes else "Offered work, nodes"
-    if highest > usual:
-        title += f" (highest {highest:.3g}, cut off)"
-    ax.set(
-        title=title,
-        xlabel=f"{name} since time 0",
-        xlim=(edges[0] / unit, edges[-1] / unit),
-        ylim=(0, max(usual, 1.15 if workload.provenance.system.nodes else 0.1)),
-    )
-    ax.grid(alpha=0.3)
+def _counts(workload: Workload, name: str) -> dict[str, int]:
+    """Return how many jobs have each value of a column of names, the commonest first."""
+    if name not in workload.table:
+        return {str(SCHEMA[name].default): len(workload)}
+    return {str(value): int(jobs) for value, jobs in workload.table[name].value_counts().items()}

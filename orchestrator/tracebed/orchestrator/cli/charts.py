@@ -1,4 +1,4 @@
-"""Charts in text: bars, columns, and durations in words."""
+"""Charts in text: bars, columns, an area under a limit, and durations in words."""
 
 from __future__ import annotations
 
@@ -35,16 +35,76 @@ def _bar(share: float, width: int) -> str:
     return f"{'█' * (eighths // 8) + BLOCKS[eighths % 8].strip():{width}}"
 
 
-def columns(title: str, counts: Sequence[int], height: int = 5, width: int = 2) -> list[str]:
-    """Return a column chart as lines: `height` of columns, then the hours under every third."""
-    top = max(counts, default=0) or 1
-    levels = [max(round(count / top * height * 8), int(count > 0)) for count in counts]
+def columns(title: str, counts: Mapping[str, int], *, height: int = 5, width: int = 2, every: int = 1) -> list[str]:
+    """Return a column chart as lines: `height` of columns, then the name under each, or under every so many."""
+    top = max(counts.values(), default=0) or 1
+    levels = [max(round(count / top * height * 8), int(count > 0)) for count in counts.values()]
     lines = [
         "".join(COLUMNS[min(max(level - 8 * row, 0), 8)] * width + " " for level in levels).rstrip()
         for row in reversed(range(height))
     ]
-    axis = "".join(f"{hour:<{3 * (width + 1)}}" for hour in range(0, len(counts), 3))
-    return [f"{title} (highest {top:,})", *lines, axis.rstrip()]
+    axis = "".join(f"{name:<{every * (width + 1)}}" for name in list(counts)[::every])
+    lines = [f"{title} (highest {top:,})", *lines, axis.rstrip()]
+    longest = max(map(len, lines))
+    return [f"{line:{longest}}" for line in lines]
+
+
+def area(
+    title: str,
+    mean: Sequence[float],
+    highest: Sequence[float],
+    *,
+    limit: float | None,
+    ends: tuple[str, str],
+    top: float | None = None,
+    width: int = 64,
+    height: int = 8,
+) -> list[str]:
+    """Return a quantity over time as lines: solid to the mean, shaded where the highest reaches, a line at the limit.
+
+    Args:
+        title: above the chart.
+        mean: in bins of equal width.
+        highest: in the same bins.
+        limit: where the line is drawn; `None`: nowhere. What stands above it exceeds it.
+        ends: what stands under the first bin and under the last.
+        top: the highest of all charts that share this scale.
+        width: columns of characters; each stands for the bins that fall into it.
+        height: the most lines, beside the limit's own.
+    """
+    top = max(top or 0.0, *highest, limit or 0.0) or 1.0
+    below = height if limit is None else max(1, int(height * limit / top))
+    size = (limit or top) / below  # what a line of characters stands for: the limit is a whole number of them
+    rows = max(below, math.ceil(top / size - 1e-9))
+    count = min(width, len(mean))
+    cells = [(i * len(mean) // count, (i + 1) * len(mean) // count) for i in range(count)]
+    means = [sum(mean[a:b]) / (b - a) for a, b in cells]
+    peaks = [max(highest[a:b]) for a, b in cells]
+    label = max(len(f"{value:,.0f}") for value in (top, limit or 0.0))
+    repeat = width // count
+    lines = []
+    for row in reversed(range(rows)):
+        text = "".join(_cell(m / size - row, p / size - row) * repeat for m, p in zip(means, peaks, strict=True))
+        name = f"{top:,.0f}" if row == rows - 1 and top != limit else ""
+        lines.append(f"{name:>{label}} {text}".rstrip())
+        if limit is not None and row == below:
+            lines.append(_limit_line(limit, label, means, peaks, repeat))
+    if limit is not None and rows == below:
+        lines.insert(0, _limit_line(limit, label, means, peaks, repeat))
+    axis = f"{ends[0]}{ends[1]:>{max(count * repeat - len(ends[0]), len(ends[1]) + 1)}}"
+    return [title, *lines, f"{'':{label}} {axis}"]
+
+
+def _cell(mean: float, highest: float) -> str:
+    """Return the character of one cell, whose floor is 0 and whose ceiling 1."""
+    if mean > 0.0:
+        return COLUMNS[min(max(round(8 * mean), 1), 8)]
+    return "░" if highest > 1e-9 else " "
+
+
+def _limit_line(limit: float, label: int, means: Sequence[float], peaks: Sequence[float], repeat: int) -> str:
+    marks = ("█" if m > limit else "░" if p > limit else "─" for m, p in zip(means, peaks, strict=True))
+    return f"{limit:>{label},.0f} " + "".join(mark * repeat for mark in marks)
 
 
 def beside(left: list[str], right: list[str], gap: str = "    ") -> list[str]:

@@ -1,15 +1,19 @@
-"""The command that says what a workload is like."""
+"""The command that says what a workload is like: what a person checks after cleaning."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tracebed.orchestrator.cli.charts import bars, beside, columns, spell
+from tracebed.orchestrator.cli.charts import area, bars, beside, columns, spell
 from tracebed.orchestrator.cli.console import (
+    UNBOUNDED,
     json_option,
     load_workload,
     print_json,
@@ -20,70 +24,145 @@ from tracebed.orchestrator.cli.console import (
 )
 from tracebed.orchestrator.cli.summary import or_unknown
 
+Facts = Mapping[str, Any]
+
+QUANTILES = {
+    "nodes": "nodes",
+    "cores_per_node": "cores per node",
+    "run_time_s": "run time, s",
+    "time_limit_s": "time limit, s",
+    "accuracy": "run time / limit",
+    "interarrival_s": "between arrivals, s",
+}
+
 
 @click.command()
 @workload_argument
+@click.option(
+    "--before",
+    type=click.Path(path_type=Path),
+    metavar="WORKLOAD",
+    help="The workload before it was cleaned: show both side by side.",
+)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture: .png, .svg, .pdf.")
 @json_option
-def describe(workload: Path, plot: Path | None, as_json: bool) -> None:
-    """Sizes, run times, load and arrivals of a workload: table and plot.
+def describe(workload: Path, before: Path | None, plot: Path | None, as_json: bool) -> None:
+    """Sizes, run times, load, occupation and arrivals of a workload: table and plot.
 
     \b
     Example:
-      tracebed describe ricc.parquet --plot ricc.png
+      tracebed describe knl.parquet --before raw.parquet --plot knl.png
     """
-    from tracebed.converters import description
+    from tracebed.converters import pictures
 
-    loaded = load_workload(workload)
-    with progress("describing"):
-        facts = description.describe(loaded)
-        if plot is not None:
-            description.plot(loaded, plot)
+    if plot is not None:
+        pictures.check_name(plot)
+    earlier = None if before is None else _facts(before)
+    facts = _facts(workload)
+    if plot is not None:
+        with progress(f"drawing {plot.name}"):
+            pictures.plot(facts, plot, before=earlier)
     if as_json:
-        print_json(facts)
+        print_json(facts if earlier is None else {**facts, "before": earlier})
     else:
         _print_facts(workload, facts)
+        if before is not None and earlier is not None:
+            _print_both(before, earlier, facts)
+        _print_charts(facts, earlier)
+        _print_steps(facts)
     if plot is not None:
         say(f"picture: {plot}")
 
 
-def _print_facts(path: Path, facts: Mapping[str, Any]) -> None:
+def _facts(path: Path) -> dict[str, Any]:
+    """Read and describe a workload, and forget its jobs: two of them need not fit into memory at once."""
+    from tracebed.converters import description
+
+    loaded = load_workload(path)
+    with progress(f"describing {path.name}"):
+        return description.describe(loaded)
+
+
+def _print_facts(path: Path, facts: Facts) -> None:
     system = facts["system"]
     machine = f"{or_unknown(system['nodes'])} nodes of {or_unknown(system['cores_per_node'])} cores"
     rows = [
         ("jobs", f"{facts['jobs']:,}"),
         ("system", f"{machine}, {system['name']}" if system["name"] else machine),
         ("submitted within", spell(facts["span_s"])),
-        ("from", facts["first_submit"] or f"{facts['first_submit_s']:,.0f} s"),
-        ("to", facts["last_submit"] or f"{facts['last_submit_s']:,.0f} s"),
+        ("from", _first(facts)),
+        ("to", _last(facts)),
         ("work", f"{facts['node_hours']:,.1f} node hours"),
-        ("offered load", "not known" if facts["offered_load"] is None else f"{facts['offered_load']:.3f}"),
+        ("offered load", _load(facts["offered_load"])),
         *(("  scaled", _load_step(step)) for step in facts["offered_load_steps"]),
+        ("occupation", _occupation(facts)),
         ("kinds", _counted(facts["kinds"])),
         ("statuses", _counted(facts["statuses"])),
     ]
-    if facts["arrivals_by_weekday"]:
-        rows.append(("by weekday", _counted(facts["arrivals_by_weekday"])))
     unknown = {name.replace("_", " "): count for name, count in facts["unknown"].items() if count}
     if unknown:
         rows.append(("not known", _counted(unknown)))
     width = max(len(name) for name, _ in rows)
     click.secho(str(path), bold=True)
     for name, value in rows:
-        click.echo(f"{name:{width}}  {value}")
+        click.echo(_folded(f"{name:{width}}  ", value))
     click.echo()
-    titles = {
-        "nodes": "nodes",
-        "cores_per_node": "cores per node",
-        "run_time_s": "run time, s",
-        "time_limit_s": "time limit, s",
-        "accuracy": "run time / limit",
-        "interarrival_s": "between arrivals, s",
-    }
     order = ("min", "p25", "median", "p75", "p95", "max", "mean")
-    known = {name: title for name, title in titles.items() if facts[name]["mean"] is not None}
+    known = {name: title for name, title in QUANTILES.items() if facts[name]["mean"] is not None}
     print_table(["", *order], [(title, *(facts[name][q] for q in order)) for name, title in known.items()])
     click.echo()
+    _print_cumulative(facts)
+
+
+def _print_cumulative(facts: Facts) -> None:
+    """Print the sizes and run times that half, 90 % and 99 % of the jobs, and of their node hours, do not exceed."""
+    rows = []
+    for name, title, shown in (("nodes", "nodes", "{:,.0f}".format), ("run_time_s", "run time", spell)):
+        found = facts["cumulative"][name]
+        for weight in ("jobs", "node_hours"):
+            if found is not None and found[weight] is not None:
+                of = weight.replace("_", " ")
+                rows.append((f"{title}, of the {of}", *(shown(v) for v in found[f"{weight}_within"].values())))
+    if rows:
+        print_table(["at most", "50 %", "90 %", "99 %"], rows)
+        click.echo()
+
+
+def _print_both(path: Path, before: Facts, after: Facts) -> None:
+    """Print the figures that cleaning changes, in two columns."""
+    was, now = _figures(before), _figures(after)
+    click.echo(f"before: {path}")
+    print_table(["", "before", "after"], [(title, was[title], now[title]) for title in now])
+    click.echo()
+
+
+def _figures(facts: Facts) -> dict[str, str]:
+    occupation = facts["occupation"] or {}
+
+    def of_occupation(name: str, form: str = ",.0f") -> str:
+        value = occupation.get(name)
+        return "not known" if value is None else f"{value:{form}}"
+
+    return {
+        "jobs": f"{facts['jobs']:,}",
+        "nodes of the system": or_unknown(facts["system"]["nodes"]),
+        "submitted from": _first(facts),
+        "to": _last(facts),
+        "work, node hours": f"{facts['node_hours']:,.0f}",
+        "offered load": _load(facts["offered_load"]),
+        "occupation, node hours": of_occupation("node_hours"),
+        "  mean, nodes": of_occupation("mean", ",.1f"),
+        "  highest, nodes": of_occupation("highest"),
+        "  above capacity, share of time": of_occupation("share_of_time_above_capacity", ".2%"),
+        "  above capacity, node hours": of_occupation("node_hours_above_capacity"),
+        "largest job, nodes": "not known" if facts["nodes"]["max"] is None else f"{facts['nodes']['max']:,.0f}",
+        "median run time": spell(facts["run_time_s"]["median"]),
+        "longest run time": spell(facts["run_time_s"]["max"]),
+        **{f"no {name.replace('_', ' ')}": f"{jobs:,}" for name, jobs in facts["unknown"].items()},
+    }
+
+
+def _print_charts(facts: Facts, before: Facts | None) -> None:
     sizes = {
         f"{bin['from']:,}" if bin["from"] == bin["to"] else f"{bin['from']:,}–{bin['to']:,}": bin["jobs"]
         for bin in facts["nodes_histogram"]
@@ -92,17 +171,81 @@ def _print_facts(path: Path, facts: Mapping[str, Any]) -> None:
         f"under {spell(bin['to_s'])}" if bin["to_s"] else f"{spell(bin['from_s'])} and more": bin["jobs"]
         for bin in facts["run_time_histogram"]
     }
-    click.echo("\n".join(beside(bars("Requested nodes", sizes), bars("Run time", times))))
-    click.echo()
-    click.echo("\n".join(columns("Arrivals by hour of the day", facts["arrivals_by_hour"])))
-    click.echo()
+    _print_beside(bars("Requested nodes", sizes), bars("Run time", times))
+    by_hour = {str(hour): jobs for hour, jobs in enumerate(facts["arrivals_by_hour"])}
+    charts = [columns("Arrivals by hour of the day", by_hour, every=3)]
+    if facts["arrivals_by_weekday"]:
+        charts.append(columns("By weekday", facts["arrivals_by_weekday"], width=3))
+    _print_beside(*charts)
+    shown = {"": facts} if before is None else {", before": before, ", after": facts}
+    tops = [one["occupation"]["highest"] for one in shown.values() if one["occupation"]]
+    for when, one in shown.items():
+        if one["occupation"]:
+            over_time = one["occupation"]["over_time"]
+            title = f"Node occupation{when} (█ mean, ░ highest{', ─ capacity' if one['system']['nodes'] else ''})"
+            ends = (_instant(one, over_time["edges_s"][0]), _instant(one, over_time["edges_s"][-1]))
+            series = (over_time["mean"], over_time["highest"])
+            lines = area(title, *series, limit=one["system"]["nodes"], ends=ends, top=max(tops))
+            click.echo("\n".join(lines) + "\n")
+
+
+def _print_beside(*charts: list[str]) -> None:
+    """Print charts side by side where the terminal is wide enough, else one under the other."""
+    if len(charts) == 2 and len(charts[0][0]) + 4 + len(charts[1][0]) <= _width():
+        charts = (beside(*charts),)
+    for chart in charts:
+        click.echo("\n".join(line.rstrip() for line in chart) + "\n")
+
+
+def _print_steps(facts: Facts) -> None:
     for number, step in enumerate(facts["steps"], 1):
-        click.echo(f"step {number}: {step}")
+        click.echo(_folded(f"step {number}: ", step))
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBOUNDED
+
+
+def _folded(name: str, value: str) -> str:
+    """Return the line `name` `value`, what a terminal has no room for under the beginning of the value."""
+    room = max(_width() - len(name), 20)
+    return name + f"\n{'':{len(name)}}".join(textwrap.wrap(value, room, break_on_hyphens=False) or [""])
+
+
+def _first(facts: Facts) -> str:
+    return facts["first_submit"] or f"{facts['first_submit_s']:,.0f} s"
+
+
+def _last(facts: Facts) -> str:
+    return facts["last_submit"] or f"{facts['last_submit_s']:,.0f} s"
+
+
+def _instant(facts: Facts, seconds: float) -> str:
+    """Return an instant as a chart's axis shows it."""
+    from tracebed.converters.description import local_time
+
+    date = local_time(facts["clock"], seconds)
+    return spell(seconds) if date is None else f"{date:%Y-%m-%d %H:%M}"
+
+
+def _load(load: float | None) -> str:
+    return "not known" if load is None else f"{load:.3f}"
 
 
 def _load_step(step: Mapping[str, float | None]) -> str:
-    spelt = {name: "not known" if load is None else f"{load:.3f}" for name, load in step.items()}
+    spelt = {name: _load(load) for name, load in step.items()}
     return f"{spelt['before']}, in the window {spelt['in_window']}, after {spelt['after']}"
+
+
+def _occupation(facts: Facts) -> str:
+    """Return the occupation in a line, or why it is not known."""
+    found, capacity = facts["occupation"], facts["system"]["nodes"]
+    if found is None:
+        return "not known: no job has nodes, a logged start and a logged end"
+    text = f"mean {found['mean']:,.1f}, highest {found['highest']:,} nodes"
+    if capacity is None:
+        return text
+    return text + f"; above {capacity:,} for {found['share_of_time_above_capacity']:.2%} of the time"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -1,0 +1,345 @@
+"""What a workload is like, in one picture: it draws the facts of `description.describe`, and computes nothing else.
+
+A panel is a function of axes and facts; one that has nothing to show is left out. Of two workloads each panel is
+drawn twice, side by side, in the same scale. docs/describe.md says what each shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from tracebed.converters.description import DAY, HOUR, POINTS_PER_DECADE, WEEKDAYS, local_time
+from tracebed.converters.formats.files import replacing
+from tracebed.converters.workload import FloatArray
+from tracebed.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+Facts = Mapping[str, Any]
+
+PICTURES = (".png", ".svg", ".pdf")
+BLUE, PALE, ORANGE, RED, GREY = "#2f5f98", "#b7cbe2", "#d9822b", "#c0392b", "#8a8a8a"
+WIDTH, ROW = 12.0, 3.1
+"""Of a picture, and of a row of panels, inches."""
+SHORT_TICKS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min"}
+LONG_TICKS = {
+    3600.0: "1 h",
+    36_000.0: "10 h",
+    259_200.0: "3 d",
+    2_592_000.0: "30 d",
+    3.15576e7: "1 y",
+    3.15576e9: "100 y",
+}
+RUN_TIME_TICKS = SHORT_TICKS | LONG_TICKS
+
+
+class Panel(NamedTuple):
+    """One drawing: how, and whether there is anything to draw."""
+
+    draw: Callable[[Axes, Facts], None]
+    known: Callable[[Facts], bool]
+
+
+def check_name(path: Path) -> None:
+    """Raise InputError where the name of `path` asks for no picture."""
+    if path.suffix.lower() not in PICTURES:
+        raise InputError("not a picture's name", where=str(path), mend=f"end it in {', '.join(PICTURES)}")
+
+
+def plot(facts: Facts, path: Path | str, *, before: Facts | None = None) -> None:
+    """Draw the facts of a workload: PNG, SVG or PDF by the name of `path`. The same facts give the same bytes.
+
+    Args:
+        facts: what `description.describe` said.
+        path: the picture.
+        before: the same of the workload before it was cleaned: drawn on the left.
+
+    Raises:
+        InputError: the name asks for no picture, or the place cannot be written to.
+    """
+    import matplotlib
+
+    path = Path(path)
+    check_name(path)
+    figure = _one(facts) if before is None else _pair(before, facts)
+    form = path.suffix[1:].lower()
+    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
+    with replacing(path) as file, matplotlib.rc_context({"svg.hashsalt": "tracebed"}):
+        figure.savefig(file, format=form, metadata=undated)
+
+
+def _figure(rows: int) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, ROW * rows + 0.5), dpi=120)
+    figure.set_layout_engine("constrained", h_pad=0.1, w_pad=0.1)
+    return figure
+
+
+def _one(facts: Facts) -> Figure:
+    """Draw the occupation across the whole width, the other panels in two columns; the last of an odd number wide."""
+    wide = [panel for panel in PANELS[:1] if panel.known(facts)]
+    narrow = [panel for panel in PANELS[1:] if panel.known(facts)]
+    rows = len(wide) + (len(narrow) + 1) // 2
+    figure = _figure(rows)
+    grid = figure.add_gridspec(rows, 2)
+    cells = [grid[0, :]] * len(wide) + [grid[row, column] for row in range(len(wide), rows) for column in (0, 1)]
+    if len(narrow) % 2:
+        cells[len(wide) + len(narrow) - 1 :] = [grid[rows - 1, :]]
+    for panel, cell in zip([*wide, *narrow], cells, strict=True):
+        ax = figure.add_subplot(cell)
+        panel.draw(ax, facts)
+        _finish(ax)
+    figure.suptitle(_title(facts), x=0.012, ha="left", fontsize=13, fontweight="bold")
+    return figure
+
+
+def _pair(before: Facts, after: Facts) -> Figure:
+    """Draw a row for each panel, the workload before on the left and the one after on the right, in one scale."""
+    if not (_dated(before) and _dated(after)):  # dates and seconds since time 0 have no scale in common
+        before, after = {**before, "clock": None}, {**after, "clock": None}
+    panels = [panel for panel in PANELS if panel.known(before) or panel.known(after)]
+    figure = _figure(len(panels))
+    axes = figure.subplots(len(panels), 2, squeeze=False)
+    for panel, row in zip(panels, axes, strict=True):
+        for ax, facts, when in zip(row, (before, after), ("before", "after"), strict=True):
+            if panel.known(facts):
+                panel.draw(ax, facts)
+            else:
+                ax.text(0.5, 0.5, "not known", ha="center", color=GREY, transform=ax.transAxes)
+                ax.set_axis_off()
+            ax.set_title(f"{ax.get_title()}, {when}".removeprefix(", "))
+            _finish(ax)
+        if panel.known(before) and panel.known(after):
+            _same_scale(*row)
+    titles = f"before: {_title(before)}\nafter: {_title(after)}"
+    figure.suptitle(titles, x=0.012, ha="left", fontsize=13, fontweight="bold")
+    return figure
+
+
+def _same_scale(left: Axes, right: Axes) -> None:
+    """Give two drawings of a kind the limits that hold both, and their maps the same colours."""
+    for get, put in (("get_xlim", "set_xlim"), ("get_ylim", "set_ylim")):
+        limits = np.array([getattr(ax, get)() for ax in (left, right)])
+        for ax in (left, right):
+            getattr(ax, put)(_union(limits))
+    maps = [image for ax in (left, right) for image in ax.collections if image.get_array() is not None]
+    for image in maps:
+        image.set_clim(0.0, max(other.get_clim()[1] or 0.0 for other in maps))
+        _say_darkest(image)
+
+
+def _union(limits: FloatArray) -> tuple[float, float]:
+    upside_down = limits[0, 0] > limits[0, 1]
+    low, high = float(limits.min()), float(limits.max())
+    return (high, low) if upside_down else (low, high)
+
+
+def _finish(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_axisbelow(True)
+    ax.set_title(ax.get_title(), loc="left", fontsize=11)
+    ax.set_title("")
+
+
+def _title(facts: Facts) -> str:
+    system, load = facts["system"], facts["offered_load"]
+    machine = f"{system['nodes']:,} nodes" if system["nodes"] else "system of unknown size"
+    count = f"{facts['jobs']:,} {'job' if facts['jobs'] == 1 else 'jobs'}"
+    parts = [system["name"], count, machine, "" if load is None else f"offered load {load:.2f}"]
+    return " · ".join(part for part in parts if part)
+
+
+def _draw_occupation(ax: Axes, facts: Facts) -> None:
+    series, capacity = facts["occupation"]["over_time"], facts["system"]["nodes"]
+    edges = _time_axis(ax, facts, np.array(series["edges_s"]))
+    ax.stairs(series["highest"], edges, fill=True, color=PALE, label="highest")
+    ax.stairs(series["mean"], edges, fill=True, color=BLUE, label="mean")
+    if capacity is not None:
+        ax.axhline(capacity, color=RED, linewidth=1.4, label=f"capacity {capacity:,}")
+    ax.set(title="Node occupation", ylabel="nodes", ylim=(0, 1.3 * max(max(series["highest"]), capacity or 0)))
+    ax.yaxis.set_major_formatter("{x:,.0f}")
+    ax.grid(alpha=0.3)
+    ax.legend(frameon=False, loc="upper left", ncols=3, borderaxespad=0.1)
+
+
+def _draw_cumulative(ax: Axes, facts: Mapping[str, Any], *, title: str) -> None:
+    points = np.array(facts["at_most"])
+    points = np.concatenate([points[:1] / 1.1, points, points[-1:] * 1.1])  # the first and the last step are seen
+    for name, color, line in (("node_hours", ORANGE, 2.8), ("jobs", BLUE, 1.5)):  # both are seen where they are one
+        if facts[name] is not None:
+            shares = 100 * np.array([0.0, *facts[name], 1.0])
+            ax.step(points, shares, where="post", color=color, linewidth=line, label=name.replace("_", " "))
+    ax.set_xscale("log")
+    ax.set(title=title, ylabel="share, %", ylim=(0, 103), xlim=(min(points[0], 1 / 1.1), points[-1]))
+    ax.grid(alpha=0.3)
+    ax.legend(frameon=False, loc="best")
+
+
+def _draw_cumulative_sizes(ax: Axes, facts: Facts) -> None:
+    _draw_cumulative(ax, facts["cumulative"]["nodes"], title="Cumulative jobs and node hours by size")
+    _size_axis(ax)
+
+
+def _draw_cumulative_times(ax: Axes, facts: Facts) -> None:
+    _draw_cumulative(ax, facts["cumulative"]["run_time_s"], title="Cumulative jobs and node hours by run time")
+    _run_time_axis(ax)
+
+
+def _draw_sizes(ax: Axes, facts: Facts) -> None:
+    bins = facts["nodes_histogram"]
+    shares = 100 * np.array([bin["jobs"] for bin in bins]) / facts["jobs"]
+    ax.bar(range(len(bins)), shares, color=BLUE, width=0.8)
+    ax.set(title="Requested nodes", ylabel="jobs, %", xlim=(-0.6, max(len(bins), 4) - 0.4))
+    ax.xaxis.set_major_locator(_ticker().MultipleLocator(1))
+    ax.xaxis.set_major_formatter(lambda place, _: _bin_name(round(place)))
+    ax.tick_params(axis="x", labelsize=9 if len(bins) <= 8 else 8, rotation=0 if len(bins) <= 8 else 35)
+    ax.grid(axis="y", alpha=0.3)
+
+
+def _bin_name(power: int) -> str:
+    """Return the sizes of a bin of `description.size_histogram`."""
+    if power < 0:
+        return ""
+    return str(2**power) if power < 2 else f"{2 ** (power - 1) + 1}–{2**power}"
+
+
+def _draw_run_times(ax: Axes, facts: Facts) -> None:
+    for key, name, color in (("run_time_s", "run time", BLUE), ("time_limit_s", "time limit", ORANGE)):
+        if facts["cumulative"][key] is None:
+            continue
+        edges, shares = _log_bins(facts["cumulative"][key])
+        filled = key == "run_time_s"
+        style: dict[str, Any] = {"fill": True, "alpha": 0.75} if filled else {"linewidth": 1.7}
+        ax.stairs(shares, edges, color=color, label=name, **style)
+    ax.set_xscale("log")
+    ax.set(title="Run times and time limits", ylabel="jobs, %")
+    ax.set_ylim(bottom=0.0)
+    _run_time_axis(ax)
+    ax.grid(alpha=0.3)
+    ax.legend(frameon=False, loc="upper left")
+
+
+def _log_bins(facts: Mapping[str, Any]) -> tuple[FloatArray, FloatArray]:
+    """Return edges (s) and the jobs between them (%), eight bins a decade; the first has all that is shorter."""
+    stride, points, shares = POINTS_PER_DECADE // 8, facts["at_most"], facts["jobs"]
+    chosen = [*range(0, len(points) - 1, stride), len(points) - 1]
+    ends = np.array(points)[chosen]
+    return np.append(ends[0] / 10 ** (1 / 8), ends), 100 * np.diff([0.0, *(shares[i] for i in chosen)])
+
+
+def _draw_arrivals(ax: Axes, facts: Facts) -> None:
+    ax.xaxis.set_major_locator(_ticker().MultipleLocator(3))
+    if facts["clock"] is None:
+        counts = np.array(facts["arrivals_by_hour"])
+        ax.bar(np.arange(24) + 0.5, 100 * counts / counts.sum(), width=0.85, color=BLUE)
+        ax.axhline(100 / 24, color=GREY, linewidth=1, linestyle="--")
+        title, label = "Arrivals by hour of the day", "hour since time 0, modulo a day"
+        ax.set(title=title, ylabel="jobs, %", xlim=(0, 24), xlabel=label)
+        ax.grid(axis="y", alpha=0.3)
+        return
+    week = np.array(facts["arrivals_by_weekday_and_hour"])
+    image = ax.pcolormesh(np.arange(25), np.arange(8), 100 * week / week.sum(), cmap="Blues", vmin=0.0, rasterized=True)
+    _say_darkest(image)
+    ax.set(title="Arrivals by hour and weekday", xlabel=f"hour, {facts['clock']['zone']}", ylim=(7, 0))
+    ax.set_yticks(np.arange(7) + 0.5, WEEKDAYS)
+    ax.tick_params(axis="y", length=0)
+
+
+def _say_darkest(image: ScalarMappable) -> None:
+    """Write the scale of a map above it: a bar of colours would take more room than it says."""
+    highest = image.get_clim()[1] or 0.0
+    image.axes.set_title(f"darkest: {highest:.3g} % of the jobs", loc="right", fontsize=9, color=GREY)  # type: ignore[attr-defined]
+
+
+def _draw_load(ax: Axes, facts: Facts) -> None:
+    capacity, mean = facts["system"]["nodes"], facts["offered_load"]
+    load = np.array(facts["offered_load_over_time"]["load"])
+    edges = _time_axis(ax, facts, np.array(facts["offered_load_over_time"]["edges_s"]))
+    ax.stairs(load, edges, fill=True, color=BLUE, alpha=0.75)
+    if capacity is not None:
+        ax.axhline(1.0, color=RED, linewidth=1.4, label="capacity")
+    if mean is not None:
+        ax.axhline(mean, color=ORANGE, linewidth=1.7, label=f"mean {mean:.3g}")
+    if capacity is not None:
+        ax.legend(frameon=False, loc="upper right", ncols=2, borderaxespad=0.1)
+    highest, usual = float(load.max()), 1.35 * float(np.quantile(load, 0.98))
+    title = "Offered load" if capacity else "Offered work"
+    if highest > usual:
+        title += f" (highest {highest:.3g}, cut off)"
+    ax.set(title=title, ylabel="share of capacity" if capacity else "nodes")
+    ax.set_ylim(0, max(usual, 1.3 if capacity else 0.1))
+    ax.grid(alpha=0.3)
+
+
+def _time_axis(ax: Axes, facts: Facts, seconds: FloatArray) -> FloatArray:
+    """Label the axis with dates where they are known, else with a unit of time 0; return `seconds` as it has them."""
+    clock = facts["clock"]
+    if _dated(facts):
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        zone = ZoneInfo(clock["zone"])
+        locator = AutoDateLocator(tz=zone, maxticks=8)  # type: ignore[no-untyped-call]
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
+        days = (clock["unix_start"] + seconds) / DAY
+        ax.set_xlim(days[0], days[-1])
+        return np.asarray(days)
+    units = ((DAY, "days"), (HOUR, "hours"), (60.0, "minutes"))
+    unit, name = next((unit for unit in units if seconds[-1] - seconds[0] >= 2 * unit[0]), (1.0, "s"))
+    ax.set_xlim(seconds[0] / unit, seconds[-1] / unit)
+    ax.set_xlabel(f"{name} since time 0")
+    return np.asarray(seconds / unit)
+
+
+def _dated(facts: Facts) -> bool:
+    """Return whether a calendar has all that is drawn over time."""
+    edges = [facts["offered_load_over_time"]["edges_s"]]
+    if facts["occupation"] is not None:
+        edges.append(facts["occupation"]["over_time"]["edges_s"])
+    return all(local_time(facts["clock"], seconds[end]) is not None for seconds in edges for end in (0, -1))
+
+
+def _size_axis(ax: Axes) -> None:
+    """Put a tick at powers of two, at most a dozen of them."""
+    top = int(np.log2(ax.get_xlim()[1]))
+    step = top // 12 + 1
+    ax.set_xlabel("nodes")
+    ax.set_xticks([2.0**power for power in range(0, top + 1, step)])
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+    ax.minorticks_off()
+
+
+def _run_time_axis(ax: Axes) -> None:
+    """Put ticks where people count: seconds, minutes, hours, days; not two at one place."""
+    ax.xaxis.set_major_locator(_ticker().FixedLocator(list(RUN_TIME_TICKS)))
+    ax.xaxis.set_major_formatter(lambda place, _: next(n for s, n in RUN_TIME_TICKS.items() if np.isclose(s, place)))
+    ax.minorticks_off()
+
+
+def _ticker() -> Any:
+    from matplotlib import ticker
+
+    return ticker
+
+
+PANELS: Sequence[Panel] = (
+    Panel(_draw_occupation, lambda facts: facts["occupation"] is not None),
+    Panel(_draw_cumulative_sizes, lambda facts: facts["cumulative"]["nodes"] is not None),
+    Panel(_draw_cumulative_times, lambda facts: facts["cumulative"]["run_time_s"] is not None),
+    Panel(_draw_sizes, lambda facts: bool(facts["nodes_histogram"])),
+    Panel(
+        _draw_run_times,
+        lambda facts: any(facts["cumulative"][name] is not None for name in ("run_time_s", "time_limit_s")),
+    ),
+    Panel(_draw_arrivals, lambda _: True),
+    Panel(_draw_load, lambda facts: facts["span_s"] > 0.0 and any(facts["offered_load_over_time"]["load"])),
+)
