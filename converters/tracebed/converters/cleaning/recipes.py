@@ -11,7 +11,8 @@ expect: {records: 55600, jobs: 41524}       # warned of, where a log of so many 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,15 @@ class Recipe:
                 mend=f"one of {', '.join(step for step, _ in self.steps)}",
             )
         kept = tuple(step for step in self.steps if step[0] != name)
-        return Recipe(self.name, kept, self.about, self.system, {}, self.text)
+        return replace(self, steps=kept, expect={})
+
+    def with_settings(self, settings: Mapping[str, Mapping[str, Any]]) -> Recipe:
+        """Return the recipe with parameters of its steps changed. Raises InputError where it has no such step."""
+        for name in settings:
+            self.without(name)
+        steps = [{name: {**parameters, **settings.get(name, {})}} for name, parameters in self.steps]
+        checked = tuple(_step(step, self.name) for step in steps)
+        return replace(self, steps=checked, expect={} if settings else self.expect)
 
 
 def names() -> list[str]:

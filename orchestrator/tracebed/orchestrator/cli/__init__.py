@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (f"{CLI}.demo", "The whole way on this machine: draw, scale, replay, simulate, compare, report."),
     "generate": (f"{CLI}.generate", "Draw a workload from a model."),
     "convert": (f"{CLI}.workloads", "Read a log or workload of any known format and write it in another."),
+    "clean": (f"{CLI}.clean", "Make a clean workload of a raw log, by a recipe, with an audit."),
     "describe": (f"{CLI}.describe", "Sizes, run times, load and arrivals of a workload: table and plot."),
     "scale": (f"{CLI}.workloads", "Map a workload onto fewer nodes, cut a window, compress its times."),
     "malleable": (f"{CLI}.workloads", "Turn a share of the rigid jobs into malleable ones."),

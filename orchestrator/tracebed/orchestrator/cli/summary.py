@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from tracebed.converters.workload import Workload
 
 
-def finish(workload: Workload, output: Path, as_json: bool, *, before: Workload | None = None) -> None:
-    """Write the workload and say what it is; beside what it was, where that is of interest."""
+def finish(
+    workload: Workload, output: Path, as_json: bool, *, before: Workload | None = None, quietly: bool = False
+) -> None:
+    """Write the workload and say what it is; beside what it was, where that is of interest; `quietly` on the step."""
     from dataclasses import asdict
 
     from tracebed.converters.workload import write_workload
@@ -25,20 +27,21 @@ def finish(workload: Workload, output: Path, as_json: bool, *, before: Workload 
         write_workload(workload, output)
     step = asdict(workload.provenance.steps[-1]) if workload.provenance.steps else None
     if as_json:
-        summary = {"output": str(output), **_summary(workload), "sha256": workload.sha256, "step": step}
-        print_json({**summary, "before": _summary(before)} if before else summary)
+        summary = {"output": str(output), **summarised(workload), "sha256": workload.sha256, "step": step}
+        print_json({**summary, "before": summarised(before)} if before else summary)
         return
-    after = _spelt(_summary(workload))
+    after = _spelt(summarised(workload))
     if before is not None:
-        was = _spelt(_summary(before))
+        was = _spelt(summarised(before))
         print_table(["", "before", "after"], [(name, was[name], after[name]) for name in after])
     else:
         click.echo(f"{output}: " + ", ".join(f"{name} {value}" for name, value in after.items()))
-    if step and step["counts"]:
+    if step and step["counts"] and not quietly:
         click.echo(f"{step['name']}: " + ", ".join(f"{what} {n:,}" for what, n in step["counts"].items()))
 
 
-def _summary(workload: Workload) -> dict[str, Any]:
+def summarised(workload: Workload) -> dict[str, Any]:
+    """Return what is said of a workload, as plain data."""
     from tracebed.converters.description import offered_load, quantiles
 
     system, submit = workload.provenance.system, workload.floats("submit_time")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,7 @@ from tracebed.orchestrator.cli.console import (
     seed_option,
     workload_argument,
 )
+from tracebed.orchestrator.cli.logs import log_options, raw_options
 from tracebed.orchestrator.cli.summary import finish
 
 if TYPE_CHECKING:
@@ -29,14 +30,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path), metavar="IN")
 @output_option("The workload to write: .parquet, .csv or .swf, also with .gz.")
-@click.option("--from", "format", metavar="FORMAT", help="Format of IN, where its content does not tell.")
-@click.option(
-    "--by",
-    type=click.Choice(["node", "core"]),
-    help="Of an SWF's processors: make whole nodes (default), or a node of one core of each.",
-)
+@log_options
 @json_option
-def convert(source: Path, output: Path, format: str | None, by: str | None, as_json: bool) -> None:
+def convert(source: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Read a log or workload of any known format and write it in another.
 
     What was tolerated in a log is counted in warnings, and in the provenance of the workload.
@@ -45,7 +41,7 @@ def convert(source: Path, output: Path, format: str | None, by: str | None, as_j
     Example:
       tracebed convert RICC-2010-2.swf.gz -o ricc.parquet
     """
-    workload = load_workload(source, format=format, **({"by": by} if by else {}))
+    workload = load_workload(source, **raw_options(options))
     finish(workload, output, as_json)
 
 

@@ -1,0 +1,168 @@
+"""The command that makes a workload of a raw log, and accounts for every job that is missing from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.errors import InputError, tolerate
+from tracebed.orchestrator.cli.console import json_option, output_option, print_json, print_table, progress, say
+from tracebed.orchestrator.cli.logs import log_options, raw_options
+from tracebed.orchestrator.cli.summary import finish, summarised
+
+if TYPE_CHECKING:
+    from tracebed.converters.cleaning.audit import Audited, Cleaned
+    from tracebed.converters.cleaning.recipes import Recipe
+
+
+@click.command()
+@click.argument("raw", nargs=-1, type=click.Path(path_type=Path), metavar="RAW...")
+@click.option("--recipe", metavar="NAME|FILE", help="A recipe by name (--list has them), or your own by path.")
+@click.option("--list", "listing", is_flag=True, help="List the recipes and the steps that there are.")
+@click.option("--show", is_flag=True, help="Print the recipe: copy it, and make it your own.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="STEP.PARAMETER=VALUE", help="Change a parameter; repeat for more."
+)
+@click.option("--without", multiple=True, metavar="STEP", help="Leave out a step; repeat for more.")
+@click.option(
+    "--explain",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write every touched record and the reason: .csv or .parquet, also with .gz.",
+)
+@log_options
+@output_option("The clean workload to write: .parquet, .csv or .swf.", required=False)
+@json_option
+def clean(
+    raw: Sequence[Path],
+    recipe: str | None,
+    listing: bool,
+    show: bool,
+    settings: Sequence[str],
+    without: Sequence[str],
+    explain: Path | None,
+    output: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Make a clean workload of a raw log, by a recipe of named steps, with an audit of what each did.
+
+    RAW are files, or folders of files, of one log. The audit says for each step how many jobs and node hours there
+    were before and after; --json prints it for machines, --explain names every touched record.
+
+    \b
+    Example:
+      tracebed clean cori-knl/ --recipe cori-knl --explain touched.csv -o knl.parquet
+    """
+    from tracebed.converters.cleaning.audit import clean as cleaned_by
+    from tracebed.converters.cleaning.recipes import load_recipe
+    from tracebed.converters.formats.registry import read_raw
+
+    if listing:
+        _list()
+        return
+    if recipe is None:
+        raise InputError("no recipe", mend="name one with --recipe; `tracebed clean --list` has them")
+    chosen = load_recipe(recipe)
+    if show:
+        click.echo(chosen.text, nl=False)
+        return
+    if not raw or output is None:
+        raise InputError("no log to clean" if not raw else "no place for the result", mend="RAW... -o FILE")
+    for step in without:
+        chosen = chosen.without(step)
+    chosen = chosen.with_settings(_settings(settings))
+    with progress(f"reading {raw[0].name}"):
+        log = read_raw(raw, **raw_options(options))
+    with progress("cleaning"):
+        done = cleaned_by(log, chosen.steps, system=chosen.system, explain=explain is not None)
+    expected = chosen.expect.get("jobs")
+    if expected not in (None, len(done.workload)) and chosen.expect.get("records") == len(log.table):
+        tolerate({f"{len(done.workload):,} jobs are left, where the recipe {chosen.name} expects {expected:,}": 1})
+    if explain is not None:
+        with progress(f"writing {explain.name}"):
+            _write_touched(done, explain)
+    if as_json:
+        from tracebed.converters.workload import write_workload
+
+        write_workload(done.workload, output)
+        print_json({"output": str(output), "recipe": chosen.name, **summarised(done.workload), "audit": done.to_json()})
+        return
+    _print_audit(chosen, done.audit)
+    finish(done.workload, output, as_json=False, quietly=True)
+    if explain is not None:
+        say(f"touched records: {explain}")
+
+
+def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Parse STEP.PARAMETER=VALUE; the value is YAML, as it would stand in the recipe."""
+    import yaml
+
+    settings: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        place, equals, value = text.partition("=")
+        step, dot, parameter = place.partition(".")
+        if not (equals and dot and parameter):
+            raise InputError(f"--set {text!r} is no setting", mend="write STEP.PARAMETER=VALUE")
+        try:
+            settings.setdefault(step, {})[parameter] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(f"--set {text!r}: the value is no YAML", mend="write 60, true, a-name or [a, b]") from None
+    return settings
+
+
+def _write_touched(done: Cleaned, path: Path) -> None:
+    from tracebed.converters.formats.files import replacing
+
+    plain = path.with_suffix("") if path.suffix == ".gz" else path
+    if plain.suffix not in (".csv", ".parquet"):
+        raise InputError("is no name for a table", where=str(path), mend="end it in .csv, .csv.gz or .parquet")
+    with replacing(path) as file:
+        if plain.suffix == ".csv":
+            done.touched.to_csv(file, index=False)
+        else:
+            done.touched.to_parquet(file, index=False)
+
+
+def _print_audit(recipe: Recipe, audit: Sequence[Audited]) -> None:
+    columns = ["step", "jobs before", "merged", "dropped", "changed", "flagged", "jobs after", "node hours", "lost"]
+    rows = [
+        (
+            row.step,
+            *(row.jobs_before, row.merged or None, row.dropped or None, row.changed or None, row.flagged or None),
+            *(row.jobs_after, row.node_hours_after, _lost(row)),
+        )
+        for row in audit
+    ]
+    print_table(columns, rows, spare=("jobs before", "flagged"))
+    for row in audit:
+        for found in row.found:
+            click.echo(f"{row.step}: {found}")
+
+
+def _lost(row: Audited) -> float | None:
+    lost = row.node_hours_before - row.node_hours_after
+    return lost if abs(lost) > 1e-6 * max(row.node_hours_before, 1.0) else None
+
+
+def _list() -> None:
+    import inspect
+    import textwrap
+
+    from tracebed.converters.cleaning.recipes import load_recipe, names
+    from tracebed.converters.cleaning.steps import STEPS
+
+    click.secho("Recipes", bold=True)
+    for name in names():
+        click.echo(f"  {name:16}  {textwrap.shorten(load_recipe(name).about, 100, placeholder=' ...')}")
+    click.secho("Steps", bold=True)
+    for name, step in STEPS.items():
+        shown = ", ".join(
+            str(parameter.replace(annotation=inspect.Parameter.empty))
+            for parameter in list(inspect.signature(step).parameters.values())[1:]
+        )
+        click.echo(f"  {name}({shown})")
+        click.echo(f"      {(inspect.getdoc(step) or '').partition(chr(10))[0]}")

@@ -1,0 +1,38 @@
+"""What the commands that read logs share: options of the readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from tracebed.orchestrator.cli.console import Command
+
+
+def log_options(command: Command) -> Command:
+    """`--from`, `--by`, `--time-zone`, `--keep-extra`, `--keep-names`; `raw_options` takes them on."""
+    options = (
+        click.option("--from", "format", metavar="FORMAT", help="The input's format, where its content does not tell."),
+        click.option(
+            "--by",
+            type=click.Choice(["node", "core"]),
+            help="Of an SWF's processors: make whole nodes (default), or a node of one core of each.",
+        ),
+        click.option("--time-zone", metavar="ZONE", help="Clock of a log that does not say: America/Denver."),
+        click.option("--keep-extra", is_flag=True, default=None, help="Keep a log's other columns too, as extra_..."),
+        click.option(
+            "--keep-names",
+            is_flag=True,
+            default=None,
+            help="Keep the names of users and projects; they become pseudonyms otherwise.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def raw_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `log_options` that were given, as `registry.read` takes them."""
+    return {name: value for name, value in options.items() if value is not None}
