@@ -33,6 +33,14 @@ SET = click.option(
     metavar="NAME=VALUE",
     help="A constant of the model (below); repeat for more. docs/models.md explains them.",
 )
+PREFIX = "estimates."
+"""Of the constants of estimates, among those of the model."""
+ESTIMATES = click.option(
+    "--estimates",
+    type=click.Choice(["tsafrir05"]),
+    help="Draw users' estimates as time limits (Tsafrir, Etsion and Feitelson 2005); "
+    "--set estimates.longest and estimates.longest_share adjust them.",
+)
 LOAD = click.option(
     "--load",
     type=Number(0, min_open=True),
@@ -84,18 +92,39 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
     ]
     parameters = _defaults(arguments["parameters"]) if "parameters" in arguments else None
 
-    def run(output: Path, as_json: bool, load: float | None, constants: Sequence[str] = (), **options: Any) -> None:
+    def run(
+        output: Path,
+        as_json: bool,
+        load: float | None,
+        estimates: str | None,
+        constants: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        from tracebed.converters.models import tsafrir05
         from tracebed.converters.scaling import to_load
 
-        if constants:
-            options["parameters"] = _changed(parameters, constants)
+        of_estimates = [text for text in constants if text.startswith(PREFIX)]
+        own_constants = [text for text in constants if not text.startswith(PREFIX)]
+        if of_estimates and estimates is None:
+            raise InputError(f"--set {of_estimates[0]} without estimates", mend="add --estimates tsafrir05")
+        if own_constants:
+            options["parameters"] = _changed(parameters, own_constants)
         with progress("drawing jobs"):
             workload = model(**options)
+            if estimates:
+                chosen = _changed(tsafrir05.Parameters(), [text.removeprefix(PREFIX) for text in of_estimates])
+                workload = tsafrir05.with_estimates(workload, options["seed"], chosen)
             if load is not None:
                 workload = to_load(workload, load)
         finish(workload, output, as_json)
 
-    shared = [seed_option, LOAD, output_option("The workload to write: .parquet, .csv or .swf."), json_option]
+    shared = [
+        seed_option,
+        ESTIMATES,
+        LOAD,
+        output_option("The workload to write: .parquet, .csv or .swf."),
+        json_option,
+    ]
     for decorate in reversed([*own, *([SET] if parameters else []), *shared]):
         run = decorate(run)
     needs_jobs = arguments["jobs"].default is inspect.Parameter.empty

@@ -1,0 +1,223 @@
+"""Users' estimates of run times: D. Tsafrir, Y. Etsion and D. Feitelson, "Modeling user runtime estimates",
+JSSPP 2005.
+
+Users choose few, round estimates: twenty popular ones, the head, serve 89 % of the jobs; the rest is a tail. A
+histogram of estimates is made first, then each estimate is given to a job that it is long enough for.
+
+Not taken over: estimates and their shares that a site dictates, other than the share of the greatest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tracebed.converters.models import require
+from tracebed.converters.workload import FloatArray, IntArray, Step, Workload
+from tracebed.errors import InputError
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+HEAD, HEAD_SHARE, TAIL_SHARE = 20, 89.0, 11.0
+"""Popular estimates, and the percentage of the jobs that head and tail serve."""
+FEWEST_JOBS = 200
+"""Fewer jobs do not have twenty estimates."""
+BINS_BY_JOBS = ((0, 20, 200, 1000, 10_000, 70_000, 250_000), (0, 10, 20, 35, 90, 340, 565))
+ROUND = (*(m * MINUTE for m in (5, 10, 15, 20, 30)), *(h * HOUR for h in (1, 2, 3, 4, 5, 6, 8, 10, 12, 18)))
+UNITS = (*(h * HOUR for h in (200, 100, 50, 10, 5, 2, 1)), *(m * MINUTE for m in (20, 10, 5, 2, 1)))
+"""What the head's estimates are multiples of where fewer than twenty of `ROUND` are possible, in this order. The two
+last are ours, for greatest estimates below 100 minutes, where the published ones do not give twenty."""
+POPULARITY = (
+    *((3, 1, 1, 1), (1, 3, 4, 6), (4, 4, 10, 5), (17, 2, 14, 3), (13, 12, 20, 7), (7, 9, 2, 2), (8, 8, 3, 18)),
+    *((18, 18, 7, 19), (2, 6, 12, 4), (6, 7, 6, 11), (16, 11, 19, 20), (10, 20, 5, 9), (5, 16, 18, 10)),
+    *((15, 5, 16, 14), (14, 14, 9, 13), (19, 13, 17, 16), (11, 10, 15, 15), (12, 15, 13, 17), (9, 17, 8, 8)),
+    (20, 19, 11, 12),
+)
+"""How popular the head's estimates are (rank), the greatest first, then ascending: SDSC-106, CTC, KTH4H, BLUE."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a site may know of its estimates."""
+
+    longest: float = 0.0
+    """The greatest estimate, s, at least 3600. 0: the longest run time, rounded up to a full hour, or to a full day
+    where it is above a day."""
+    longest_share: float = 0.0
+    """Percentage of the jobs with this estimate; 0: as published, 21.7."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError where a value is out of its range."""
+        longest, share = self.longest, self.longest_share
+        require(longest == 0.0 or HOUR <= longest <= 1e9, f"longest {longest}", "3600 s to 10^9 s, or 0")
+        require(0.0 <= share < HEAD_SHARE, f"longest_share {share}", "a percentage below 89, or 0")
+
+
+class Histogram(NamedTuple):
+    """Estimates in ascending order (s), and how many jobs have each."""
+
+    seconds: IntArray
+    jobs: IntArray
+
+
+def with_estimates(workload: Workload, seed: int = 0, parameters: Parameters | None = None) -> Workload:
+    """Give each job of known run time a user's estimate as its time limit, in place of what it had.
+
+    Args:
+        workload: any workload.
+        seed: of the numpy Generator, whose draws are none of those of a model with the same seed.
+        parameters: of the estimates.
+
+    Raises:
+        InputError: no run time is known, or the estimates cannot cover the run times; see `estimates`.
+    """
+    run = workload.floats("run_time")
+    known = np.isfinite(run)
+    if not known.any():
+        raise InputError("no job has a run time to estimate")
+    p = parameters or Parameters()
+    p = replace(p, longest=p.longest or longest_of(run[known]))
+    limit = workload.floats("time_limit").copy()
+    counts = {"jobs with an estimate": int(known.sum()), "limits replaced": int(np.isfinite(limit[known]).sum())}
+    limit[known] = estimates(run[known], np.random.default_rng([*b"tsafrir05", seed]), p)
+    step = Step("tsafrir05", asdict(p), counts, seed)
+    return workload.with_step(step, workload.table.assign(time_limit=limit))
+
+
+def longest_of(run_times: FloatArray) -> float:
+    """Return a greatest estimate that suits these run times: whole hours, above a day whole days (s)."""
+    longest = max(float(run_times.max()), 1.0)
+    unit = HOUR if longest <= DAY else DAY
+    return float(math.ceil(longest / unit) * unit)
+
+
+def estimates(run_times: FloatArray, rng: np.random.Generator, parameters: Parameters | None = None) -> FloatArray:
+    """Return an estimate for each job, s, none below its run time.
+
+    Fewer than 200 jobs get evenly spaced quantiles of the estimates of 200 (the authors' program asks for more).
+
+    Args:
+        run_times: s, shape (jobs,).
+        rng: where all draws come from.
+        parameters: of the estimates.
+
+    Raises:
+        InputError: the run times are longer than such estimates: for some n, more than n jobs need one of the n
+            greatest.
+    """
+    p = parameters or Parameters()
+    jobs = len(run_times)
+    made = histogram(max(jobs, FEWEST_JOBS), p.longest or longest_of(run_times), rng, p.longest_share)
+    descending = np.repeat(made.seconds, made.jobs)[::-1]
+    return assign(run_times, descending[np.arange(jobs) * len(descending) // jobs], rng)
+
+
+def assign(run_times: FloatArray, descending: IntArray, rng: np.random.Generator) -> FloatArray:
+    """Return a permutation of the estimates `descending` in which each is at least the job's run time.
+
+    The longest job chooses first, evenly among the estimates that are long enough and not taken.
+    """
+    order = np.argsort(-run_times, kind="stable")
+    run = run_times[order]
+    if (run > descending).any():
+        job = int(np.argmax(run > descending))
+        raise InputError(
+            f"{job + 1:,} jobs run {run[job]:,.0f} s or longer, and only {job:,} estimates are that long",
+            mend="give the greatest estimate to more jobs, with longest_share, or let it be longer",
+        )
+    enough = np.searchsorted(-descending, -run, side="right")  # the first so many are long enough
+    first = np.arange(len(run))
+    chosen = (first + rng.random(len(run)) * (enough - first)).astype(np.int64)
+    left = descending.tolist()
+    for j, k in enumerate(chosen.tolist()):
+        left[j], left[k] = left[k], left[j]
+    result = np.empty(len(run))
+    result[order] = left
+    return result
+
+
+# -- the histogram
+
+
+def histogram(jobs: int, longest: float, rng: np.random.Generator, longest_share: float = 0.0) -> Histogram:
+    """Return the estimates of `jobs` jobs, at least 200, none above `longest` (s)."""
+    bins = math.floor(float(np.interp(jobs, *BINS_BY_JOBS)) + 0.5)
+    head = head_seconds(longest)
+    tail = tail_seconds(bins, longest, set(head))
+    head_share = head_shares(longest_share)[popularity(rng) - 1]
+    tail_share = 795.6 * (HEAD + 1.0 + np.arange(len(tail))) ** -2.267
+    if len(tail):
+        tail_share *= TAIL_SHARE / tail_share.sum()
+    seconds = np.array([*head, *tail], dtype=np.int64)
+    shares = np.concatenate([head_share, rng.permutation(tail_share)])
+    counts = repaired(np.maximum(1, np.floor(shares * jobs / 100.0 + 0.5)).astype(np.int64), jobs)
+    order = np.argsort(seconds)
+    return Histogram(seconds[order], counts[order])
+
+
+def head_seconds(longest: float) -> list[int]:
+    """Return the twenty popular estimates: the greatest first, then ascending (s)."""
+    found = [second for second in ROUND if second < longest]
+    for unit in UNITS:
+        multiples = range(math.floor(longest / unit) * unit, 0, -unit)
+        fresh = [second for second in multiples if second < longest and second not in found]
+        found += fresh[: HEAD - 1 - len(found)]
+    return [int(longest), *sorted(found)]
+
+
+def head_shares(longest_share: float = 0.0) -> FloatArray:
+    """Return the percentages of the jobs that have the popular estimates, the most popular first."""
+    shares = 14.0491 * np.exp(-0.177531 * np.arange(1.0, HEAD + 1)) + 0.462513
+    rest = shares[1:].sum()
+    shares[0] = longest_share or HEAD_SHARE - rest
+    shares[1:] *= (HEAD_SHARE - shares[0]) / rest
+    return shares
+
+
+def popularity(rng: np.random.Generator) -> IntArray:
+    """Draw the rank (1: most popular) of each of the head's estimates, the greatest first, then ascending.
+
+    Each takes a rank that it, or a shorter one, has at one of four sites; of two drawn the more popular; and the
+    last that could have a rank must take it.
+    """
+    last = {rank: row for row, ranks in enumerate(POPULARITY) for rank in ranks}
+    taken, pool = [1], Counter(rank for rank in POPULARITY[0] if rank != 1)
+    for row, ranks in enumerate(POPULARITY[1:], 1):
+        pool.update(rank for rank in ranks if rank not in taken)
+        due = [rank for rank, final in last.items() if final <= row and rank not in taken]
+        rank = min(due) if due else int(rng.choice(sorted(pool.elements()), 2).min())
+        taken.append(rank)
+        del pool[rank]
+    return np.array(taken)
+
+
+def tail_seconds(bins: int, longest: float, head: set[int]) -> list[int]:
+    """Return the estimates beside the head's, to the minute where it is free, else a few seconds beside it (s)."""
+    a, count = 1.0 + 12.1039 * bins**-0.6026, bins - HEAD
+    found: list[int] = []
+    taken = set(head)
+    for i in range(1, count + 1):
+        x = i / count
+        minute = math.floor((a - 1.0) * x / (a - x) * longest / MINUTE + 0.5) * MINUTE
+        near = (minute + aside for aside in (0, 30, -30, 20, -20, 10, -10))
+        second = next((second for second in near if 0 < second < longest and second not in taken), None)
+        if second is not None:
+            found.append(second)
+            taken.add(second)
+    return found
+
+
+def repaired(counts: IntArray, jobs: int) -> IntArray:
+    """Return counts that sum up to `jobs`, changed in proportion, the largest first, none to below 1."""
+    counts = counts.copy()
+    order = np.argsort(-counts, kind="stable")
+    while surplus := int(counts.sum()) - jobs:
+        change = np.ceil(abs(surplus) * counts[order] / counts.sum()).astype(np.int64)
+        if surplus > 0:
+            change = np.minimum(change, counts[order] - 1)
+        done = np.minimum(np.cumsum(change), abs(surplus))
+        counts[order] -= np.sign(surplus) * np.diff(done, prepend=0)
+    return counts
