@@ -1,0 +1,143 @@
+"""Applications that stand for jobs: exact shares, in the classes of size and time that table 2 of the paper names."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracebed.converters.applications import (
+    APPLICATIONS,
+    CLASSES,
+    Application,
+    Bounds,
+    exact_counts,
+    with_applications,
+)
+from tracebed.converters.models.cirne import cirne
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError, Tolerated
+
+
+def workload_of(nodes: list[int], run: list[float]) -> Workload:
+    count = len(nodes)
+    return Workload(
+        pd.DataFrame(
+            {
+                "job_id": [str(i) for i in range(count)],
+                "submit_time": np.arange(count, dtype=float),
+                "run_time": run,
+                "nodes": nodes,
+            }
+        )
+    )
+
+
+def test_the_shares_of_table_2_are_met_exactly() -> None:
+    workload = with_applications(cirne(2000, seed=1), seed=3)
+    assert Counter(workload.column("application")) == {
+        "pils": 610,
+        "stream": 616,
+        "coreneuron": 710,
+        "nest": 52,
+        "alya": 12,
+    }
+    step = workload.provenance.steps[-1]
+    assert (step.name, step.seed, step.counts["jobs of alya"], step.counts["jobs out of class"]) == (
+        *("applications", 3),
+        *(12, 0),
+    )
+
+
+def test_the_classes_of_table_2_are_kept() -> None:
+    workload = cirne(3000, seed=2)
+    sizes, times = Bounds.thirds(workload.floats("nodes")), Bounds.thirds(workload.floats("run_time"))
+    table = with_applications(workload).table
+    short = table["run_time"] <= times.medium
+    assert short.mean() == pytest.approx(2 / 3, abs=0.01)
+    for name in ("pils", "stream"):
+        assert short[table["application"] == name].all()
+    alya = table[table["application"] == "alya"]
+    assert (alya["nodes"] <= sizes.small).all()
+    assert (alya["run_time"] > times.medium).all()
+    for name in ("coreneuron", "nest"):
+        classes = set(table[table["application"] == name]["application_parameters"])
+        assert {words.split()[1] for words in classes} == {f"time={name}" for name in CLASSES}
+    for nodes, run, words in zip(table["nodes"], table["run_time"], table["application_parameters"], strict=True):
+        size = "small" if nodes <= sizes.small else "medium" if nodes <= sizes.medium else "high"
+        time = "small" if run <= times.small else "medium" if run <= times.medium else "high"
+        assert words == f"size={size} time={time}"
+
+
+def test_the_seed_decides_who_but_not_how_many() -> None:
+    workload = cirne(500, seed=2)
+    assert with_applications(workload, seed=1).sha256 == with_applications(workload, seed=1).sha256
+    one, two = (with_applications(workload, seed=seed).column("application") for seed in (1, 2))
+    assert Counter(one) == Counter(two)
+    assert (one != two).mean() > 0.4
+
+
+def test_other_applications_and_classes() -> None:
+    workload = workload_of([1, 2, 4, 8] * 10, [10.0, 20.0, 30.0, 40.0] * 10)
+    mix = [Application("wide", 1.0, sizes=("high",)), Application("rest", 3.0)]
+    named = with_applications(workload, applications=mix, sizes=Bounds(2, 4)).table
+    assert (named["application"] == "wide").tolist() == (named["nodes"] == 8).tolist()
+
+
+def test_want_of_jobs_of_a_class_is_a_counted_warning() -> None:
+    workload = workload_of([1] * 100, [60.0] * 100)  # nothing is above the first third: no time is high
+    with pytest.warns(Tolerated, match=r"for want of jobs of its own \(1 time\)"):
+        named = with_applications(workload)
+    assert Counter(named.column("application"))["alya"] == 1
+    assert named.provenance.steps[-1].counts["jobs out of class"] == 1
+
+
+def test_jobs_of_unknown_size_or_time_are_of_no_class() -> None:
+    workload = workload_of([0] * 5 + [4] * 95, [float("nan")] * 10 + [float(i) for i in range(90)])
+    with pytest.warns(Tolerated, match="10 times"):
+        named = with_applications(workload)
+    assert Counter(named.column("application_parameters"))["size=unknown time=unknown"] == 5
+    assert set(named.column("application")) <= {a.name for a in APPLICATIONS}
+    with pytest.raises(InputError, match="no job has a known size"):
+        with_applications(workload_of([1], [float("nan")]))
+
+
+@given(
+    st.integers(0, 5000),
+    st.lists(st.floats(0.0, 1.0, allow_subnormal=False), min_size=1, max_size=6).filter(lambda shares: sum(shares) > 0),
+)
+def test_counts_add_up_and_are_within_one_of_their_share(jobs: int, shares: list[float]) -> None:
+    counts = exact_counts(jobs, shares)
+    assert sum(counts) == jobs
+    for count, share in zip(counts, shares, strict=True):
+        assert abs(count - jobs * share / sum(shares)) < 1 + 1e-6
+
+
+@given(st.data())
+def test_every_job_gets_one_and_shares_hold_whatever_the_jobs_are(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 60))
+    nodes = data.draw(st.lists(st.integers(1, 8), min_size=count, max_size=count))
+    run = data.draw(st.lists(st.sampled_from([1.0, 2.0, 3.0, 500.0]), min_size=count, max_size=count))
+    seed = data.draw(st.integers(0, 99))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Tolerated)  # of few jobs, some application wants its class
+        named = with_applications(workload_of(nodes, run), seed=seed)
+    found = Counter(named.column("application"))
+    expected = exact_counts(count, [a.share for a in APPLICATIONS])
+    assert [found[a.name] for a in APPLICATIONS] == expected
+
+
+@pytest.mark.parametrize("shares", [[], [0.0], [-0.1, 1.0], [float("nan")]])
+def test_wrong_shares_are_errors(shares: list[float]) -> None:
+    with pytest.raises(InputError, match="shares"):
+        exact_counts(10, shares)
+
+
+def test_bounds_are_in_order() -> None:
+    with pytest.raises(InputError, match="classes end"):
+        Bounds(2.0, 1.0)
