@@ -108,7 +108,7 @@ def test_what_only_one_of_two_knows_is_drawn_once(tmp_path: Path) -> None:
     text = drawn(tmp_path, log(logged_start=math.nan), log())
     assert f"{OCCUPATION}, after" in text
     assert f"{OCCUPATION}, before" not in text
-    assert "not known" in text
+    assert "before: not known" in text
 
 
 def test_a_workload_with_dates_beside_one_without_has_seconds(tmp_path: Path) -> None:
@@ -130,6 +130,10 @@ def test_an_end_beyond_every_calendar_is_drawn_in_days(end: float, tmp_path: Pat
         {"nodes": 2},
         {"nodes": 10_000_000},
         {"submit_time": 0.0},
+        {"submit_time": np.linspace(0, 100, 200)},
+        {"submit_time": np.linspace(0, 2.9 * 86_400, 200)},
+        {"submit_time": np.linspace(0, 80 * 86_400, 200)},
+        {"submit_time": np.linspace(0, 4.2 * 365 * 86_400, 200)},
         {"run_time": 1e-9},
         {"run_time": 1e15},
         {"logged_end": lambda table: table["logged_start"] + 1e-9},

@@ -20,7 +20,7 @@ from tracebed.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import Collection
     from matplotlib.figure import Figure
 
 Facts = Mapping[str, Any]
@@ -113,10 +113,10 @@ def _pair(before: Facts, after: Facts) -> Figure:
         for ax, facts, when in zip(row, (before, after), ("before", "after"), strict=True):
             if panel.known(facts):
                 panel.draw(ax, facts)
+                ax.set_title(f"{ax.get_title()}, {when}")
             else:
-                ax.text(0.5, 0.5, "not known", ha="center", color=GREY, transform=ax.transAxes)
+                ax.text(0.5, 0.5, f"{when}: not known", ha="center", color=GREY, transform=ax.transAxes)
                 ax.set_axis_off()
-            ax.set_title(f"{ax.get_title()}, {when}".removeprefix(", "))
             _finish(ax)
         if panel.known(before) and panel.known(after):
             _same_scale(*row)
@@ -131,10 +131,10 @@ def _same_scale(left: Axes, right: Axes) -> None:
         limits = np.array([getattr(ax, get)() for ax in (left, right)])
         for ax in (left, right):
             getattr(ax, put)(_union(limits))
-    maps = [image for ax in (left, right) for image in ax.collections if image.get_array() is not None]
-    for image in maps:
-        image.set_clim(0.0, max(other.get_clim()[1] or 0.0 for other in maps))
-        _say_darkest(image)
+    maps = [(ax, image) for ax in (left, right) for image in ax.collections if image.get_array() is not None]
+    for ax, image in maps:
+        image.set_clim(0.0, max(other.get_clim()[1] or 0.0 for _, other in maps))
+        _say_darkest(ax, image)
 
 
 def _union(limits: FloatArray) -> tuple[float, float]:
@@ -225,7 +225,7 @@ def _draw_run_times(ax: Axes, facts: Facts) -> None:
     ax.set_ylim(bottom=0.0)
     _run_time_axis(ax)
     ax.grid(alpha=0.3)
-    ax.legend(frameon=False, loc="upper left")
+    ax.legend(frameon=False, loc="best")
 
 
 def _log_bins(facts: Mapping[str, Any]) -> tuple[FloatArray, FloatArray]:
@@ -248,16 +248,19 @@ def _draw_arrivals(ax: Axes, facts: Facts) -> None:
         return
     week = np.array(facts["arrivals_by_weekday_and_hour"])
     image = ax.pcolormesh(np.arange(25), np.arange(8), 100 * week / week.sum(), cmap="Blues", vmin=0.0, rasterized=True)
-    _say_darkest(image)
+    _say_darkest(ax, image)
     ax.set(title="Arrivals by hour and weekday", xlabel=f"hour, {facts['clock']['zone']}", ylim=(7, 0))
     ax.set_yticks(np.arange(7) + 0.5, WEEKDAYS)
     ax.tick_params(axis="y", length=0)
 
 
-def _say_darkest(image: ScalarMappable) -> None:
+def _say_darkest(ax: Axes, image: Collection) -> None:
     """Write the scale of a map above it: a bar of colours would take more room than it says."""
-    highest = image.get_clim()[1] or 0.0
-    image.axes.set_title(f"darkest: {highest:.3g} % of the jobs", loc="right", fontsize=9, color=GREY)  # type: ignore[attr-defined]
+    _remark(ax, f"darkest: {image.get_clim()[1]:.3g} % of the jobs")
+
+
+def _remark(ax: Axes, text: str) -> None:
+    ax.set_title(text, loc="right", fontsize=9, color=GREY)
 
 
 def _draw_load(ax: Axes, facts: Facts) -> None:
@@ -271,12 +274,11 @@ def _draw_load(ax: Axes, facts: Facts) -> None:
         ax.axhline(mean, color=ORANGE, linewidth=1.7, label=f"mean {mean:.3g}")
     if capacity is not None:
         ax.legend(frameon=False, loc="upper right", ncols=2, borderaxespad=0.1)
-    highest, usual = float(load.max()), 1.35 * float(np.quantile(load, 0.98))
-    title = "Offered load" if capacity else "Offered work"
-    if highest > usual:
-        title += f" (highest {highest:.3g}, cut off)"
-    ax.set(title=title, ylabel="share of capacity" if capacity else "nodes")
-    ax.set_ylim(0, max(usual, 1.3 if capacity else 0.1))
+    ax.set_ylim(
+        0, max(1.35 * float(np.quantile(load, 0.98)), 1.3 if capacity else 0.1)
+    )  # a burst must not hide the rest
+    _remark(ax, f"highest: {load.max():.3g}")
+    ax.set(title="Offered load" if capacity else "Offered work", ylabel="share of capacity" if capacity else "nodes")
     ax.grid(alpha=0.3)
 
 
@@ -287,7 +289,7 @@ def _time_axis(ax: Axes, facts: Facts, seconds: FloatArray) -> FloatArray:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
         zone = ZoneInfo(clock["zone"])
-        locator = AutoDateLocator(tz=zone, maxticks=8)  # type: ignore[no-untyped-call]
+        locator = AutoDateLocator(tz=zone, minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_locator(locator)
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
         days = (clock["unix_start"] + seconds) / DAY
@@ -309,11 +311,9 @@ def _dated(facts: Facts) -> bool:
 
 
 def _size_axis(ax: Axes) -> None:
-    """Put a tick at powers of two, at most a dozen of them."""
-    top = int(np.log2(ax.get_xlim()[1]))
-    step = top // 12 + 1
+    """Put ticks at powers of two, at most a dozen of them."""
     ax.set_xlabel("nodes")
-    ax.set_xticks([2.0**power for power in range(0, top + 1, step)])
+    ax.xaxis.set_major_locator(_ticker().LogLocator(base=2, numticks=12))
     ax.xaxis.set_major_formatter("{x:,.0f}")
     ax.minorticks_off()
 
