@@ -61,6 +61,58 @@ MODELS: dict[str, Model] = {
         "Rigid jobs after a log: three moments of each size class kept (Jann et al. 1997).",
         "tracebed.converters.models.jann97:jann97",
     ),
+    "sd-1": Model(
+        "Workload 1 of the SD-Policy paper: Cirne, 5000 jobs on 1024 x 48.",
+        "tracebed.converters.models.papers:sd",
+    ),
+    "sd-2": Model(
+        "Workload 2: as 1, requested times exact.",
+        "tracebed.converters.models.papers:sd",
+        {"exact_limits": True},
+    ),
+    "sd-5": Model(
+        "Workload 5: 2000 jobs on 49 x 48, at most 16 nodes, with its applications.",
+        "tracebed.converters.models.papers:sd_5",
+    ),
+    "dmr-100": Model(
+        "The DMR study: 100 malleable jobs of HPG-aligner on 49 x 48.",
+        "tracebed.converters.models.papers:dmr",
+        {"jobs": 100},
+    ),
+    "dmr-250": Model(
+        "The DMR study: 250 malleable jobs of HPG-aligner on 49 x 48.",
+        "tracebed.converters.models.papers:dmr",
+        {"jobs": 250},
+    ),
+    "dmr-500": Model(
+        "The DMR study: 500 malleable jobs of HPG-aligner on 49 x 48.",
+        "tracebed.converters.models.papers:dmr",
+        {"jobs": 500},
+    ),
+    "dmr-1000": Model(
+        "The DMR study: 1000 malleable jobs of HPG-aligner on 49 x 48.",
+        "tracebed.converters.models.papers:dmr",
+        {"jobs": 1000},
+    ),
+    "dmr-2000": Model(
+        "The DMR study: 2000 malleable jobs of HPG-aligner on 49 x 48.",
+        "tracebed.converters.models.papers:dmr",
+        {"jobs": 2000},
+    ),
+    "deadline-normal": Model(
+        "The deadline study: 1000 requests on 128 x 4, one every 1500 s.",
+        "tracebed.converters.models.papers:deadline",
+    ),
+    "deadline-heavy": Model(
+        "The same, one every 150 s.",
+        "tracebed.converters.models.papers:deadline",
+        {"factor": 150.0},
+    ),
+    "deadline-very-heavy": Model(
+        "The same, one every second.",
+        "tracebed.converters.models.papers:deadline",
+        {"factor": 1.0},
+    ),
 }
 
 

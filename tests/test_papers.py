@@ -1,0 +1,179 @@
+"""The papers' workloads: what their tables print is what is drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from tracebed.converters.gain_slope import Sizes, gain_slopes, sizes_by_gain_slope
+from tracebed.converters.models import deadlines, registry
+from tracebed.converters.models.cirne import cirne
+from tracebed.converters.models.feitelson96 import Parameters, feitelson96
+from tracebed.converters.models.papers import HPG_ALIGNER, SD, deadline, dmr, sd, sd_5
+from tracebed.converters.workload import System
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.runtime_models import speedup_function
+
+TABLE_1 = {6: 0.7143, 12: 0.1176, 24: -0.0168, 48: -0.0672}
+TABLE_3 = {6: 0.7504, 12: 0.1375, 24: 0.0022, 48: -0.0137}
+"""Gains as the DMR study prints them."""
+
+
+@pytest.mark.parametrize(("dataset", "printed"), [("production", TABLE_1), ("large", TABLE_3)])
+def test_gain_slopes_are_those_printed(dataset: str, printed: dict[int, float]) -> None:
+    assert gain_slopes(HPG_ALIGNER[dataset]) == pytest.approx(printed, abs=6e-5)
+
+
+def test_sizes_by_gain_slope_are_those_printed() -> None:
+    assert sizes_by_gain_slope(HPG_ALIGNER["production"]) == Sizes(3, 6, 12)
+    assert sizes_by_gain_slope(HPG_ALIGNER["large"]) == Sizes(6, 6, 24)
+
+
+def test_sizes_where_no_slope_is_steep_or_none_gains() -> None:
+    assert sizes_by_gain_slope({4: 10.0}) == Sizes(4, 4, 4)
+    assert sizes_by_gain_slope({2: 10.0, 4: 11.0, 8: 12.0}) == Sizes(2, 2, 2)
+    assert sizes_by_gain_slope({2: 100.0, 4: 90.0, 8: 85.0}) == Sizes(2, 2, 8)
+    assert sizes_by_gain_slope({8: 85.0, 2: 100.0, 4: 20.0}, least=0.9) == Sizes(2, 4, 4)
+
+
+@given(st.dictionaries(st.integers(1, 64), st.floats(0.1, 1e5), min_size=1, max_size=8))
+def test_sizes_by_gain_slope_are_measured_ones_in_order(times: dict[int, float]) -> None:
+    sizes = sizes_by_gain_slope(times)
+    assert sizes.least <= sizes.preferred <= sizes.most
+    assert set(sizes) <= set(times)
+
+
+@pytest.mark.parametrize("times", [{}, {0: 1.0}, {1: 0.0}, {1: float("nan")}])
+def test_wrong_times_are_errors(times: dict[int, float]) -> None:
+    with pytest.raises(InputError, match="measured times"):
+        sizes_by_gain_slope(times)
+
+
+@pytest.mark.parametrize("jobs", [100, 250, 500, 1000, 2000])
+def test_dmr_workloads_are_those_of_the_study(jobs: int) -> None:
+    workload = registry.draw(f"dmr-{jobs}", seed=1)
+    assert len(workload) == jobs
+    assert workload.provenance.system == System(49, 48, "DMR study")
+    for name, value in {"nodes": 12, "nodes_min": 3, "nodes_pref": 6, "nodes_max": 12, "run_time": 40}.items():
+        assert set(workload.column(name)) == {value}
+    assert set(workload.column("kind")) == {"malleable"}
+    gap = np.diff(workload.floats("submit_time"), prepend=0.0)
+    assert stats.kstest(gap, stats.expon(scale=10).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("dataset", ["production", "large"])
+def test_dmr_jobs_run_as_measured(dataset: str) -> None:
+    table = dmr(5, dataset=dataset).table.iloc[0]  # type: ignore[arg-type]
+    speedup = speedup_function(table["speedup"], table["speedup_parameters"])
+    times = HPG_ALIGNER[dataset]
+    on = {size: table["run_time"] * speedup(table["nodes"]) / speedup(size) for size in times}
+    assert on == pytest.approx(times)
+
+
+def test_dmr_jobs_may_be_fixed_and_arrive_otherwise() -> None:
+    fixed = dmr(400, fixed=True, seed=3)
+    assert set(fixed.column("kind")) == {"rigid"}
+    assert set(fixed.ints("nodes_min")) == {12}
+    assert fixed.floats("submit_time").tolist() == dmr(400, seed=3).floats("submit_time").tolist()
+    steady = np.diff(dmr(400, gaps="poisson", factor=20.0).floats("submit_time"))
+    assert (steady == np.round(steady)).all()
+    assert steady.mean() == pytest.approx(20.0, rel=0.1)
+    assert steady.std() == pytest.approx(np.sqrt(20.0), rel=0.15)
+    assert dmr(1, dataset="large").ints("nodes").tolist() == [24]
+    with pytest.raises(InputError, match="11 nodes"):
+        dmr(5, nodes=11)
+    with pytest.raises(InputError, match="dataset"):
+        dmr(5, dataset="small")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "factor"), [("normal", 1500.0), ("heavy", 150.0), ("very-heavy", 1.0)])
+def test_deadline_workloads_are_those_of_the_study(name: str, factor: float) -> None:
+    workload = registry.draw(f"deadline-{name}", seed=2)
+    assert len(workload) == 1000
+    assert workload.provenance.system == System(128, 4, "deadline study")
+    plain = feitelson96(1000, seed=2, repeats="end", parameters=Parameters(factor=factor))
+    for column in ("submit_time", "nodes", "run_time", "extra_executable"):
+        assert workload.column(column).tolist() == plain.column(column).tolist()
+    assert "after" not in workload.table
+    assert set(workload.column("behaviour")) == set(deadlines.TYPES)
+    counts = list(Counter(workload.column("behaviour")).values())
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_deadlines_leave_slack_and_more_of_it_for_larger_jobs() -> None:
+    p = deadlines.Parameters(ahead=600.0, slack=0.2, slack_largest=1.0)
+    table = deadline(20_000, parameters=p, seed=1).table
+    ahead = table["earliest_start"] - table["submit_time"]
+    assert stats.kstest(ahead, stats.expon(scale=600.0).cdf).pvalue > 1e-3
+    slack = (table["deadline"] - table["earliest_start"]) / table["run_time"] - 1
+    assert slack[table["nodes"] == 1].to_numpy() == pytest.approx(0.2, abs=1e-3)
+    assert slack[table["nodes"] == 128].to_numpy() == pytest.approx(1.0, abs=1e-3)
+    means = [slack[table["nodes"] == n].mean() for n in (1, 2, 4, 8, 16, 32, 64, 128)]
+    assert means == sorted(means)
+    at_once = deadline(50, parameters=deadlines.Parameters(ahead=0.0)).table
+    assert (at_once["earliest_start"] == at_once["submit_time"]).all()
+
+
+def test_all_jobs_may_behave_alike() -> None:
+    assert set(deadline(50, behaviour="bsp").column("behaviour")) == {"bsp"}
+    with pytest.raises(InputError, match="behaviour"):
+        deadline(5, behaviour="chatty")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="slack"):
+        deadlines.Parameters(slack=-0.1)
+
+
+def test_sd_1_is_cirne_with_arrivals_by_cores_and_sizes_in_nodes() -> None:
+    workload = registry.draw("sd-1", seed=4)
+    assert len(workload) == 5000
+    assert workload.provenance.system == System(1024, 48, "SD-Policy paper")
+    by_cores = cirne(5000, nodes=49_152, seed=4, parameters=SD)
+    for column in ("submit_time", "run_time", "time_limit", "nodes"):
+        assert workload.column(column).tolist() == by_cores.column(column).tolist()
+    assert workload.ints("nodes").max() == 128  # as in table 1
+    assert set(workload.ints("cores_per_node")) == {48}
+    assert "status" not in workload.table
+
+
+def test_sd_2_is_sd_1_with_exact_requests() -> None:
+    one, two = (registry.draw(name, seed=4) for name in ("sd-1", "sd-2"))
+    assert two.floats("time_limit").tolist() == one.floats("run_time").tolist()
+    assert two.floats("run_time").tolist() == one.floats("run_time").tolist()
+    assert (one.floats("time_limit") > one.floats("run_time")).mean() > 0.8
+
+
+def test_sd_5_runs_applications_on_49_nodes() -> None:
+    workload = registry.draw("sd-5", seed=4)
+    assert len(workload) == 2000
+    assert workload.provenance.system == System(49, 48, "SD-Policy paper")
+    assert workload.ints("nodes").max() == 16
+    assert Counter(workload.column("application"))["coreneuron"] == 710
+    assert [step.name for step in workload.provenance.steps] == ["cirne", "sd", "applications"]
+
+
+def test_the_makespan_that_the_sd_paper_prints_can_hold_the_work() -> None:
+    """Table 1: 899,888 s on 1024 nodes, 159,313 s on 49: the work is a good part of it, and never more."""
+    for draw, makespan, nodes in ((sd, 899_888, 1024), (sd_5, 159_313, 49)):
+        busy = []
+        for seed in range(5):
+            workload = draw(seed=seed)
+            busy.append(workload.floats("run_time") @ workload.ints("nodes") / nodes / makespan)
+        assert 0.7 < np.mean(busy) < 1.0
+
+
+@pytest.mark.parametrize("wrong", [{"jobs": 0}, {"nodes": 0}, {"cores_per_node": 0}, {"largest": 0}])
+def test_wrong_arguments_are_errors(wrong: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="out of range"):
+        sd(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_smaller_machine_and_other_numbers_of_jobs() -> None:
+    workload = sd(300, nodes=16, cores_per_node=8, largest=4, seed=1)
+    assert len(workload) == 300
+    assert workload.ints("nodes").max() == 4
+    assert workload.provenance.steps[1].counts["jobs cut to the largest size"] > 0
+    assert len(registry.draw("dmr-100", 7)) == 7
