@@ -76,6 +76,28 @@ def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -
     return np.array(FRACTIONS)[chosen], least, most
 
 
+def machine_of(workload: Workload, nodes: int | None = None) -> int:
+    """Return `nodes`, or those of the workload's system. Raises InputError where neither is known."""
+    machine = nodes or workload.provenance.system.nodes
+    if machine is None:
+        raise InputError("the size of the workload's system is not known", mend="say it: --nodes N")
+    return machine
+
+
+def rigid_share(workload: Workload, share: float, seed: int = 0) -> IntArray:
+    """Return the rows of a share of the rigid jobs of known size: the first of a permutation drawn by `seed`.
+
+    Raises:
+        InputError: `share` is no share.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise InputError(f"share {share} is out of range", mend="0 to 1")
+    kind, size = workload.column("kind").astype(object), workload.ints("nodes")
+    rigid = np.flatnonzero((kind == Kind.RIGID) & (size > 0))
+    count = math.floor(share * len(rigid) + 0.5)
+    return np.random.default_rng(seed).permutation(rigid)[:count]
+
+
 def to_malleable(
     workload: Workload,
     share: float,
@@ -100,15 +122,8 @@ def to_malleable(
         InputError: `share` is no share, or the size of the machine is not known.
     """
     thresholds = thresholds or Thresholds()
-    if not 0.0 <= share <= 1.0:
-        raise InputError(f"share {share} is out of range", mend="0 to 1")
-    machine = nodes or workload.provenance.system.nodes
-    if machine is None:
-        raise InputError("the size of the workload's system is not known", mend="say it: --nodes N")
-    kind, size = workload.column("kind").astype(object), workload.ints("nodes")
-    rigid = np.flatnonzero((kind == Kind.RIGID) & (size > 0))
-    count = math.floor(share * len(rigid) + 0.5)
-    taken = np.random.default_rng(seed).permutation(rigid)[:count]
+    machine, size = machine_of(workload, nodes), workload.ints("nodes")
+    taken = rigid_share(workload, share, seed)
     fractions, least, most = malleable_sizes(size[taken], machine, thresholds)
     changes: dict[str, object] = {
         "kind": Kind.MALLEABLE.value,
@@ -124,7 +139,7 @@ def to_malleable(
     step = Step(
         "malleable",
         {"share": share, "nodes": machine, **asdict(thresholds)},
-        {"rigid jobs": len(rigid), "jobs made malleable": count},
+        {"rigid jobs": len(rigid_share(workload, 1.0)), "jobs made malleable": len(taken)},
         seed,
     )
     return workload.with_step(step, workload.table.assign(**{k: pd.Series(v) for k, v in columns.items()}))

@@ -41,6 +41,10 @@ ESTIMATES = click.option(
     help="Draw users' estimates as time limits (Tsafrir, Etsion and Feitelson 2005); "
     "--set estimates.longest and estimates.longest_share adjust them.",
 )
+KIND = [
+    click.option(f"--{kind}", "kind", flag_value=kind, help=f"Make rigid jobs {kind} (Cirne and Berman, Downey).")
+    for kind in ("moldable", "malleable")
+]
 LOAD = click.option(
     "--load",
     type=Number(0, min_open=True),
@@ -97,11 +101,13 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         as_json: bool,
         load: float | None,
         estimates: str | None,
+        kind: str | None,
         constants: Sequence[str] = (),
         **options: Any,
     ) -> None:
-        from tracebed.converters.models import tsafrir05
+        from tracebed.converters.models import moldability, tsafrir05
         from tracebed.converters.scaling import to_load
+        from tracebed.converters.workload import Kind
 
         of_estimates = [text for text in constants if text.startswith(PREFIX)]
         own_constants = [text for text in constants if not text.startswith(PREFIX)]
@@ -114,6 +120,8 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
             if estimates:
                 chosen = _changed(tsafrir05.Parameters(), [text.removeprefix(PREFIX) for text in of_estimates])
                 workload = tsafrir05.with_estimates(workload, options["seed"], chosen)
+            if kind:
+                workload = moldability.with_moldability(workload, options["seed"], kind=Kind(kind))
             if load is not None:
                 workload = to_load(workload, load)
         finish(workload, output, as_json)
@@ -121,6 +129,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
     shared = [
         seed_option,
         ESTIMATES,
+        *KIND,
         LOAD,
         output_option("The workload to write: .parquet, .csv or .swf."),
         json_option,

@@ -132,6 +132,20 @@ def scale(
 )
 @click.option("--most", type=float, default=0.5, show_default=True, help="Efficiency to exceed at the greatest size.")
 @click.option("--least", type=float, default=0.2, show_default=True, help="Smallest size, as a share of the requested.")
+@click.option(
+    "--speedup",
+    type=click.Choice(["amdahl", "downey"]),
+    default="amdahl",
+    show_default=True,
+    help="Amdahl's law and the thresholds above, or the moldability model of Cirne and Berman over Downey's speedup.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["malleable", "moldable"]),
+    default="malleable",
+    show_default=True,
+    help="What the jobs become; moldable with downey only.",
+)
 @seed_option
 @output_option("The workload to write.")
 @json_option
@@ -142,6 +156,8 @@ def malleable(
     preferred: float,
     most: float,
     least: float,
+    speedup: str,
+    kind: str,
     seed: int,
     output: Path,
     as_json: bool,
@@ -149,14 +165,24 @@ def malleable(
     """Turn a share of the rigid jobs into malleable ones, by Amdahl's law and thresholds of efficiency.
 
     \b
-    Example:
+    Examples:
       tracebed malleable small.parquet --share 0.5 --seed 1 -o mixed.parquet
+      tracebed malleable small.parquet --share 1 --speedup downey --kind moldable -o moldable.parquet
     """
     from tracebed.converters.malleability import Thresholds, to_malleable
+    from tracebed.converters.models.moldability import with_moldability
+    from tracebed.converters.workload import Kind
 
-    before = load_workload(workload)
+    before, thresholds = load_workload(workload), Thresholds(preferred, most, least)
+    if speedup == "downey" and thresholds != Thresholds():
+        raise InputError("--speedup downey takes no thresholds", mend="leave out --preferred, --most and --least")
+    if speedup == "amdahl" and kind == "moldable":
+        raise InputError("--kind moldable and --speedup amdahl", mend="add --speedup downey")
     with progress("choosing jobs"):
-        after = to_malleable(before, share, seed, nodes=nodes, thresholds=Thresholds(preferred, most, least))
+        if speedup == "downey":
+            after = with_moldability(before, seed, kind=Kind(kind), share=share, nodes=nodes)
+        else:
+            after = to_malleable(before, share, seed, nodes=nodes, thresholds=thresholds)
     finish(after, output, as_json)
 
 
