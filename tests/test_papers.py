@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from tracebed.converters.gain_slope import Sizes, gain_slopes, sizes_by_gain_slope
-from tracebed.converters.models import deadlines, registry
+from tracebed.converters.models import deadlines, downey97, registry
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.models.feitelson96 import Parameters, feitelson96
 from tracebed.converters.models.papers import HPG_ALIGNER, SD, deadline, dmr, sd, sd_5
-from tracebed.converters.workload import System
+from tracebed.converters.workload import System, read_workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.scheduling.runtime_models import speedup_function
 
 TABLE_1 = {6: 0.7143, 12: 0.1176, 24: -0.0168, 48: -0.0672}
@@ -177,3 +180,29 @@ def test_a_smaller_machine_and_other_numbers_of_jobs() -> None:
     assert workload.ints("nodes").max() == 4
     assert workload.provenance.steps[1].counts["jobs cut to the largest size"] > 0
     assert len(registry.draw("dmr-100", 7)) == 7
+
+
+@pytest.mark.parametrize("options", [["feitelson96", "--repeats", "end"], ["downey97"], ["sd-5"], ["deadline-heavy"]])
+@pytest.mark.parametrize("name", ["w.parquet", "w.csv", "w.swf"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_generate_writes_what_can_be_read_again(options: list[str], name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    result = CliRunner().invoke(tracebed, ["generate", *options, "--jobs", "60", "--seed", "3", "-o", str(path)])
+    assert result.exit_code == 0, result.output
+    again = read_workload(path)
+    assert len(again) == 60
+    if options[0] == "feitelson96":
+        drawn = feitelson96(60, seed=3, repeats="end")
+        assert again.column("after").tolist() == drawn.column("after").tolist()
+        assert again.column("extra_executable").tolist() == drawn.column("extra_executable").tolist()
+
+
+@pytest.mark.parametrize("model", ["feitelson96", "downey97"])
+@pytest.mark.parametrize("extreme", ["1e-6", "1e12"])
+def test_extreme_constants_give_a_workload_or_an_error(model: str, extreme: str, tmp_path: Path) -> None:
+    """Any constant set far out: a workload, or a line that says what is wrong; no traceback."""
+    parameters = {"feitelson96": Parameters, "downey97": downey97.Parameters}[model]()
+    for name in vars(parameters):
+        arguments = ["generate", model, "--jobs", "20", "--set", f"{name}={extreme}", "-o", str(tmp_path / "w.parquet")]
+        result = CliRunner().invoke(tracebed, arguments)
+        assert result.exit_code == 0 or isinstance(result.exception, InputError), (name, result.exception)

@@ -39,7 +39,7 @@ class Parameters:
     def __post_init__(self) -> None:
         """Raise InputError where a constant is out of its range."""
         for name, value in asdict(self).items():
-            require(0.0 <= value < np.inf, f"{name} {value}", "at least 0")
+            require(0.0 <= value <= 1e12, f"{name} {value}", "from 0 to 1e12")
 
 
 def with_deadlines(

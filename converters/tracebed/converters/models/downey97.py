@@ -42,11 +42,11 @@ class Parameters:
     def __post_init__(self) -> None:
         """Raise InputError where a constant is out of its range."""
         for name in ("work_min", "day_gap", "night_gap"):
-            require(0.0 < getattr(self, name) < np.inf, f"{name} {getattr(self, name)}", "above 0")
-        require(self.work_min <= self.work_max < np.inf, f"work_max {self.work_max}", f"at least {self.work_min}")
+            require(1e-6 <= getattr(self, name) <= 1e12, f"{name} {getattr(self, name)}", "from 1e-6 to 1e12")
+        require(self.work_min <= self.work_max <= 1e12, f"work_max {self.work_max}", "at least work_min, at most 1e12")
         a = self.parallelism_max
-        require(a == 0.0 or 1.0 <= a < np.inf, f"parallelism_max {a}", "at least 1, or 0 for the machine's nodes")
-        require(0.0 <= self.sigma_max < np.inf, f"sigma_max {self.sigma_max}", "at least 0")
+        require(a == 0.0 or 1.0 <= a <= 1e9, f"parallelism_max {a}", "from 1 to 1e9, or 0 for the machine's nodes")
+        require(0.0 <= self.sigma_max <= 1e6, f"sigma_max {self.sigma_max}", "from 0 to 1e6")
         require(0.0 <= self.day_begins < DAY, f"day_begins {self.day_begins}", "from 0 up to 86400 s")
 
 

@@ -57,18 +57,18 @@ class Parameters:
     long_ratio: float = 7.0
     """Mean of the long branch / mean of the short one. Not verified."""
     repetition_order: float = 2.5
-    """P(r runs of a job) is in proportion to r^-order, r = 1, 2, ...; above 1."""
+    """P(r runs of a job) is in proportion to r^-order, r = 1, 2, ..."""
 
     def __post_init__(self) -> None:
         """Raise InputError where a constant is out of its range."""
         for name in ("factor", "power_of_two", "small", "short_mean", "long_ratio"):
-            require(0.0 < getattr(self, name) < np.inf, f"{name} {getattr(self, name)}", "above 0")
+            require(0.0 < getattr(self, name) <= 1e12, f"{name} {getattr(self, name)}", "above 0, at most 1e12")
         for name in ("short", "short_slope"):
             require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "from 0 to 1")
         require(self.short_slope <= self.short, f"short_slope {self.short_slope}", f"at most short, {self.short}")
-        require(np.isfinite(self.size_order), f"size_order {self.size_order}", "a number")
+        require(0.0 <= self.size_order <= 100.0, f"size_order {self.size_order}", "from 0 to 100")
         require(self.small_up_to >= 0, f"small_up_to {self.small_up_to}", "at least 0")
-        require(1.0 < self.repetition_order < np.inf, f"repetition_order {self.repetition_order}", "above 1")
+        require(1.01 <= self.repetition_order <= 100.0, f"repetition_order {self.repetition_order}", "from 1.01 to 100")
 
 
 class Draws(NamedTuple):
