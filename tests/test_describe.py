@@ -150,7 +150,7 @@ logs = st.lists(st.tuples(instants, instants, st.integers(0, 9)), min_size=1, ma
 def test_the_occupation_is_what_a_slow_count_finds(jobs: list[tuple[float, float, int]]) -> None:
     steps, held = occupied_nodes(logged(jobs))
     found = dict(zip(steps.tolist(), held.tolist(), strict=True))
-    ran = [job for job in jobs if job[0] <= job[1] and job[2] > 0]
+    ran = [job for job in jobs if job[0] < job[1] and job[2] > 0]
     assert sorted(found) == sorted({instant for start, end, _ in ran for instant in (start, end)})
     assert found == {instant: held_at(ran, instant) for instant in found}
 
@@ -166,6 +166,8 @@ def test_bins_have_the_mean_and_the_highest_of_what_lies_in_them(
         return
     assert drawn is not None
     edges, mean, highest = drawn
+    assert edges[0] >= min(start for start, _, _ in ran)
+    assert edges[-1] <= max(end for _, end, _ in ran)
     assert len(edges) - 1 == len(mean) == len(highest) <= bins
     for low, high, average, top in zip(edges, edges[1:], mean, highest, strict=False):
         node_seconds = sum(max(0.0, min(end, high) - max(start, low)) * nodes for start, end, nodes in ran)
@@ -184,6 +186,21 @@ def test_the_time_above_capacity() -> None:
     assert occupied["node_hours"] == pytest.approx((80 + 12) / 3600)
     assert occupied["mean"] == pytest.approx(92 / 20)
     json.dumps(found, allow_nan=False)
+
+
+def test_a_long_tail_of_little_is_not_drawn() -> None:
+    drawn = describe(logged([(0, 100, 40), (0, 100, 60), (900, 1000, 1)], nodes=50))["occupation"]
+    assert not drawn["whole"]
+    edges = drawn["over_time"]["edges_s"]
+    total = 100 * 100 + 100
+    assert edges[-1] - edges[0] == pytest.approx(0.95 * total / 100)
+    assert 0.0 <= edges[0] < edges[-1] <= 100.0
+    assert (drawn["from_s"], drawn["to_s"]) == (0.0, 1000.0)
+    assert drawn["mean"] == pytest.approx(100.0)
+    assert drawn["share_of_time_above_capacity"] == pytest.approx(1.0)
+    assert drawn["node_hours"] == pytest.approx(total / 3600)
+    assert drawn["node_hours_above_capacity"] == pytest.approx(50 * 100 / 3600)
+    assert describe(logged([(0, 100, 4), (100, 200, 4)]))["occupation"]["whole"]
 
 
 def test_without_a_capacity_nothing_is_above_it() -> None:
@@ -254,7 +271,7 @@ def test_before_and_after(tmp_path: Path) -> None:
     figures = {" ".join(line.split()[:-2]): line.split()[-2:] for line in table.splitlines()[1:18]}
     assert figures["jobs"] == ["2", "1"]
     assert figures["highest, nodes"] == ["6", "3"]
-    assert figures["above capacity, share of time"] == ["50.00%", "0.00%"]
+    assert figures["above capacity, of time"] == ["50.00%", "0.00%"]
     assert figures["occupation, node hours"] == ["9", "6"]
     assert "Node occupation, before" in done.stdout
     assert "Node occupation, after" in picture.read_text()

@@ -76,9 +76,7 @@ def test_a_log_has_every_panel(tmp_path: Path) -> None:
         ({"logged_start": math.nan}, {OCCUPATION}),
         ({"logged_end": 0.0}, {OCCUPATION}),
         ({"nodes": 0}, {OCCUPATION, OTHERS[0], OTHERS[2], OTHERS[4]}),
-        ({"run_time": math.nan}, {OTHERS[1], OTHERS[4]}),
         ({"run_time": math.nan, "time_limit": math.nan}, {OTHERS[1], OTHERS[3], OTHERS[4]}),
-        ({"run_time": 0.0}, {OTHERS[4]}),
         ({"submit_time": 0.0}, {OTHERS[4]}),
     ],
 )
@@ -118,21 +116,17 @@ def test_a_workload_with_dates_beside_one_without_has_seconds(tmp_path: Path) ->
     assert text.count("days since time 0") >= 4
 
 
-@pytest.mark.parametrize("end", [1e12, 1e300])
-def test_an_end_beyond_every_calendar_is_drawn_in_days(end: float, tmp_path: Path) -> None:
-    assert "days since time 0" in drawn(tmp_path, log(logged_end=end))
+def test_an_end_beyond_every_calendar_is_drawn_in_days(tmp_path: Path) -> None:
+    assert "days since time 0" in drawn(tmp_path, log(logged_end=1e300))
 
 
 @pytest.mark.parametrize(
     "columns",
     [
         {"nodes": 1},
-        {"nodes": 2},
         {"nodes": 10_000_000},
         {"submit_time": 0.0},
-        {"submit_time": np.linspace(0, 100, 200)},
         {"submit_time": np.linspace(0, 2.9 * 86_400, 200)},
-        {"submit_time": np.linspace(0, 80 * 86_400, 200)},
         {"submit_time": np.linspace(0, 4.2 * 365 * 86_400, 200)},
         {"run_time": 1e-9},
         {"run_time": 1e15},

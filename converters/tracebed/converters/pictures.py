@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from tracebed.converters.description import DAY, HOUR, POINTS_PER_DECADE, WEEKDAYS, local_time
+from tracebed.converters.description import DAY, HOUR, MOST, POINTS_PER_DECADE, WEEKDAYS, local_time
 from tracebed.converters.formats.files import replacing
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
@@ -165,6 +165,8 @@ def _draw_occupation(ax: Axes, facts: Facts) -> None:
     ax.stairs(series["mean"], edges, fill=True, color=BLUE, label="mean")
     if capacity is not None:
         ax.axhline(capacity, color=RED, linewidth=1.4, label=f"capacity {capacity:,}")
+    if not facts["occupation"]["whole"]:
+        _remark(ax, f"{MOST:.0%} of the node hours: the rest takes longer")
     ax.set(title="Node occupation", ylabel="nodes", ylim=(0, 1.3 * max(max(series["highest"]), capacity or 0)))
     ax.yaxis.set_major_formatter("{x:,.0f}")
     ax.grid(alpha=0.3)

@@ -90,8 +90,8 @@ def _print_facts(path: Path, facts: Facts) -> None:
         ("jobs", f"{facts['jobs']:,}"),
         ("system", f"{machine}, {system['name']}" if system["name"] else machine),
         ("submitted within", spell(facts["span_s"])),
-        ("from", _first(facts)),
-        ("to", _last(facts)),
+        ("from", facts["first_submit"] or f"{facts['first_submit_s']:,.0f} s"),
+        ("to", facts["last_submit"] or f"{facts['last_submit_s']:,.0f} s"),
         ("work", f"{facts['node_hours']:,.1f} node hours"),
         ("offered load", _load(facts["offered_load"])),
         *(("  scaled", _load_step(step)) for step in facts["offered_load_steps"]),
@@ -109,7 +109,8 @@ def _print_facts(path: Path, facts: Facts) -> None:
     click.echo()
     order = ("min", "p25", "median", "p75", "p95", "max", "mean")
     known = {name: title for name, title in QUANTILES.items() if facts[name]["mean"] is not None}
-    print_table(["", *order], [(title, *(facts[name][q] for q in order)) for name, title in known.items()])
+    rows_of_quantiles = [(title, *(facts[name][q] for q in order)) for name, title in known.items()]
+    print_table(["", *order], rows_of_quantiles, spare=("p25", "p75"))
     click.echo()
     _print_cumulative(facts)
 
@@ -146,14 +147,14 @@ def _figures(facts: Facts) -> dict[str, str]:
     return {
         "jobs": f"{facts['jobs']:,}",
         "nodes of the system": or_unknown(facts["system"]["nodes"]),
-        "submitted from": _first(facts),
-        "to": _last(facts),
+        "submitted from": _instant(facts, facts["first_submit_s"]),
+        "to": _instant(facts, facts["last_submit_s"]),
         "work, node hours": f"{facts['node_hours']:,.0f}",
         "offered load": _load(facts["offered_load"]),
         "occupation, node hours": of_occupation("node_hours"),
         "  mean, nodes": of_occupation("mean", ",.1f"),
         "  highest, nodes": of_occupation("highest"),
-        "  above capacity, share of time": of_occupation("share_of_time_above_capacity", ".2%"),
+        "  above capacity, of time": of_occupation("share_of_time_above_capacity", ".2%"),
         "  above capacity, node hours": of_occupation("node_hours_above_capacity"),
         "largest job, nodes": "not known" if facts["nodes"]["max"] is None else f"{facts['nodes']['max']:,.0f}",
         "median run time": spell(facts["run_time_s"]["median"]),
@@ -163,6 +164,8 @@ def _figures(facts: Facts) -> dict[str, str]:
 
 
 def _print_charts(facts: Facts, before: Facts | None) -> None:
+    from tracebed.converters.description import MOST
+
     sizes = {
         f"{bin['from']:,}" if bin["from"] == bin["to"] else f"{bin['from']:,}–{bin['to']:,}": bin["jobs"]
         for bin in facts["nodes_histogram"]
@@ -182,7 +185,9 @@ def _print_charts(facts: Facts, before: Facts | None) -> None:
     for when, one in shown.items():
         if one["occupation"]:
             over_time = one["occupation"]["over_time"]
-            title = f"Node occupation{when} (█ mean, ░ highest{', ─ capacity' if one['system']['nodes'] else ''})"
+            part = "" if one["occupation"]["whole"] else f", {MOST:.0%} of the node hours"
+            marks = "█ mean, ░ highest" + (", ─ capacity" if one["system"]["nodes"] else "")
+            title = f"Node occupation{when}{part} ({marks})"
             ends = (_instant(one, over_time["edges_s"][0]), _instant(one, over_time["edges_s"][-1]))
             series = (over_time["mean"], over_time["highest"])
             lines = area(title, *series, limit=one["system"]["nodes"], ends=ends, top=max(tops))
@@ -210,14 +215,6 @@ def _folded(name: str, value: str) -> str:
     """Return the line `name` `value`, what a terminal has no room for under the beginning of the value."""
     room = max(_width() - len(name), 20)
     return name + f"\n{'':{len(name)}}".join(textwrap.wrap(value, room, break_on_hyphens=False) or [""])
-
-
-def _first(facts: Facts) -> str:
-    return facts["first_submit"] or f"{facts['first_submit_s']:,.0f} s"
-
-
-def _last(facts: Facts) -> str:
-    return facts["last_submit"] or f"{facts['last_submit_s']:,.0f} s"
 
 
 def _instant(facts: Facts, seconds: float) -> str:
