@@ -65,11 +65,9 @@ def clean(
     """
     where = log.where if isinstance(log, Log) else ""
     provenance = log.provenance if system is None else replace(log.provenance, system=system)
-    table = log.table
-    order = np.argsort(table["submit_time"].to_numpy(), kind="stable")
+    table = _sorted(log.table)
+    del log  # a large one's memory is wanted
     record: IntArray = np.arange(1, len(table) + 1)
-    if np.any(np.diff(order) != 1):
-        table = table.iloc[order].reset_index(drop=True)
     audit: list[Audited] = []
     touched: list[pd.DataFrame] = []
     hours = node_hours(table)
@@ -99,6 +97,16 @@ def clean(
     workload = _workload(table, provenance, where)
     columns = ["record", "job_id", "submit_time", "step", "action", "reason"]
     return Cleaned(workload, audit, pd.concat(touched, ignore_index=True) if touched else pd.DataFrame(columns=columns))
+
+
+def _sorted(table: pd.DataFrame) -> pd.DataFrame:
+    """Return records by submission, and those of one submission by start."""
+    submit = table["submit_time"].to_numpy()
+    start = table["logged_start"].to_numpy() if "logged_start" in table else np.zeros(len(table))
+    later = np.diff(submit)
+    if np.all((later > 0) | ((later == 0) & (np.diff(start) >= 0))):
+        return table
+    return table.iloc[np.lexsort((start, submit))].reset_index(drop=True)
 
 
 LEAST: tuple[tuple[str, Mapping[str, Any]], ...] = (("merge_split", {}), ("unique_ids", {}))

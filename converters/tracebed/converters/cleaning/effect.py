@@ -20,7 +20,7 @@ FLAG = "extra_flag"
 
 @dataclass(frozen=True)
 class Records:
-    """What a step looks at: the table, sorted by submit time, and where it comes from."""
+    """What a step looks at: the table, sorted by submit time and then by start, and where it comes from."""
 
     table: pd.DataFrame
     provenance: Provenance

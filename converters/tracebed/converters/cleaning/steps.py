@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracebed.converters.cleaning.anomalies import flag_bursts, flag_flurries, flag_gaps, flag_storms
 from tracebed.converters.cleaning.effect import HOUR, Effect, Records, texts
@@ -27,7 +29,7 @@ def merge_split(records: Records, gap: float = 1.0) -> Effect:
     job = pd.factorize(records.table["job_id"])[0]
     submit, start, end = (records.floats(name) for name in ("submit_time", "logged_start", "logged_end"))
     nodes = records.floats("nodes")
-    order = np.lexsort((start, submit, job))
+    order = np.argsort(job, kind="stable")
     o_start, o_end = start[order], end[order]
     follows = np.zeros(len(order), bool)
     same = (np.diff(job[order]) == 0) & (np.diff(submit[order]) == 0) & (np.diff(nodes[order]) == 0)
@@ -56,21 +58,21 @@ def merge_split(records: Records, gap: float = 1.0) -> Effect:
 def unique_ids(records: Records) -> Effect:
     """Give the second, third, ... run of one job number (requeued, or tasks of an array) the ending -2, -3, ..."""
     ids = records.table["job_id"]
-    if not ids.duplicated().any():
+    if ids.is_unique:
         return Effect()
     job = pd.factorize(ids)[0]
-    order = np.lexsort((records.floats("logged_start"), records.floats("submit_time"), job))
+    order = np.argsort(job, kind="stable")
     first = np.flatnonzero(np.diff(job[order], prepend=-1))
     nth = np.empty(len(job), np.int64)
     nth[order] = np.arange(len(job)) - np.repeat(first, np.diff(np.append(first, len(job)))) + 1
     change = nth > 1
-    names = ids.to_numpy(dtype=object).copy()
-    taken = set(names[~change])
-    new = [f"{text}-{number}" for text, number in zip(names[change], nth[change].tolist(), strict=True)]
-    if len(taken.intersection(new)):
-        new = [f"{text}-run{number}" for text, number in zip(names[change], nth[change].tolist(), strict=True)]
-    names[change] = new
-    renamed = pd.Series(names, ids.index, dtype="str")
+    old = pa.array(ids, pa.large_string())
+    numbers = pa.array(nth).cast(pa.large_string())
+    for between in ("-", "-run"):  # the second where a job of the log has such a name already
+        new = pc.if_else(pa.array(change), pc.binary_join_element_wise(old, numbers, pa.scalar(between, old.type)), old)
+        if not pc.any(pc.is_in(old, new.filter(pa.array(change)))).as_py():
+            break
+    renamed = pd.Series(new.to_pandas(), dtype="str")
     return Effect(change=change, columns={"job_id": renamed}, reason=texts(nth, "run ", " of this job"))
 
 

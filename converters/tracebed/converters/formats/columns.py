@@ -124,6 +124,7 @@ def read_columns(
     *,
     extras: bool = False,
     quoted: bool = True,
+    skip: Sequence[str] = (),
 ) -> Columns:
     """Read the wanted columns of all files, one after another.
 
@@ -132,6 +133,7 @@ def read_columns(
         wanted: our name -> what is wanted.
         extras: also read every other column.
         quoted: whether values may stand in double quotes.
+        skip: columns that are no extras either, as the file spells them: too large to be of use.
 
     Raises:
         InputError: a needed column is missing, a line has too few values, a value is not of its kind.
@@ -139,7 +141,7 @@ def read_columns(
     tables, absolute, unread = [], set[str](), dict[str, None]()
     for file in files:
         found = _names(file, wanted)
-        others = [name for name in _spelt(file) if name not in found.values()]
+        others = [name for name in _spelt(file) if name not in found.values() and name not in skip]
         unread.update(dict.fromkeys(others))
         table, zoned = _read(file, wanted, found, others if extras else [], quoted)
         absolute |= zoned
@@ -156,6 +158,7 @@ def read_columns(
             values[name] = _as_array(column, wanted[name].kind)
         else:
             more[name] = column.to_pandas()
+    pa.default_memory_pool().release_unused()
     return Columns(files, rows, values, more, absolute, tuple(unread))
 
 
