@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +22,9 @@ from tracebed.converters.applications import (
     with_applications,
 )
 from tracebed.converters.models.cirne import cirne
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import Workload, read_workload
 from tracebed.errors import InputError, Tolerated
+from tracebed.orchestrator.cli import tracebed
 
 
 def workload_of(nodes: list[int], run: list[float]) -> Workload:
@@ -141,3 +144,11 @@ def test_wrong_shares_are_errors(shares: list[float]) -> None:
 def test_bounds_are_in_order() -> None:
     with pytest.raises(InputError, match="classes end"):
         Bounds(2.0, 1.0)
+
+
+def test_generate_names_the_applications_of_any_model(tmp_path: Path) -> None:
+    path = tmp_path / "w.parquet"
+    arguments = ["generate", "cirne", "--jobs", "300", "--seed", "5", "--applications", "-o", str(path)]
+    result = CliRunner().invoke(tracebed, arguments)
+    assert result.exit_code == 0, result.output
+    assert read_workload(path).sha256 == with_applications(cirne(300, seed=5), seed=5).sha256

@@ -45,6 +45,11 @@ KIND = [
     click.option(f"--{kind}", "kind", flag_value=kind, help=f"Make rigid jobs {kind} (Cirne and Berman, Downey).")
     for kind in ("moldable", "malleable")
 ]
+APPLICATIONS = click.option(
+    "--applications",
+    is_flag=True,
+    help="Name the application that stands for each job, in the shares of the SD-Policy paper.",
+)
 LOAD = click.option(
     "--load",
     type=Number(0, min_open=True),
@@ -102,9 +107,11 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         load: float | None,
         estimates: str | None,
         kind: str | None,
+        applications: bool,
         constants: Sequence[str] = (),
         **options: Any,
     ) -> None:
+        from tracebed.converters.applications import with_applications
         from tracebed.converters.models import moldability, tsafrir05
         from tracebed.converters.scaling import to_load
         from tracebed.converters.workload import Kind
@@ -122,6 +129,8 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
                 workload = tsafrir05.with_estimates(workload, options["seed"], chosen)
             if kind:
                 workload = moldability.with_moldability(workload, options["seed"], kind=Kind(kind))
+            if applications:
+                workload = with_applications(workload, seed=options["seed"])
             if load is not None:
                 workload = to_load(workload, load)
         finish(workload, output, as_json)
@@ -130,25 +139,26 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         seed_option,
         ESTIMATES,
         *KIND,
+        APPLICATIONS,
         LOAD,
         output_option("The workload to write: .parquet, .csv or .swf."),
         json_option,
     ]
     for decorate in reversed([*own, *([SET] if parameters else []), *shared]):
         run = decorate(run)
-    needs_jobs = arguments["jobs"].default is inspect.Parameter.empty
-    example = f"tracebed generate {name}{' --jobs 200' if needs_jobs else ''} --seed 7 -o w.parquet"
+    needed = [argument for argument in arguments.values() if argument.default is argument.empty]
+    words = "".join(f" {_flag(argument)} {'log.swf' if argument.annotation is Path else 200}" for argument in needed)
     constants = ", ".join(f"{name}={value}" for name, value in _flat(parameters).items()) if parameters else ""
     return click.command(
         name,
-        help=f"{summary}\n\n\b\nExample:\n  {example}",
+        help=f"{summary}\n\n\b\nExample:\n  tracebed generate {name}{words} --seed 7 -o w.parquet",
         epilog=f"Constants and their defaults: {constants}." if constants else None,
     )(run)
 
 
 def _option(argument: inspect.Parameter, meaning: str) -> Callable[[Any], Any]:
     """Return the option for one argument of a model."""
-    option = f"--{argument.name.replace('_', '-')}"
+    option = _flag(argument)
     if argument.annotation is bool:
         return click.option(option, is_flag=True, help=meaning)
     kind, meaning = COMMON.get(argument.name, (_type(argument.annotation), meaning))
@@ -157,6 +167,10 @@ def _option(argument: inspect.Parameter, meaning: str) -> Callable[[Any], Any]:
     if argument.default is None:
         return click.option(option, type=kind, help=f"{meaning}  [default: the model's own]")
     return click.option(option, type=kind, default=argument.default, show_default=True, help=meaning)
+
+
+def _flag(argument: inspect.Parameter) -> str:
+    return f"--{argument.name.replace('_', '-')}"
 
 
 def _type(annotation: Any) -> Any:
