@@ -195,6 +195,10 @@ class Number(click.FloatRange):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
+    def _describe_range(self) -> str:
+        """Say nothing in --help where there is no bound; click would write `x<=None`."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
 
 SIZE = click.IntRange(1, 10_000_000)
 """Nodes of a machine, or cores of a node: beyond the largest there are, and what memory holds."""

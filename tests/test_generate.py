@@ -1,0 +1,203 @@
+"""`tracebed generate`: a command for each model, made from its function; load, estimates and kinds for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from tracebed.converters.description import offered_load
+from tracebed.converters.models import registry
+from tracebed.converters.models.cirne import cirne
+from tracebed.converters.models.lublin99 import Parameters as Lublin
+from tracebed.converters.models.lublin99 import lublin99
+from tracebed.converters.models.registry import MODELS, Model
+from tracebed.converters.scaling import to_load
+from tracebed.converters.workload import Provenance, System, Workload, read_workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    """Constants inside others."""
+
+    a: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants:
+    """Constants of the model below."""
+
+    inner: Inner = Inner()
+    count: int = 2
+
+
+def toy(
+    jobs: int,
+    *,
+    nodes: int | None = None,
+    cores_per_node: int = 1,
+    seed: int = 0,
+    parameters: Constants | None = None,
+    mode: Literal["slow", "fast"] = "slow",
+    exactly: bool = False,
+    half_life: float | None = None,
+    log: Path | None = None,
+) -> Workload:
+    """Return jobs that say what they were asked for.
+
+    Args:
+        jobs: how many.
+        mode: how it is done,
+            on two lines.
+        exactly: whether.
+        half_life: of something, s.
+        log: to read.
+    """
+    table = pd.DataFrame({"job_id": [str(i) for i in range(jobs)], "submit_time": 0.0, "run_time": 1.0, "nodes": 1})
+    asked = f"{nodes} {cores_per_node} {seed} {parameters} {mode} {exactly} {half_life} {log}"
+    return Workload(table.assign(extra_asked=asked), Provenance(system=System(nodes, cores_per_node)))
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Result]:
+    """Return a function that runs `tracebed generate ...` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(MODELS, "toy", Model("A toy.", f"{__name__.rpartition('.')[2]}:toy"))
+    monkeypatch.setitem(MODELS, "toys", Model("Three.", MODELS["toy"].source, {"jobs": 3, "mode": "fast"}))
+    return lambda words: CliRunner().invoke(tracebed, ["generate", *words.split()])
+
+
+def asked(call: Callable[[str], Result], words: str) -> str:
+    result = call(f"{words} -o w.parquet")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return str(read_workload("w.parquet").column("extra_asked")[0])
+
+
+def test_an_option_for_every_argument(call: Callable[[str], Result]) -> None:
+    default = "Constants(inner=Inner(a=1.0), count=2)"
+    assert asked(call, "toy --jobs 1") == "None 1 0 None slow False None None"
+    assert asked(call, "toys --nodes 4 --cores-per-node 2 --seed 5") == "4 2 5 None fast False None None"
+    assert len(read_workload("w.parquet")) == 3
+    assert asked(call, "toys --jobs 2 --mode slow --exactly") == "None 1 0 None slow True None None"
+    assert asked(call, "toys --half-life 1.5 --log a.swf") == "None 1 0 None fast False 1.5 a.swf"
+    changed = default.replace("1.0", "2.5").replace("2)", "7)")
+    assert asked(call, "toys --set inner.a=2.5 --set count=7") == f"None 1 0 {changed} fast False None None"
+
+
+def test_help_says_what_the_docstring_says(call: Callable[[str], Result]) -> None:
+    text = re.sub(r"\s+", " ", call("toy --help").output)
+    assert "--jobs INTEGER RANGE How many jobs. [x>=1; required]" in text
+    assert "--mode [slow|fast] How it is done, on two lines. [default: slow]" in text
+    assert "--exactly Whether." in text
+    assert "--half-life NUMBER Of something, s. [default: the model's own]" in text
+    assert "Constants and their defaults: inner.a=1.0, count=2." in text
+    assert "tracebed generate toy --jobs 200 --seed 7 -o w.parquet" in text
+    text = re.sub(r"\s+", " ", call("toys --help").output)
+    assert "How many jobs. [default: 3; x>=1]" in text
+    assert "tracebed generate toys --seed 7 -o w.parquet" in text
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_listed_and_keeps_to_the_signature(name: str, call: Callable[[str], Result]) -> None:
+    assert re.search(rf"^  {name} ", call("--help").output, re.MULTILINE)
+    result = call(f"{name} --help")
+    assert result.exit_code == 0, result.output
+    assert f"tracebed generate {name}" in result.output
+    arguments = inspect.signature(MODELS[name].load(), eval_str=True).parameters
+    assert {"jobs", "nodes", "cores_per_node", "seed"} <= set(arguments)
+    assert all(a.kind is a.KEYWORD_ONLY for a in arguments.values() if a.name != "jobs")
+    meaningless = re.findall(r"^  (--[\w-]+) +\[default", result.output, re.MULTILINE)
+    assert meaningless == []
+
+
+def test_the_command_draws_what_the_function_draws(call: Callable[[str], Result]) -> None:
+    untyped = dataclasses.replace(Lublin().untyped, serial=0.5)
+    drawn = lublin99(300, nodes=64, seed=9, untyped=True, parameters=dataclasses.replace(Lublin(), untyped=untyped))
+    result = call("lublin99 --jobs 300 --nodes 64 --seed 9 --untyped --set untyped.serial=0.5 -o w.parquet --json")
+    assert json.loads(result.stdout)["sha256"] == drawn.sha256
+    assert read_workload("w.parquet").provenance == drawn.provenance
+
+
+def test_load_scales_arrivals_and_not_run_times(call: Callable[[str], Result]) -> None:
+    call("cirne --jobs 500 --seed 2 -o plain.parquet")
+    result = call("cirne --jobs 500 --seed 2 --load 0.8 -o scaled.parquet")
+    assert "offered load 0.8" in result.output
+    plain, scaled = read_workload("plain.parquet"), read_workload("scaled.parquet")
+    assert offered_load(scaled) == pytest.approx(0.8)
+    assert (scaled.floats("run_time") == plain.floats("run_time")).all()
+    step = scaled.provenance.steps[-1]
+    assert step.name == "scale"
+    assert step.parameters["arrivals"] == pytest.approx((offered_load(plain) or 0.0) / 0.8)
+    assert scaled.floats("submit_time") == pytest.approx(plain.floats("submit_time") * step.parameters["arrivals"])
+
+
+@pytest.mark.parametrize(
+    ("workload", "what"),
+    [
+        (cirne(1), "its submissions span no time"),
+        (cirne(9).with_provenance(system=System()), "the size of its system is not known"),
+        (Workload(cirne(9).table.assign(run_time=np.nan), cirne(9).provenance), "no job has a run time"),
+    ],
+)
+def test_what_has_no_load_cannot_be_scaled_to_one(workload: Workload, what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        to_load(workload, 0.5)
+
+
+def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> None:
+    words = "lublin99 --jobs 400 --seed 3 --estimates tsafrir05 --set estimates.longest=200000 --malleable --load 0.5"
+    assert call(f"{words} --set batch.serial=1 -o w.parquet").exit_code == 0
+    workload = read_workload("w.parquet")
+    assert [step.name for step in workload.provenance.steps] == ["lublin99", "tsafrir05", "moldability", "scale"]
+    assert workload.floats("time_limit").max() == 200_000
+    assert (workload.floats("time_limit") >= workload.floats("run_time")).all()
+    assert (workload.column("kind") == "malleable").mean() > 0.9
+    assert (workload.ints("nodes")[workload.column("queue") == "batch"] == 1).all()
+    assert offered_load(workload) == pytest.approx(0.5)
+    assert call("cirne --jobs 50 --moldable -o m.parquet").exit_code == 0
+    assert set(read_workload("m.parquet").column("kind")) == {"moldable", "rigid"}
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("toy", "--jobs"),
+        ("toy --jobs 1 --mode medium", "'medium' is not one of 'slow', 'fast'"),
+        ("toy --jobs 1 --half-life inf", "not a finite number"),
+        ("toys --set inner.b=1", "no constant 'inner.b' (one of inner.a, count)"),
+        ("toys --set inner=1", "no constant 'inner'"),
+        ("toys --set count=1.5", "'1.5' is not a number"),
+        ("toys --set inner.a=nan", "'nan' is not a number"),
+        ("toys --load 0", "--load"),
+        ("toys --nodes 4 --load 1", "its submissions span no time"),
+        ("toys --set estimates.longest=7200", "add --estimates tsafrir05"),
+        ("toys --estimates tsafrir05 --set estimates.shortest=1", "no constant 'shortest' (one of longest"),
+        ("toys --malleable", "size of the workload's system is not known"),
+        ("cirne --jobs 5 --site cern", "'cern' is not one of"),
+        ("lublin99 --jobs 5 --set batch.serial=2", "serial 2.0 is out of range"),
+        ("toy2", "No such command 'toy2'"),
+    ],
+)
+def test_bad_input_says_what_and_writes_nothing(words: str, what: str, call: Callable[[str], Result]) -> None:
+    result = call(f"{words} -o w.parquet")
+    said = result.output if isinstance(result.exception, SystemExit) else str(result.exception)
+    assert what in said
+    assert isinstance(result.exception, (SystemExit, InputError))
+    assert not Path("w.parquet").exists()
+
+
+def test_the_registry_draws_by_name() -> None:
+    assert registry.draw("lublin99", 10, seed=1).sha256 == lublin99(10, seed=1).sha256
+    with pytest.raises(InputError, match="no model 'lublin'"):
+        registry.draw("lublin", 10)
