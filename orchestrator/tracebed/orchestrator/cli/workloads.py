@@ -165,7 +165,7 @@ def malleable(
     """Turn a share of the rigid jobs into malleable ones, by Amdahl's law and thresholds of efficiency.
 
     \b
-    Examples:
+    Example:
       tracebed malleable small.parquet --share 0.5 --seed 1 -o mixed.parquet
       tracebed malleable small.parquet --share 1 --speedup downey --kind moldable -o moldable.parquet
     """
