@@ -23,7 +23,7 @@ Repeats = Literal["arrival", "end"]
 
 `arrival`: at the next arrival; every run counts as one. `end`: when its last run has ended; only first runs arrive
 by the Poisson process. The lengths of the deadline study's traces (65 days at factor 1, 74 at 1500, of 1000
-requests) are explained by this reading only.
+requests) agree with this reading only.
 """
 Gaps = Literal["exponential", "poisson"]
 """What "modeled using a Poisson distribution with factor f" means; the DMR paper says no more.
@@ -38,11 +38,11 @@ class Parameters:
     """The constants of the model; of those marked so the literature gives the form but not, or not to us, the value."""
 
     factor: float = 1500.0
-    """Mean time between arrivals, s; 1500 is the common load of the deadline study (`papers.deadline_normal`)."""
+    """Mean time between arrivals, s; 1500 is the common load of the deadline study (`deadline-normal`)."""
     size_order: float = 1.5
     """P(n) is in proportion to n^-order, before the emphasis."""
     power_of_two: float = 3.0
-    """Weight of the powers of two. Not verified: 84 % of the sizes on 128 nodes are one, as in logs."""
+    """Weight of the powers of two. Not verified: 86 % of the sizes on 128 nodes then are one, as in logs."""
     small: float = 1.5
     """Weight of the small sizes. Not verified."""
     small_up_to: int = 8
@@ -57,7 +57,7 @@ class Parameters:
     long_ratio: float = 7.0
     """Mean of the long branch / mean of the short one. Not verified."""
     repetition_order: float = 2.5
-    """P(r runs of a job) is in proportion to r^-order, r = 1, 2, ..."""
+    """P(r runs of a job) is in proportion to r^-order, r = 1, 2, ... Not verified."""
 
     def __post_init__(self) -> None:
         """Raise InputError where a constant is out of its range."""
