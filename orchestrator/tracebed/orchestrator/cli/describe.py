@@ -68,7 +68,8 @@ def describe(workload: Path, before: Path | None, plot: Path | None, as_json: bo
         _print_facts(workload, facts)
         if before is not None and earlier is not None:
             _print_both(before, earlier, facts)
-        _print_charts(facts, earlier)
+        _print_charts(facts)
+        _print_occupation(facts, earlier)
         _print_steps(facts)
     if plot is not None:
         say(f"picture: {plot}")
@@ -163,9 +164,7 @@ def _figures(facts: Facts) -> dict[str, str]:
     }
 
 
-def _print_charts(facts: Facts, before: Facts | None) -> None:
-    from tracebed.converters.description import MOST
-
+def _print_charts(facts: Facts) -> None:
     sizes = {
         f"{bin['from']:,}" if bin["from"] == bin["to"] else f"{bin['from']:,}–{bin['to']:,}": bin["jobs"]
         for bin in facts["nodes_histogram"]
@@ -174,12 +173,20 @@ def _print_charts(facts: Facts, before: Facts | None) -> None:
         f"under {spell(bin['to_s'])}" if bin["to_s"] else f"{spell(bin['from_s'])} and more": bin["jobs"]
         for bin in facts["run_time_histogram"]
     }
-    _print_beside(bars("Requested nodes", sizes), bars("Run time", times))
+    _print_beside(
+        *(bars(title, counts) for title, counts in {"Requested nodes": sizes, "Run time": times}.items() if counts)
+    )
     by_hour = {str(hour): jobs for hour, jobs in enumerate(facts["arrivals_by_hour"])}
     charts = [columns("Arrivals by hour of the day", by_hour, every=3)]
     if facts["arrivals_by_weekday"]:
         charts.append(columns("By weekday", facts["arrivals_by_weekday"], width=3))
     _print_beside(*charts)
+
+
+def _print_occupation(facts: Facts, before: Facts | None) -> None:
+    """Chart the nodes that were occupied over time, before and after in one scale."""
+    from tracebed.converters.description import MOST
+
     shown = {"": facts} if before is None else {", before": before, ", after": facts}
     tops = [one["occupation"]["highest"] for one in shown.values() if one["occupation"]]
     for when, one in shown.items():
