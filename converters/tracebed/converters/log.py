@@ -21,6 +21,8 @@ from tracebed.errors import InputError, tolerate
 
 LONGEST = 1e10
 """A run time or limit beyond this (s; 317 years) is none."""
+LARGEST = 10**8
+"""A size beyond this (nodes, or cores of a node) is none: the largest machines have some ten million cores."""
 INSTANTS = ("submit_time", "logged_start", "logged_end", "deadline", "earliest_start")
 
 
@@ -53,18 +55,20 @@ def make_log(
     names: Sequence[str] = (),
     keep_names: bool = False,
     extras: Mapping[str, pd.Series[Any]] | None = None,
+    since_1970: bool = True,
 ) -> Log:
     """Return the log that a reader found.
 
     Times become s since the first submission; records without a submit time are left out. What makes no sense
-    is counted, and tolerated so: submitted after the start: at the start; ended before the start, or a time
-    span beyond `LONGEST`: not known.
+    is counted, and tolerated so: submitted after the start: at the start; ended before the start, a time
+    span beyond `LONGEST`, a size beyond `LARGEST`: not known.
 
     Args:
         files: where it was read from.
         format: the reader's name.
         columns: of `workload.SCHEMA` or `extra_...`, a value a record; instants in s since 1970 UTC, NaN not
-            known. Without `run_time`, it is `logged_end` - `logged_start`.
+            known. Without `run_time`, it is `logged_end` - `logged_start`. `nodes` and `cores_per_node` may be
+            floats: what is no whole size becomes 0 nodes (not known), or 1 core.
         system: the machine.
         time_zone: of its clock.
         parameters: options of the reader, for the provenance.
@@ -74,6 +78,7 @@ def make_log(
         names: columns that hold names of people and projects.
         keep_names: do not replace those by pseudonyms.
         extras: columns that nobody asked for, with names beginning `extra_`.
+        since_1970: whether instants are; else they are s since the log's start, and stay so.
 
     Raises:
         InputError: there is no record with a submit time.
@@ -83,7 +88,7 @@ def make_log(
     noted = dict(defects or {})
     submit = np.asarray(found["submit_time"], dtype=np.float64)
     start = np.asarray(found.get("logged_start", np.full(len(submit), np.nan)))
-    noted["records without a submit time, left out"] = np.isnan(submit)
+    noted["records without a submit time, left out"] = ~np.isfinite(submit)
     late = start < submit
     noted["submitted after they started: submission taken as the start"] = late
     found["submit_time"] = submit = np.where(late, start, submit)
@@ -100,10 +105,19 @@ def make_log(
         backwards = end < start
         noted["ended before they started: end taken as not known"] = backwards
         found["logged_end"] = np.where(backwards | (end - start > LONGEST), np.nan, end)
+    for name, least in (("nodes", 0), ("cores_per_node", 1)):
+        values = np.asarray(found.get(name, np.zeros(0, np.int64)))
+        if values.dtype.kind == "f":
+            sound = (values >= least) & (values <= LARGEST)
+            found[name] = np.where(sound, np.ceil(values), least).astype(np.int64)
+            if name == "nodes":
+                noted["jobs of unknown size"] = ~sound
+            else:
+                noted["impossible numbers of cores on a node, taken as 1"] = ~sound & ~np.isnan(values)
     known = np.isfinite(submit)
     if not known.any():
         raise InputError("holds no job with a submit time", where=where, mend="check that the file is complete")
-    origin = float(np.floor(submit[known].min()))
+    origin = float(np.floor(submit[known].min())) if since_1970 else 0.0
     for name in INSTANTS:
         if name in found:
             found[name] = np.asarray(found[name], dtype=np.float64) - origin
@@ -122,7 +136,8 @@ def make_log(
         table = table[known].reset_index(drop=True)
     step = Step("read", {"format": format, **(parameters or {})}, {what: n for what, n in tallies.items() if n})
     sources = tuple(file.source for file in files)
-    return Log(table, Provenance(system or System(), time_zone, origin, sources, (step,)), where)
+    provenance = Provenance(system or System(), time_zone, origin if since_1970 else None, sources, (step,))
+    return Log(table, provenance, where)
 
 
 NEEDED = tuple(name for name, column in SCHEMA.items() if column.default is None)

@@ -11,7 +11,8 @@ A reader says which columns it wants, by all the names they go by, and of which 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
@@ -165,7 +166,8 @@ def read_columns(
 def _spelt(file: Input) -> list[str]:
     """Return the names of a file's columns as it spells them."""
     if file.head.startswith(PARQUET):
-        return list(pq.read_schema(file.seekable()).names)
+        with _parquet(file):
+            return list(pq.read_schema(file.seekable()).names)
     first = file.head.decode("utf-8-sig", "replace").partition("\n")[0].rstrip("\r")
     return [name.strip().strip('"') for name in first.split(delimiter_of(first))]
 
@@ -180,7 +182,7 @@ def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
         if theirs is not None:
             found[ours] = theirs
         elif needed:
-            shown = ", ".join(repr(name) for name in spelt[:8])
+            shown = ", ".join(repr(name[:20]) for name in spelt[:8])
             raise InputError(
                 f"column {names[0]!r} is missing",
                 where=f"{file.where}:1",
@@ -209,10 +211,18 @@ def _read(
 
 
 def _read_parquet(file: Input, names: Sequence[str]) -> pa.Table:
-    try:
+    with _parquet(file):
         return pq.read_table(file.seekable(), columns=list(dict.fromkeys(names)))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        line = str(error).splitlines()[0].rstrip(".")
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def _parquet(file: Input) -> Iterator[None]:
+    """Raise InputError where the block meets a broken Parquet file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
         raise InputError(f"not a readable Parquet file: {line}", where=file.where, mend="fetch it again") from None
 
 
@@ -252,7 +262,7 @@ def _read_csv(file: Input, kinds: Mapping[str, str], others: Sequence[str], quot
 
 def _explain(error: Exception, file: Input) -> NoReturn:
     """Raise what Arrow found wrong with a CSV as an InputError."""
-    text = str(error).splitlines()[0]
+    text = str(error).splitlines()[0][:200]
     number = re.search(r"Row #(\d+)", text)
     where = f"{file.where}:{number[1]}" if number else file.where
     if fields := re.search(r"Expected (\d+) columns, got (\d+)", text):
@@ -329,8 +339,16 @@ def _refuse(column: pa.ChunkedArray, type: pa.DataType, wanted: str, file: Input
         except pa.ArrowInvalid:
             high = middle
     raise InputError(
-        f"{name} {column[low].as_py()!r} is not {wanted}", where=_place(file, low), mend="mend or remove the line"
+        f"{name[:40]} {_short(column[low].as_py())} is not {wanted}",
+        where=_place(file, low),
+        mend="mend or remove the line",
     )
+
+
+def _short(value: object) -> str:
+    """Return a value as a message shows it."""
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:60]}..."
 
 
 def _place(file: Input, row: int) -> str:

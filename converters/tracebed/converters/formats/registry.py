@@ -11,7 +11,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracebed.converters.formats import cori, csv, eagle, parquet, swf
+from tracebed.converters.formats import (
+    cori,
+    csv,
+    eagle,
+    fdata,
+    gwf,
+    lassen,
+    mwf,
+    parquet,
+    pm100,
+    supercloud,
+    swf,
+)
 from tracebed.converters.formats.files import SUFFIXES, Input, inputs_at, replacing, replacing_folder
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
@@ -43,6 +55,12 @@ FORMATS = (
     Format("csv", "tracebed's own", (".csv",), csv.recognises, csv.read, write=csv.write),
     Format("cori", "NERSC Cori and Perlmutter", (), cori.recognises, read_log=cori.read_log),
     Format("eagle", "NREL Eagle", (), eagle.recognises, read_log=eagle.read_log),
+    Format("pm100", "CINECA Marconi100: PM100, M100 ExaData", (), pm100.recognises, read_log=pm100.read_log),
+    Format("fdata", "RIKEN Fugaku: F-DATA", (), fdata.recognises, read_log=fdata.read_log),
+    Format("lassen", "LLNL Lassen", (), lassen.recognises, read_log=lassen.read_log),
+    Format("supercloud", "MIT Supercloud", (), supercloud.recognises, read_log=supercloud.read_log),
+    Format("mwf", "Modular Workload Format", (".mwf",), mwf.recognises, read_log=mwf.read_log),
+    Format("gwf", "Grid Workloads Format", (".gwf",), gwf.recognises, read_log=gwf.read_log),
     Format("swf", "Standard Workload Format", (".swf",), swf.recognises, swf.read, write=swf.write),
 )
 """In the order in which they are asked whether a file is theirs: those with the surest marks first."""

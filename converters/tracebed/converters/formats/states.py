@@ -42,6 +42,6 @@ def statuses(labels: pd.Categorical, known: Mapping[str, str]) -> pd.Categorical
     ours = [known.get(name.split()[0].rstrip("+").upper(), "unknown") if name else "" for name in names]
     strange = [index for index, name in enumerate(ours) if name == "unknown"]
     if strange:
-        shown = ", ".join(names[index] for index in strange[:5])
+        shown = ", ".join(names[index][:40] for index in strange[:5])
         tolerate({f"jobs in a state that is not known: {shown}": int(np.isin(labels.codes, strange).sum())})
     return relabel(labels.codes, ours)

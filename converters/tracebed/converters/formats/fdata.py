@@ -1,0 +1,83 @@
+"""F-DATA: jobs of RIKEN's Fugaku, a Parquet file a month, in the columns of Fujitsu's job manager.
+
+`adt`, `sdt` and `edt` are submission, start and end; `elpl` is the time limit, s; `nnumr` and `cnumr` are the
+nodes and cores that were asked for. Who submitted a job has a pseudonym already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracebed.converters.formats.columns import read_columns, want
+from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.states import statuses
+from tracebed.converters.log import Log, make_log
+from tracebed.converters.workload import System
+
+WANTED = {
+    "job": want("text", "jid", needed=True),
+    "user": want("label", "usr"),
+    "submit": want("time", "adt", needed=True),
+    "start": want("time", "sdt", needed=True),
+    "end": want("time", "edt", needed=True),
+    "limit": want("number", "elpl", needed=True),
+    "nodes": want("number", "nnumr", needed=True),
+    "cores": want("number", "cnumr"),
+    "nodes_alloc": want("number", "nnuma"),
+    "state": want("label", "exit state"),
+}
+SYSTEM = System(158_976, 48, "RIKEN Fugaku")
+ZONE = "Asia/Tokyo"
+STATES = {"COMPLETED": "completed", "FAILED": "failed"}
+
+
+def recognises(file: Input) -> bool:
+    """Tell the table by the names of its columns."""
+    return {"jid", "adt", "sdt", "edt", "nnumr", "elpl"} <= set(file.columns)
+
+
+def read_log(
+    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = ZONE
+) -> Log:
+    """Read the files of some months.
+
+    Args:
+        files: Parquet, or CSV in the same columns.
+        keep_extra: keep every other column as `extra_...`, but `embedding`, 384 numbers a job.
+        keep_names: keep the users' pseudonyms of the data set, which are the same in all its files.
+        time_zone: of the machine's clock; times in the files have their own, as a rule.
+
+    Raises:
+        InputError: a column is missing or a value is none.
+    """
+    c = read_columns(files, WANTED, extras=keep_extra, skip=("embedding",))
+    requested, allocated = c.numbers("nodes"), c.numbers("nodes_alloc")
+    nodes = np.where(requested > 0, requested, allocated)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        cores = np.fmax(np.ceil(c.numbers("cores") / nodes), 1.0)
+        others = np.where(allocated != nodes, allocated * cores, np.nan)
+    return make_log(
+        files,
+        "fdata",
+        {
+            "job_id": c["job"],
+            "submit_time": c.instants("submit", time_zone),
+            "time_limit": c.numbers("limit"),
+            "nodes": nodes,
+            "cores_per_node": cores,
+            "user": c.labels("user"),
+            "status": statuses(c.labels("state"), STATES),
+            "logged_start": c.instants("start", time_zone),
+            "logged_end": c.instants("end", time_zone),
+            "extra_allocated": others,
+        },
+        system=SYSTEM,
+        time_zone=time_zone,
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
+        place=c.place,
+        names=("user",),
+        keep_names=keep_names,
+        extras=c.extras,
+    )

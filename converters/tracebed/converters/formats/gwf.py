@@ -1,0 +1,101 @@
+"""Grid Workloads Format (Grid Workloads Archive): 29 fields a job, `#` comments, -1 for what is not known.
+
+It is SWF with sites, users by name, and instants since 1970. There are no nodes: each processor counts as a
+node of one core. A wait of less than -1 s is one of a reservation that began before it was submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracebed.converters.formats.fields import first_line, read_fields
+from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.states import statuses
+from tracebed.converters.formats.swf import KIB_PER_MIB, STATUS
+from tracebed.converters.log import Log, make_log
+
+FIELDS = (
+    *("JobID", "SubmitTime", "WaitTime", "RunTime", "NProc", "UsedCPUTime", "UsedMemory", "ReqNProcs"),
+    *("ReqTime", "ReqMemory", "Status", "UserID", "GroupID", "ExecutableID", "QueueID", "PartitionID"),
+    *("OrigSiteID", "LastRunSiteID", "JobStructure", "JobStructureParams", "UsedNetwork"),
+    *("UsedLocalDiskSpace", "UsedResources", "ReqPlatform", "ReqNetwork", "ReqLocalDiskSpace"),
+    *("ReqResources", "VOID", "ProjectID"),
+)
+OTHERS = ("ExecutableID", "OrigSiteID", "JobStructureParams", "ReqPlatform", "UsedResources", "ReqResources")
+"""Kept on request, as they are."""
+STATES = {str(code): word for code, word in STATUS.items() if word}
+
+
+def recognises(file: Input) -> bool:
+    """Tell a job by its 29 fields, the second to the fifth numbers; braces are another format's."""
+    fields = first_line(file, b"#").split()
+    return len(fields) == len(FIELDS) and not any("{" in text for text in fields) and all(map(_number, fields[1:5]))
+
+
+def read_log(
+    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str | None = None
+) -> Log:
+    """Read one file or several.
+
+    Args:
+        files: text.
+        keep_extra: keep executables, sites of submission, projects, virtual organisations and resources.
+        keep_names: keep the names of users, groups, projects and virtual organisations.
+        time_zone: of the grid's clock, to tell the hour of the day by.
+
+    Raises:
+        InputError: a line has not 29 fields, or a word stands where a number must.
+    """
+    f = read_fields(files, FIELDS, str.split, "#", len(FIELDS))
+    submit, wait, run = f.known("SubmitTime"), f.numbers("WaitTime"), f.known("RunTime")
+    requested, allocated = f.known("ReqNProcs"), f.known("NProc")
+    nodes = np.where(requested > 0, requested, allocated)
+    limit, memory = f.known("ReqTime"), f.known("ReqMemory")
+    structure = f.labels("JobStructure")
+    single = [code for code, label in enumerate(structure.categories) if label.upper() in ("", "UNITARY")]
+    extras = {name: f.texts(name) for name in OTHERS} if keep_extra else {}
+    columns = {
+        "job_id": f.texts("JobID"),
+        "submit_time": submit,
+        "run_time": run,
+        "time_limit": np.where(limit > 0, limit, np.nan),
+        "nodes": nodes,
+        "memory_mib": np.where(memory > 0, memory / KIB_PER_MIB, np.nan),
+        "user": f.labels("UserID"),
+        "group": f.labels("GroupID"),
+        "queue": f.labels("QueueID"),
+        "partition": f.labels("PartitionID"),
+        "status": statuses(f.labels("Status"), STATES),
+        "logged_start": submit + wait,
+        "logged_end": submit + wait + run,
+        "extra_site": f.labels("LastRunSiteID"),
+        "extra_cpu_time_s": f.known("UsedCPUTime"),
+        "extra_used_memory_kib": f.known("UsedMemory"),
+        "extra_allocated": np.where((requested > 0) & (allocated > 0) & (allocated != nodes), allocated, np.nan),
+    }
+    if keep_extra:
+        columns |= {"extra_project": f.labels("ProjectID"), "extra_organisation": f.labels("VOID")}
+    return make_log(
+        files,
+        "gwf",
+        columns,
+        time_zone=time_zone,
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
+        defects={
+            "jobs that began before they were submitted (reservations)": wait < 0,
+            "tasks of bags or workflows, taken as jobs of their own": ~np.isin(structure.codes, single),
+        },
+        place=f.place,
+        names=("user", "group", "extra_project", "extra_organisation"),
+        keep_names=keep_names,
+        extras={f"extra_{name}": values for name, values in extras.items()},
+    )
+
+
+def _number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False

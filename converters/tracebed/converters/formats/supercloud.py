@@ -1,0 +1,137 @@
+"""MIT Supercloud: `slurm-log.csv` (`scheduler-log.csv`), the job table of Slurm's database.
+
+States are numbers, limits minutes, times s since 1970 and 0 where there is none. What a job got and asked for
+is text, `1=20,2=170000,4=1,1002=2`: the resource's number, and how much of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.columns import read_columns, relabel, want
+from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.states import slurm_states
+from tracebed.converters.log import Log, make_log
+from tracebed.converters.workload import FloatArray, System
+
+WANTED = {
+    "job": want("text", "id_job", needed=True),
+    "user": want("label", "id_user"),
+    "group": want("label", "account"),
+    "partition": want("label", "partition"),
+    "queue": want("label", "id_qos"),
+    "limit": want("number", "timelimit", needed=True),
+    "nodes": want("number", "nodes_alloc", needed=True),
+    "cores": want("number", "cpus_req", needed=True),
+    "submit": want("time", "time_submit", needed=True),
+    "start": want("time", "time_start", needed=True),
+    "end": want("time", "time_end", needed=True),
+    "state": want("label", "state"),
+    "got": want("label", "tres_alloc", needed=True),
+    "asked": want("label", "tres_req"),
+}
+SYSTEM = System(name="MIT Supercloud")
+ZONE = "America/New_York"
+STATES = (
+    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL"),
+    *("PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"),
+)
+"""By their numbers, the lowest byte of Slurm's."""
+CORES, MEMORY, NODES = 1, 2, 4
+GPUS = (1001, 1002)
+"""Numbers of resources; memory in MiB; GPUs of the kinds tesla and volta."""
+YEAR = 525_600
+"""The limit of who asked for none, minutes."""
+ENDLESS = 2.0**32 - 3
+
+
+def recognises(file: Input) -> bool:
+    """Tell the table by the names of its columns."""
+    return {"id_job", "time_submit", "tres_alloc", "nodes_alloc", "timelimit"} <= set(file.columns)
+
+
+def read_log(
+    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = ZONE
+) -> Log:
+    """Read the job table.
+
+    Args:
+        files: CSV.
+        keep_extra: keep every other column (node lists, array numbers, priority) as `extra_...`.
+        keep_names: keep the numbers of users.
+        time_zone: of the machine's clock.
+
+    Raises:
+        InputError: a column is missing or a value is none.
+    """
+    c = read_columns(files, WANTED, extras=keep_extra)
+    got, asked, limit = c.labels("got"), c.labels("asked"), c.numbers("limit")
+    nodes = _first(c.numbers("nodes"), resource(asked, NODES), resource(got, NODES))
+    cores = _first(c.numbers("cores"), resource(asked, CORES), resource(got, CORES))
+    default = limit == YEAR
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        memory = _first(resource(asked, MEMORY), resource(got, MEMORY)) / nodes
+        allocated = np.where(resource(got, CORES) != cores, resource(got, CORES), np.nan)
+        cores_per_node = np.ceil(cores / nodes)
+    started, ended = c.numbers("start"), c.numbers("end")
+    return make_log(
+        files,
+        "supercloud",
+        {
+            "job_id": c["job"],
+            "submit_time": np.where(c.numbers("submit") > 0, c.instants("submit", time_zone), np.nan),
+            "time_limit": 60.0 * np.where(default | (limit >= ENDLESS) | (limit <= 0), np.nan, limit),
+            "nodes": nodes,
+            "cores_per_node": cores_per_node,
+            "memory_mib": memory,
+            "user": c.labels("user"),
+            "group": c.labels("group"),
+            "partition": c.labels("partition"),
+            "queue": c.labels("queue"),
+            "status": slurm_states(numbered_states(c.labels("state"))),
+            "logged_start": np.where(started > 0, c.instants("start", time_zone), np.nan),
+            "logged_end": np.where((started > 0) & (ended > 0), c.instants("end", time_zone), np.nan),
+            "extra_gpus": _first(np.nansum([resource(got, kind) for kind in GPUS], axis=0)),
+            "extra_allocated": allocated,
+        },
+        system=SYSTEM,
+        time_zone=time_zone,
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
+        defects={"limits of one year, which stand for none": default},
+        place=c.place,
+        names=("user", "group"),
+        keep_names=keep_names,
+        extras=c.extras,
+    )
+
+
+def resource(labels: pd.Categorical, number: int) -> FloatArray:
+    """Return how much of a resource each text tells, NaN where nothing: `1=20,4=1` tells 1 of number 4."""
+    pattern = re.compile(rf"(?:^|,)\s*{number}=(\d{{1,15}})\s*(?=,|$)")
+    amounts = [
+        float(found[1]) if (found := pattern.search(str(text).strip("\"' "))) else np.nan for text in labels.categories
+    ]
+    amount: FloatArray = np.array([*amounts, np.nan])[labels.codes]
+    return amount
+
+
+def numbered_states(labels: pd.Categorical) -> pd.Categorical:
+    """Return Slurm's numbers of states as its words; what is no such number stays as it is."""
+
+    def word(text: str) -> str:
+        number = int(text) & 0xFF if text.isascii() and text.isdigit() else len(STATES)
+        return STATES[number] if number < len(STATES) else text
+
+    return relabel(labels.codes, [word(str(text)) for text in labels.categories])
+
+
+def _first(*candidates: FloatArray) -> FloatArray:
+    """Return the first of each record's values that is positive, NaN where none is."""
+    result = np.full(len(candidates[0]), np.nan)
+    for values in reversed(candidates):
+        result = np.where(values > 0, values, result)
+    return result
