@@ -15,6 +15,7 @@ from tracebed.converters.formats import (
     cori,
     csv,
     eagle,
+    elastisim,
     fdata,
     gwf,
     lassen,
@@ -45,7 +46,10 @@ class Format(NamedTuple):
     write: Callable[..., None] | None = None
     """`write(workload: Workload, file: BinaryIO, **options)`."""
     write_folder: Callable[..., None] | None = None
-    """`write_folder(workload: Workload, folder: Path, **options)`, for a format of several files."""
+    """`write_folder(workload: Workload, folder: Path, **options)`, for a format of several files.
+
+    Of a format that has `write` too, a name with an ending asks for the one file.
+    """
     written: str = ""
     """One of the files that `write_folder` makes: by it an earlier folder is known, and may be replaced."""
 
@@ -61,6 +65,15 @@ FORMATS = (
     Format("supercloud", "MIT Supercloud", (), supercloud.recognises, read_log=supercloud.read_log),
     Format("mwf", "Modular Workload Format", (".mwf",), mwf.recognises, read_log=mwf.read_log),
     Format("gwf", "Grid Workloads Format", (".gwf",), gwf.recognises, read_log=gwf.read_log),
+    Format(
+        "elastisim",
+        "jobs.json of ElastiSim, and what it needs beside",
+        (),
+        elastisim.recognises,
+        elastisim.read,
+        write_folder=elastisim.write_folder,
+        written="mapping.csv",
+    ),
     Format("swf", "Standard Workload Format", (".swf",), swf.recognises, swf.read, write=swf.write),
 )
 """In the order in which they are asked whether a file is theirs: those with the surest marks first."""
@@ -123,7 +136,7 @@ def write(workload: Workload, path: Path | str, format: str | None = None, **opt
     """
     path = Path(path)
     chosen = _named(format) if format else _by_name(path)
-    writer = chosen and (chosen.write or chosen.write_folder)
+    writer = chosen and ((chosen.write if path.suffix else None) or chosen.write_folder or chosen.write)
     if chosen is None or writer is None:
         writable = ", ".join(suffix for known in FORMATS if known.write for suffix in known.suffixes)
         others = ", ".join(known.name for known in FORMATS if known.write_folder)
@@ -133,12 +146,12 @@ def write(workload: Workload, path: Path | str, format: str | None = None, **opt
     for option in options:
         if option not in taken:
             raise InputError(f"writing {chosen.name} takes no option {option!r}", where=str(path))
-    if chosen.write_folder is not None:
+    if writer is chosen.write_folder:
         with replacing_folder(path, chosen.written) as folder:
-            chosen.write_folder(workload, folder, **options)
-    elif chosen.write is not None:
+            writer(workload, folder, **options)
+    else:
         with replacing(path) as file:
-            chosen.write(workload, file, **options)
+            writer(workload, file, **options)
 
 
 def _named(name: str) -> Format:

@@ -16,15 +16,24 @@ if TYPE_CHECKING:
 
 
 def finish(
-    workload: Workload, output: Path, as_json: bool, *, before: Workload | None = None, quietly: bool = False
+    workload: Workload,
+    output: Path,
+    as_json: bool,
+    *,
+    before: Workload | None = None,
+    quietly: bool = False,
+    writing: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the workload and say what it is; beside what it was, where that is of interest; `quietly` on the step."""
+    """Write the workload and say what it is; beside what it was, where that is of interest; `quietly` on the step.
+
+    `writing` is the format to write, and options of its writer.
+    """
     from dataclasses import asdict
 
     from tracebed.converters.workload import write_workload
 
     with progress(f"writing {output.name}"):
-        write_workload(workload, output)
+        write_workload(workload, output, **(writing or {}))
     step = asdict(workload.provenance.steps[-1]) if workload.provenance.steps else None
     if as_json:
         summary = {"output": str(output), **summarised(workload), "sha256": workload.sha256, "step": step}

@@ -22,27 +22,37 @@ from tracebed.orchestrator.cli.console import (
 )
 from tracebed.orchestrator.cli.logs import log_options, raw_options
 from tracebed.orchestrator.cli.summary import finish
+from tracebed.orchestrator.cli.writers import writer_options, writing_options
 
 if TYPE_CHECKING:
-    from tracebed.converters.workload import Provenance, System
+    from tracebed.converters.workload import Provenance, System, Workload
 
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path), metavar="IN")
-@output_option("The workload to write: .parquet, .csv or .swf, also with .gz.")
+@output_option("The workload to write: .parquet, .csv or .swf, also with .gz; or what --to says.")
+@click.option("--as-run", is_flag=True, help="Write the run that the log tells of: what the real machine did.")
 @log_options
+@writer_options
 @json_option
-def convert(source: Path, output: Path, as_json: bool, **options: Any) -> None:
+def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: Any) -> None:
     """Read a log or workload of any known format and write it in another.
 
-    What was tolerated in a log is counted in warnings, and in the provenance of the workload.
+    What was tolerated in a log is counted in warnings, and in the provenance of the workload. With --as-run the
+    result is a run, against which `compare` holds predictions of the same workload.
 
     \b
     Example:
       tracebed convert RICC-2010-2.swf.gz -o ricc.parquet
+      tracebed convert knl.parquet --as-run -o runs/knl-real
+      tracebed convert ricc.parquet --to elastisim -o ricc-elastisim
     """
+    writing = writing_options(options)
     workload = load_workload(source, **raw_options(options))
-    finish(workload, output, as_json)
+    if as_run:
+        _finish_run(workload, source.name.partition(".")[0], output, as_json)
+    else:
+        finish(workload, output, as_json, writing=writing)
 
 
 @click.command()
@@ -184,6 +194,18 @@ def malleable(
         else:
             after = to_malleable(before, share, seed, nodes=nodes, thresholds=thresholds)
     finish(after, output, as_json)
+
+
+def _finish_run(workload: Workload, name: str, output: Path, as_json: bool) -> None:
+    from tracebed.orchestrator.cli.runs import summary
+    from tracebed.orchestrator.history import run_of_log
+    from tracebed.orchestrator.run import check_target
+
+    check_target(output)
+    with progress("dealing out nodes"):
+        run = run_of_log(workload, name=name)
+        run.save(output)
+    summary(run, output, as_json)
 
 
 # -- reading options

@@ -1,0 +1,398 @@
+"""ElastiSim: a list of jobs in JSON, an application model of them, a platform, a configuration.
+
+Formats: the documentation of ElastiSim (elastisim.github.io), and inputs that it was seen to take. A job that
+ElastiSim simulates alone, on the nodes that it asked for, runs exactly as long as in the workload.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats import elastisim_models as models
+from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.json_jobs import Item, load, plain
+from tracebed.converters.formats.kept import columns_of, extras_of, notes_of, ready, unheld, warn_of
+from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
+from tracebed.errors import InputError, tolerate
+
+HELD = {
+    *("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max", "nodes_pref"),
+    *("speedup", "speedup_parameters"),
+}
+"""Columns that ElastiSim acts on; job_id by mapping.csv."""
+SPEEDUP = {"speedup", "speedup_parameters"}
+RESIZABLE = (Kind.MOLDABLE.value, Kind.MALLEABLE.value)
+LONGEST_WALLTIME = 2**31 - 1
+"""ElastiSim holds a limit in 32 bits."""
+LONGEST_RUN = 9e9
+"""Nanoseconds in 64 bits, s."""
+EPOCH = 5e8
+"""A first submit time beyond this (s; nearly 16 years) counts from 1970."""
+OURS = "tracebed"
+"""Key of the jobs file under which our provenance stands; ElastiSim looks at `jobs` only."""
+CONFIGURATION = {
+    "jobs_file": "jobs.json",
+    "platform_file": "platform.xml",
+    "zmq_url": "ipc://elastisim.ipc",
+    "schedule_on_job_submit": True,
+    "schedule_on_job_finalize": True,
+    "schedule_on_scheduling_point": True,
+    "scheduling_interval": 0,
+    "min_scheduling_interval": 0,
+    "allow_oversubscription": False,
+    "sensing": False,
+    "sensing_interval": 60,
+    "log_task_times": False,
+    "show_progress_bar": False,
+    "pfs_read_links": ["PFS_read"],
+    "pfs_write_links": ["PFS_write"],
+    **{
+        name: f"{name}.csv"
+        for name in (
+            *("job_statistics", "cpu_utilization", "node_utilization", "network_activity", "pfs_utilization"),
+            *("gpu_utilization", "task_times"),
+        )
+    },
+}
+"""Paths are those of the folder in which ElastiSim is started. Sensing changes schedules: it stays off."""
+PLATFORM = """<?xml version='1.0'?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+    <zone id="Machine" routing="Full">
+        <zone id="Batch_system_zone" routing="Full">
+            <host id="Batch_system" speed="0Gf">
+                <prop id="batch_system" value="true"/>
+            </host>
+        </zone>
+        <cluster id="Crossbar" prefix="node_" radical="0-{last}" suffix="" speed="100Gf" bw="100Gbps" lat="50us">
+            <prop id="node_local_bb" value="false"/>
+            <prop id="pfs_targets" value="PFS"/>
+        </cluster>
+        <zone id="PFS_zone" routing="Full">
+            <host id="PFS" speed="0Gf">
+                <prop id="pfs_host" value="true"/>
+            </host>
+        </zone>
+        <link id="PFS_read" bandwidth="80GBps" latency="500us"/>
+        <link id="PFS_write" bandwidth="50GBps" latency="500us"/>
+        <zoneRoute src="PFS_zone" dst="Crossbar" gw_src="PFS" gw_dst="node_Crossbar_router" symmetrical="NO">
+            <link_ctn id="PFS_read"/>
+        </zoneRoute>
+        <zoneRoute src="Crossbar" dst="PFS_zone" gw_src="node_Crossbar_router" gw_dst="PFS" symmetrical="NO">
+            <link_ctn id="PFS_write"/>
+        </zoneRoute>
+    </zone>
+</platform>
+"""
+
+
+def recognises(file: Input) -> bool:
+    """Tell a jobs file by what each of its jobs must name."""
+    return file.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and b'"application_model"' in file.head
+
+
+# -- writing
+
+
+def write_folder(workload: Workload, folder: Path, *, iterations: int = 10, kassel_inflation: bool = False) -> None:
+    """Write jobs.json, platform.xml, configuration.json, application models, and mapping.csv (ElastiSim's id, job_id).
+
+    Args:
+        workload: jobs without run time or nodes are left out; the first submission becomes time 0.
+        folder: to start ElastiSim in: `elastisim configuration.json`.
+        iterations: of a malleable job: it may be resized between them.
+        kassel_inflation: take run time x requested nodes as the work of a job and let its speedup, not
+            corrected by its efficiency there, decide how long that takes (as Kassel's conversion does): jobs
+            whose speedup is not linear then run longer than in the workload.
+
+    Raises:
+        InputError: no job can be run, a speedup is none, or `iterations` is below 1.
+    """
+    if iterations < 1:
+        raise InputError(f"{iterations} iterations", mend="at least 1")
+    workload, counts = ready(workload, "ElastiSim")
+    jobs, files = _jobs(workload, iterations, kassel_inflation)
+    machine = _machine(workload)
+    tolerate({**counts, **_losses(workload, machine)})
+    beside = unheld(workload, HELD)
+    warn_of(list(beside), "ElastiSim", "kept as attributes, which it hands to its scheduler and does not act on")
+    lines = ",\n".join(json.dumps(job) for job in jobs)
+    (folder / "jobs.json").write_text(f'{{"jobs": [\n{lines}\n],\n"{OURS}": {workload.provenance.to_json()}}}\n')
+    (folder / "platform.xml").write_text(PLATFORM.format(last=machine - 1))
+    (folder / "configuration.json").write_text(json.dumps(CONFIGURATION, indent=2) + "\n")
+    for name, formula in files.items():
+        (folder / name).write_text(json.dumps(models.document(formula), indent=2) + "\n")
+    with (folder / "mapping.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("id", "job_id"))
+        rows.writerows(enumerate(workload.column("job_id")))
+
+
+def _machine(workload: Workload) -> int:
+    """Return the nodes of the platform: the system's, else those of the largest job."""
+    known = workload.provenance.system.nodes
+    return known or int(max(workload.ints("nodes").max(), workload.ints("nodes_max").max()))
+
+
+def _jobs(workload: Workload, iterations: int, inflated: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the jobs as ElastiSim reads them, and the formula of each application model's file."""
+    names = (
+        *("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max", "nodes_pref"),
+        *("speedup", "speedup_parameters"),
+    )
+    columns = {name: workload.column(name).tolist() for name in names}
+    tables: dict[str, str] = {}
+    files: dict[str, str] = {}
+    parse = cache(models.Speedup.parse)
+    jobs = []
+    for row, notes in zip(zip(*columns.values(), strict=True), notes_of(workload, HELD - SPEEDUP), strict=True):
+        job_id, submit, run_time, limit, nodes, kind, least, most, preferred, name, parameters = row
+        speedup = parse(name, parameters, f"speedup of job {job_id!r}")
+        if run_time > LONGEST_RUN:
+            raise InputError(f"a run time of {run_time:g} s", where=f"job {job_id!r}", mend="clean the workload first")
+        work = run_time * nodes / speedup.of(nodes) if inflated else run_time
+        table = ""
+        if speedup.points:
+            table = tables.setdefault(parameters, f"application_table_{len(tables) + 1}.json")
+        model = models.application(speedup, work, nodes, table)
+        files[model.file] = model.formula
+        resizable = kind in RESIZABLE
+        size = {"num_nodes_min": max(1, least), "num_nodes_max": max(1, most)} if resizable else {"num_nodes": nodes}
+        jobs.append(
+            {
+                "type": kind if resizable else Kind.RIGID.value,
+                "submit_time": plain(submit),
+                **size,
+                **({"walltime": max(1, int(np.ceil(limit)))} if limit <= LONGEST_WALLTIME else {}),
+                "application_model": model.file,
+                "arguments": {
+                    "iterations": iterations if kind == Kind.MALLEABLE else 1,
+                    "num_nodes_pref": max(1, preferred) if resizable else nodes,
+                    **model.arguments,
+                },
+                "attributes": {"job_id": job_id} | {name: _attribute(value) for name, value in notes.items()},
+            }
+        )
+    return jobs, files
+
+
+def _attribute(value: Any) -> Any:
+    """Return a value as ElastiSim takes it: it ends itself at true and false."""
+    return int(value) if isinstance(value, bool) else value
+
+
+def _losses(workload: Workload, machine: int) -> dict[str, int]:
+    """Return what is written as something else, and how often."""
+    nodes, least, most = (workload.ints(name) for name in ("nodes", "nodes_min", "nodes_max"))
+    kind, cores, limit = workload.column("kind"), workload.ints("cores_per_node"), workload.floats("time_limit")
+    resizable = np.isin(kind.astype(str), RESIZABLE)
+    rigid, known = kind == Kind.RIGID, workload.provenance.system
+    return {
+        f"jobs larger than the machine's {machine:,} nodes: ElastiSim never starts them and ends in a deadlock": int(
+            (np.where(resizable, least, nodes) > machine).sum()
+        ),
+        f"nodes of the system not known, the platform has those of the largest job, {machine:,}": int(not known.nodes),
+        "evolving jobs written as rigid ones: in ElastiSim they ask for nodes by a formula": int(
+            (kind == Kind.EVOLVING).sum()
+        ),
+        "rigid jobs with bounds other than their size, which are not written": int(
+            (rigid & ((least != nodes) | (most != nodes))).sum()
+        ),
+        "smallest sizes of no node, written as 1": int((resizable & (least < 1)).sum()),
+        "time limits rounded up to whole seconds": int((np.ceil(limit) != limit)[~np.isnan(limit)].sum()),
+        "time limits of no second, written as 1 s": int((limit == 0).sum()),
+        "time limits beyond 68 years left out": int((limit > LONGEST_WALLTIME).sum()),
+        "jobs on some of their nodes' cores: ElastiSim gives them whole nodes": int(
+            (cores < (known.cores_per_node or cores.max())).sum()
+        ),
+    }
+
+
+# -- reading
+
+
+@dataclass
+class Neighbours:
+    """The files beside a jobs file: application models, and the platform."""
+
+    folder: Path
+    speed: float | None = None
+    """Of a node, flop/s."""
+    nodes: int | None = None
+    found: dict[str, Item | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, file: Input) -> Neighbours:
+        """Look at the platform beside `file`: nodes and speed of its clusters."""
+        beside = cls(file.path.parent)
+        platforms = sorted(beside.folder.glob("*.xml")) if file.raw is None else []
+        for path in platforms:
+            text = Input.at(path).data.decode("utf-8", "replace")
+            clusters = [dict(re.findall(r'(\w+)="([^"]*)"', tag)) for tag in re.findall(r"<cluster\b([^>]*)>", text)]
+            ranges = [re.fullmatch(r"(\d{1,9})-(\d{1,9})", cluster.get("radical", "")) for cluster in clusters]
+            speeds = {cluster.get("speed", "") for cluster in clusters}
+            if ranges and all(ranges):
+                beside.nodes = sum(max(0, int(r[2]) - int(r[1]) + 1) for r in ranges if r) or None
+                beside.speed = _flops(speeds.pop()) if len(speeds) == 1 else None
+                break
+        return beside
+
+    def model(self, name: str) -> Item | None:
+        """Return an application model, by the path that the job names or beside the jobs file; None if not there."""
+        if name not in self.found:
+            self.found[name] = None
+            for path in (self.folder / name, self.folder / Path(name).name):
+                if _is_file(path):
+                    self.found[name] = load(Input.at(path))
+                    break
+        return self.found[name]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no name that a file can have
+        return False
+
+
+def _flops(text: str) -> float | None:
+    match = re.fullmatch(r"(\d+(?:\.\d*)?(?:[eE]\d{1,2})?)([kMGTPE]?)f", text)
+    return float(match[1]) * 1000.0 ** " kMGTPE".index(match[2] or " ") if match else None
+
+
+def read(file: Input, *, keep_extra: bool = False) -> Workload:
+    """Read a jobs file; what jobs run is looked for in the application models that they name, beside it.
+
+    The run time is what an application model amounts to on the preferred nodes (arguments.num_nodes_pref, else
+    the most), where it only waits and computes; else it is not known. Jobs are named by ElastiSim's own
+    numbers: their place by submit time.
+
+    Args:
+        file: the jobs file.
+        keep_extra: keep attributes, arguments and GPUs as extra_... too.
+
+    Raises:
+        InputError: it is no list of jobs, or a job's value makes no sense.
+    """
+    document = load(file)
+    items = document.items("jobs")
+    if not items:
+        raise InputError("holds no job", where=file.where, mend="check that the file is complete")
+    beside, counts = Neighbours.of(file), Counter[str]()
+    ours = document.item(OURS).values
+    rows = [_row(job, beside, counts, bool(ours)) for job in items]
+    notes = [job.item("attributes") for job in items]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    if ours:
+        columns |= columns_of(notes, HELD - SPEEDUP)
+        columns["job_id"] = [note.text("job_id") for note in notes]
+    else:
+        order = np.argsort(columns["submit_time"], kind="stable")
+        columns["job_id"] = [str(rank) for rank in np.argsort(order, kind="stable")]
+    if keep_extra and not ours:
+        columns |= extras_of(notes, _names(notes), "extra_")
+        arguments = [job.item("arguments") for job in items]
+        columns |= extras_of(arguments, _names(arguments), "extra_argument_")
+    if keep_extra and any(columns["extra_gpus_per_node"]):
+        counts.pop("jobs that want GPUs, which are not kept", None)
+    else:
+        columns.pop("extra_gpus_per_node", None)
+    tolerate(counts, where=file.where)
+    table = pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
+    return Workload(*_dated(table, file, beside, ours, dict(counts), keep_extra), where=file.where)
+
+
+def _names(items: Sequence[Item]) -> list[str]:
+    return list(dict.fromkeys(name for item in items for name in item.values))
+
+
+def _dated(
+    table: pd.DataFrame, file: Input, beside: Neighbours, ours: Any, counts: dict[str, int], keep_extra: bool
+) -> tuple[pd.DataFrame, Provenance]:
+    """Return the jobs, from the first submission on if times are instants since 1970, and where they come from."""
+    first = float(table["submit_time"].min())
+    start = first if first >= EPOCH else None
+    if start is not None:
+        table = table.assign(submit_time=table["submit_time"] - first)
+    system = System(beside.nodes)
+    before = Provenance.from_json(json.dumps(ours), where=file.where) if ours else Provenance(system, None, start)
+    step = Step("read", {"format": "elastisim", "keep_extra": keep_extra}, {k: n for k, n in counts.items() if n})
+    return table, replace(before, sources=(*before.sources, file.source), steps=(*before.steps, step))
+
+
+def _row(job: Item, beside: Neighbours, counts: Counter[str], ours: bool) -> dict[str, Any]:
+    """Return the columns of one job; count what is not as it might be."""
+    kind = job.text("type").lower()
+    if kind not in (*Kind, "adaptive"):
+        job.refuse("type", "one of rigid, moldable, malleable, evolving, adaptive")
+    counts["adaptive jobs (malleable and evolving), taken as malleable"] += kind == "adaptive"
+    arguments = job.item("arguments")
+    if kind == Kind.RIGID:
+        least = most = preferred = job.whole("num_nodes", least=1)
+    else:
+        least, most = job.whole("num_nodes_min", least=1), job.whole("num_nodes_max", least=1)
+        if least > most:
+            job.refuse("num_nodes_max", f"at least num_nodes_min, {least}")
+        wish = arguments.whole("num_nodes_pref", most)
+        counts["jobs without a preferred size, the most nodes taken"] += "num_nodes_pref" not in arguments.values
+        preferred = min(max(wish, least), most)
+        counts["preferred sizes out of the job's bounds, the nearest taken"] += preferred != wish
+    nodes = arguments.whole("requested", preferred, least=1) if ours else preferred
+    limit = job.number("walltime", 0.0, least=0.0)
+    ignored = isinstance(job.values.get("walltime"), float)
+    counts["walltimes that are no whole numbers, which ElastiSim ignores: no limit"] += ignored
+    gpus = job.whole("num_gpus_per_node" if kind == Kind.RIGID else "num_gpus_per_node_min", 0)
+    counts["jobs that want GPUs, which are not kept"] += gpus > 0
+    row = {
+        "job_id": "",
+        "submit_time": job.number("submit_time"),
+        "run_time": float("nan"),
+        "time_limit": float("nan") if ignored or not limit else limit,
+        "nodes": nodes,
+        "kind": "malleable" if kind == "adaptive" else kind,
+        "nodes_min": least,
+        "nodes_max": most,
+        "nodes_pref": preferred,
+        "speedup": "linear",
+        "speedup_parameters": "",
+        "extra_gpus_per_node": gpus,
+    }
+    model = beside.model(job.text("application_model"))
+    if model is None:
+        counts["jobs whose application model is not there, run time not known"] += 1
+        return row
+    try:
+        row["run_time"] = _seconds(model, arguments, nodes, beside)
+        if not ours and least < most:
+            row["speedup"], row["speedup_parameters"] = _speedup(model, arguments, (least, nodes, most), beside)
+    except models.CannotTell:
+        counts["jobs whose application model does not tell how long they run, run time not known"] += 1
+    return row
+
+
+def _seconds(model: Item, arguments: Item, nodes: int, beside: Neighbours) -> float:
+    """Return the run time on `nodes` nodes, s, to the nanosecond."""
+    return round(models.run_time(model, arguments.values, nodes, beside.speed) * models.NANO) / models.NANO
+
+
+def _speedup(model: Item, arguments: Item, sizes: tuple[int, int, int], beside: Neighbours) -> tuple[str, str]:
+    """Return `linear` if the model is so at a job's sizes, else a table of up to 16 of them."""
+    least, nodes, most = sizes
+    chosen = sorted({*np.unique(np.geomspace(least, most, 16).round().astype(int)).tolist(), nodes})
+    times = {n: _seconds(model, arguments, n, beside) for n in chosen}
+    if min(times.values()) <= 0:
+        return "linear", ""
+    if np.allclose([n * time for n, time in times.items()], times[nodes] * nodes, rtol=1e-6):
+        return "linear", ""
+    return "table", " ".join(f"{n}:{time!r}" for n, time in times.items())

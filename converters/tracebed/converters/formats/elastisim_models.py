@@ -1,0 +1,272 @@
+"""Application models of ElastiSim: from a job's speedup to a formula of its run time, and from formulas to run times.
+
+A job runs for T(n) = run_time S(requested) / S(n) on n nodes (Amdahl 1967, Downey 1997). ElastiSim puts a job's
+arguments into the formula as text, floats cut to six decimals, so times are whole nanoseconds here, and no
+argument's name is part of another word of a formula.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from tracebed.converters.formats.json_jobs import Item
+from tracebed.converters.malleability import amdahl_speedup
+from tracebed.converters.models.downey import speedup as downey_speedup
+from tracebed.errors import InputError
+
+NANO = 1_000_000_000
+SHARED = "(serial_ns + parallel_ns * (requested / num_nodes))"
+TAIL = "(tail_fixed_ns + tail_shared_ns * (requested / num_nodes))"
+FORMULAS = {"application.json": SHARED, "application_downey.json": f"max(least_ns, max({SHARED}, {TAIL}))"}
+"""File -> run time in nanoseconds on `num_nodes` nodes. Those of measured tables are made for each table."""
+
+
+class Application(NamedTuple):
+    """The application model of one job: its file, that file's formula, and the job's arguments for it."""
+
+    file: str
+    formula: str
+    arguments: dict[str, int]
+
+
+class Speedup(NamedTuple):
+    """A speedup of a workload: `linear`, `amdahl` with f, `downey` with A and sigma, `table` of (nodes, seconds)."""
+
+    name: str
+    numbers: tuple[float, ...] = ()
+    points: tuple[tuple[int, float], ...] = ()
+
+    @classmethod
+    def parse(cls, name: str, parameters: str, where: str) -> Speedup:
+        """Return the speedup that columns `speedup` and `speedup_parameters` name; raise InputError if it is none."""
+        words = parameters.split()
+        try:
+            if name == "table":
+                pairs = [word.split(":") for word in words]
+                points = sorted({int(nodes): float(seconds) for nodes, seconds in pairs}.items())
+                if points and all(nodes > 0 and 0 < seconds < math.inf for nodes, seconds in points):
+                    return cls(name, points=tuple(points))
+            numbers = tuple(map(float, words)) if name != "table" else ()
+            f, a, sigma = (*numbers, 0.0)[0], (*numbers, 0.0)[0], (*numbers, 0.0, 0.0)[1]
+            fits = {
+                "linear": not numbers,
+                "amdahl": len(numbers) == 1 and 0 <= f <= 1,
+                "downey": len(numbers) == 2 and 1 <= a < math.inf and 0 <= sigma < math.inf,
+            }
+            if fits.get(name):
+                return cls(name, numbers)
+        except ValueError:
+            pass  # the one message below serves every wrong number
+        mend = "write linear; amdahl with f; downey with A and sigma; or table with nodes:seconds"
+        raise InputError(f"speedup {name!r} with parameters {parameters!r} is not a model", where=where, mend=mend)
+
+    def of(self, nodes: int) -> float:
+        """Return S(nodes)."""
+        if self.name == "linear":
+            return float(nodes)
+        if self.name == "amdahl":
+            return float(amdahl_speedup(nodes, *self.numbers))
+        if self.name == "downey":
+            return float(downey_speedup(nodes, *self.numbers))
+        return self.points[0][1] / _seconds(self.points, nodes)
+
+
+def application(speedup: Speedup, run_time: float, requested: int, table_file: str) -> Application:
+    """Return the model of a job that runs `run_time` s on `requested` nodes; a table's is `table_file`."""
+    work = round(run_time * NANO)
+    if speedup.name == "table":
+        asked = _curve(speedup.points, "requested")
+        formula = f"work_ns * (({_curve(speedup.points, 'num_nodes')}) / ({asked}))"
+        return Application(table_file, formula, {"requested": requested, "work_ns": work})
+    if speedup.name == "downey":
+        file = "application_downey.json"
+        arguments = _downey(speedup.numbers[0], speedup.numbers[1], work, requested)
+    else:
+        file = "application.json"
+        f = speedup.numbers[0] if speedup.numbers else 1.0
+        parallel = round(work * (f / ((1.0 - f) * requested + f)))
+        arguments = {"serial_ns": work - parallel, "parallel_ns": parallel}
+    return Application(file, FORMULAS[file], {"requested": requested, **arguments})
+
+
+def _downey(a: float, sigma: float, work: int, requested: int) -> dict[str, int]:
+    """Return the lines whose greatest is T(n): 1 / S(n) is piecewise of the form x + y / n (Downey 1997)."""
+    if sigma <= 1:
+        lines = [(sigma / (2 * a), 1 - sigma / (2 * a)), ((1 - sigma / 2) / a, sigma * (a - 0.5) / a)]
+    else:
+        lines = [(sigma / (a * (sigma + 1)), (sigma * (a - 1) + a) / (a * (sigma + 1))), (0.0, 0.0)]
+    serial = work * float(downey_speedup(requested, a, sigma))
+    least = round(serial / a)
+    parts = [[round(serial * x), round(serial * y / requested)] for x, y in lines]
+    sums = [least, *map(sum, parts)]
+    highest = sums.index(max(sums))
+    if highest == 0:
+        least = work
+    else:
+        parts[highest - 1][1] += work - sums[highest]
+    for part in parts:  # what rounding took above the job's own run time
+        part[1] -= max(0, sum(part) - work)
+    names = ("serial_ns", "parallel_ns", "tail_fixed_ns", "tail_shared_ns")
+    return {"least_ns": min(least, work), **dict(zip(names, [*parts[0], *parts[1]], strict=True))}
+
+
+def _seconds(points: tuple[tuple[int, float], ...], nodes: int) -> float:
+    """Return the time on `nodes` nodes by a measured table: in between linear, beyond it constant."""
+    time = points[0][1]
+    for (small, slow), (large, fast) in pairwise(points):
+        time += (fast - slow) / (large - small) * (min(max(nodes, small), large) - small)
+    return time
+
+
+def _curve(points: tuple[tuple[int, float], ...], nodes: str) -> str:
+    """Return `_seconds` as a formula of the variable `nodes`."""
+    terms = [repr(points[0][1])]
+    for (small, slow), (large, fast) in pairwise(points):
+        terms.append(f"({fast!r} - {slow!r}) / ({large} - {small}) * (min(max({nodes}, {small}), {large}) - {small})")
+    return " + ".join(terms)
+
+
+def document(formula: str) -> dict[str, Any]:
+    """Return an application model of one phase, whose iterations together take what `formula` says in nanoseconds.
+
+    ElastiSim reconfigures between iterations. There is no cost of a reconfiguration in it.
+    """
+    task = {
+        "type": "busy_wait",
+        "name": "run",
+        "delay": f"{formula} / {NANO} / iterations",
+        "pattern": "uniform",
+    }
+    return {"phases": [{"iterations": "iterations", "scheduling_point": True, "barrier": True, "tasks": [task]}]}
+
+
+# -- from formulas to run times
+
+PER_NODE: dict[str, Callable[[int], float]] = {
+    "uniform": lambda n: 1.0,
+    "all_ranks": lambda n: 1.0 / n,
+    "total": lambda n: 1.0 / n,
+}
+"""Pattern -> the share of a payload that each of n nodes has."""
+LONGEST_FORMULA = 100_000
+OPERATIONS: dict[type, Callable[[float, float], float]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.Mod: math.fmod,
+    ast.Pow: lambda a, b: math.pow(a, b),
+}
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    **{"min": min, "max": max, "ceil": math.ceil, "floor": math.floor, "sqrt": math.sqrt, "abs": abs},
+    **{"log": math.log, "log2": math.log2, "log10": math.log10, "exp": math.exp, "pow": math.pow},
+}
+
+
+class CannotTell(Exception):
+    """The run time of an application model does not follow from its formulas: it communicates, or is not understood."""
+
+
+def run_time(model: Item, arguments: Mapping[str, Any], nodes: int, speed: float | None) -> float:
+    """Return how long a job of `model` runs on `nodes` nodes, s.
+
+    Args:
+        model: the application model.
+        arguments: of the job.
+        nodes: that it has from its start to its end.
+        speed: of a node, flop/s; None: not known.
+
+    Raises:
+        CannotTell: see there.
+        InputError: the model is not one of ElastiSim.
+    """
+    names = {"num_nodes": float(nodes), "num_gpus": 0.0, "num_gpus_per_node": 0.0}
+    for name, value in arguments.items():
+        try:
+            names[name] = float(value)
+        except (ValueError, TypeError, OverflowError):
+            continue  # a text; should a formula want it as a number, that says so
+    phases = model.items("phases")
+    first = model.values.get("on_init")  # older models have its tasks without an object around them
+    init = Item({"tasks": first}, model.where) if isinstance(first, list) else model.item("on_init")
+    once = [] if first is None else [init]
+    total = sum(_tasks(phase, names, nodes, speed) for phase in once)
+    total += sum(_value(phase, "iterations", names, 1.0) * _tasks(phase, names, nodes, speed) for phase in phases)
+    if not 0 <= total < math.inf:
+        raise CannotTell
+    return total
+
+
+def _tasks(phase: Item, names: Mapping[str, float], nodes: int, speed: float | None) -> float:
+    return sum(
+        _value(task, "iterations", names, 1.0) * _task(task, names, nodes, speed) for task in phase.items("tasks")
+    )
+
+
+def _task(task: Item, names: Mapping[str, float], nodes: int, speed: float | None) -> float:
+    kind = str(task.values.get("type")).lower()
+    if kind == "sequence":
+        return _tasks(task, names, nodes, speed)
+    pattern = task.values.get("computation_pattern" if kind == "cpu" else "pattern")
+    share = PER_NODE.get(str(pattern).lower())
+    if share is None or (kind == "cpu" and (task.values.get("bytes") is not None or speed is None)):
+        raise CannotTell
+    if kind == "cpu" and speed:
+        return _value(task, "flops", names) * share(nodes) / speed
+    if kind in ("busy_wait", "idle"):
+        return _value(task, "delay", names) * share(nodes)
+    raise CannotTell
+
+
+def _value(item: Item, name: str, names: Mapping[str, float], default: float | None = None) -> float:
+    """Return a number that a model gives as such or as a formula."""
+    given = item.values.get(name)
+    if isinstance(given, str):
+        return evaluate(given, names)
+    return item.number(name, default)
+
+
+def evaluate(formula: str, names: Mapping[str, float]) -> float:
+    """Return the value of a formula of numbers, names, + - * / % ^, parentheses and functions; or raise CannotTell."""
+    try:
+        return float(_parsed(formula)(names))
+    except (ArithmeticError, ValueError, TypeError, KeyError, RecursionError):
+        raise CannotTell from None
+
+
+@lru_cache(1024)
+def _parsed(formula: str) -> Callable[[Mapping[str, float]], float]:
+    if len(formula) > LONGEST_FORMULA:
+        raise CannotTell
+    text = re.sub(r"\^", "**", formula.strip())
+    try:
+        return _compiled(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise CannotTell from None
+
+
+def _compiled(node: ast.expr) -> Callable[[Mapping[str, float]], float]:
+    """Return a function of the names' values; nothing but arithmetic is understood."""
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            number = float(value)
+            return lambda names: number
+        case ast.Name(id=name):
+            return lambda names: names[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _compiled(operand)
+            return lambda names: -inner(names)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATIONS:
+            a, apply, b = _compiled(left), OPERATIONS[type(op)], _compiled(right)
+            return lambda names: apply(a(names), b(names))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS and args:
+            function, values = FUNCTIONS[name], [_compiled(arg) for arg in args]
+            return lambda names: function(*(value(names) for value in values))
+        case _:
+            raise CannotTell

@@ -1,0 +1,89 @@
+"""What a simulator's format has no field for, kept beside each job where the format takes values of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.json_jobs import Item, plain
+from tracebed.converters.log import INSTANTS
+from tracebed.converters.workload import SCHEMA, BoolArray, Workload, column_of
+from tracebed.errors import InputError, tolerate
+
+
+def ready(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
+    """Return the jobs that a simulator can run, time 0 at the first submission, and how many cannot be run.
+
+    Raises:
+        InputError: none can.
+    """
+    found, counts = workload.runnable()
+    if not len(found):
+        raise InputError(f"no job with a run time and nodes to write for {format}", mend="check the workload")
+    first = float(found.floats("submit_time")[0])
+    if not first:
+        return found, counts
+    table = found.table.assign(**{name: found.table[name] - first for name in INSTANTS if name in found.table})
+    start = found.provenance.unix_start
+    return Workload(table, replace(found.provenance, unix_start=None if start is None else start + first)), counts
+
+
+def unheld(workload: Workload, held: Collection[str]) -> dict[str, BoolArray]:
+    """Return the columns beyond `held` that say something, and of which jobs: what is not the column's default."""
+    tells = {str(name): _tells(workload.table, str(name)) for name in workload.table if name not in held}
+    return {name: of for name, of in tells.items() if of.any()}
+
+
+def warn_of(names: Collection[str], format: str, fate: str) -> None:
+    """Warn once that a format has no field for these columns, and what became of them; count the columns."""
+    tolerate({f"{format} has no field for what {', '.join(names)} say; {fate}": len(names)})
+
+
+def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
+    """Return of each job what columns beyond `held` say, as values of JSON."""
+    notes: list[dict[str, Any]] = [{} for _ in range(len(workload))]
+    for name, tells in unheld(workload, held).items():
+        for job, value in zip(np.flatnonzero(tells), workload.table[name][tells], strict=True):
+            notes[job][name] = plain(value)
+    return notes
+
+
+def columns_of(notes: Sequence[Item], held: Collection[str]) -> dict[str, Any]:
+    """Return the columns that `notes_of` told of; raise InputError where a value is of another type than its column."""
+    names = dict.fromkeys(name for note in notes for name in note.values)
+    known = [name for name in names if name in SCHEMA and name not in held]
+    columns: dict[str, Any] = {}
+    for name in known:
+        column = SCHEMA[name]
+        if column.dtype == "str":
+            columns[name] = [note.text(name) if name in note.values else str(column.default) for note in notes]
+        else:
+            columns[name] = [note.number(name) if name in note.values else column.default for note in notes]
+    return columns | extras_of(notes, [name for name in names if name.startswith("extra_")])
+
+
+def extras_of(notes: Sequence[Item], names: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """Return values of one's own as columns: numbers where all are, else texts; empty where a job has none."""
+    columns: dict[str, Any] = {}
+    for name in names:
+        values = [note.values.get(name) for note in notes]
+        if all(value is None or (isinstance(value, (int, float)) and abs(value) < 2**53) for value in values):
+            numbers = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+            whole = not np.isnan(numbers).any() and bool((numbers == np.floor(numbers)).all())
+            columns[prefix + name] = numbers.astype(np.int64) if whole else numbers
+        else:
+            columns[prefix + name] = ["" if value is None else str(value) for value in values]
+    return columns
+
+
+def _tells(table: pd.DataFrame, name: str) -> BoolArray:
+    values = table[name].to_numpy()
+    missing = values != values if values.dtype.kind == "f" else values == ""
+    default = SCHEMA[name].default if name in SCHEMA else None
+    if default is None:
+        return np.asarray(~missing & np.ones(len(table), dtype=bool), dtype=bool)
+    return np.asarray(~missing & (values != column_of(table.drop(columns=name), name)), dtype=bool)

@@ -1,0 +1,51 @@
+"""What the commands that write other programs' formats share: options of the writers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tracebed.orchestrator.cli.console import SPEED, Command
+
+WRITING = {"to": "format", "iterations": "iterations", "kassel_inflation": "kassel_inflation"} | {
+    "batsim_version": "version",
+    "submit_speed": "speed",
+}
+"""Option of the command -> of `registry.write`."""
+
+
+def writer_options(command: Command) -> Command:
+    """`--to` and the options of the formats' writers; `writing_options` takes them on."""
+    options = (
+        click.option(
+            "--to",
+            metavar="FORMAT",
+            help="The format to write, where the name does not ask for it: elastisim or batsim (a folder), slurm, "
+            "ub-slurm, ...",
+        ),
+        click.option(
+            "--iterations",
+            type=click.IntRange(1, 1_000_000),
+            help="elastisim: parts of a malleable job, between which it may be resized.  [default: 10]",
+        ),
+        click.option(
+            "--kassel-inflation",
+            is_flag=True,
+            default=None,
+            help="elastisim: let run times grow by what jobs lack in efficiency at their size, as Kassel's converter.",
+        ),
+        click.option(
+            "--batsim-version", type=click.Choice(["4", "5"]), help="batsim: whose names of profiles.  [default: 5]"
+        ),
+        click.option("--speed", "submit_speed", type=SPEED, help="slurm: trace seconds a second.  [default: 1]"),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def writing_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Take those of `writer_options` out of `options`; return the given ones as `registry.write` has them."""
+    taken = {ours: options.pop(theirs) for theirs, ours in WRITING.items()}
+    return {name: value for name, value in taken.items() if value is not None}
