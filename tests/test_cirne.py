@@ -190,6 +190,19 @@ def test_wrong_parameters_are_errors(wrong: dict[str, float]) -> None:
         Parameters(**wrong)  # type: ignore[arg-type]
 
 
+def test_poisson_arrivals_keep_the_daily_cycle() -> None:
+    regular, poisson = (
+        cirne(20_000, seed=1, site="ctc", poisson=chosen).floats("submit_time") for chosen in (False, True)
+    )
+    assert poisson[-1] == pytest.approx(regular[-1], rel=0.03)
+    hours = [np.bincount((submit // 3600 % 24).astype(int), minlength=24) for submit in (regular, poisson)]
+    assert stats.chi2_contingency(np.array(hours) + 1).pvalue > 1e-3
+    jobs_until = np.interp(poisson[poisson < regular[-1]], regular, np.arange(1, 20_001))  # on the clock of the rate
+    assert stats.kstest(np.diff(jobs_until), "expon").pvalue > 1e-3
+    with pytest.raises(InputError, match="poisson with exact"):
+        cirne(1, poisson=True, exact=True)
+
+
 def test_the_registry_draws_by_name() -> None:
     assert registry.draw("cirne", 10, seed=1).sha256 == cirne(10, seed=1).sha256
     with pytest.raises(InputError, match="no model 'lublin'"):

@@ -127,6 +127,7 @@ def cirne(
     seed: int = 0,
     parameters: Parameters | None = None,
     site: Literal["anl", "ctc", "kth", "sdsc"] = "anl",
+    poisson: bool = False,
     exact: bool = False,
 ) -> Workload:
     """Draw a workload of rigid jobs.
@@ -142,6 +143,7 @@ def cirne(
         seed: of the numpy Generator, or of RANDLIB.
         parameters: the model's constants.
         site: whose daily cycle of arrivals.
+        poisson: draw arrivals from a Poisson process of the same rate; the reference's are regular.
         exact: draw from RANDLIB in the order of the reference program, to verify the model; slow.
 
     Raises:
@@ -150,9 +152,12 @@ def cirne(
     parameters = parameters or Parameters()
     require_sizes(jobs, nodes, cores_per_node)
     require(site in SITES, f"site {site!r}", f"one of {', '.join(SITES)}")
+    require(not (poisson and exact), "poisson with exact", "one of them: the reference has no such arrivals")
     machine = nodes or SITES[site].nodes
-    draw = draw_exactly if exact else draw_fast
-    draws = draw(jobs, SITES[site], machine, seed, parameters)
+    if exact:
+        draws = draw_exactly(jobs, SITES[site], machine, seed, parameters)
+    else:
+        draws = draw_fast(jobs, SITES[site], machine, seed, parameters, poisson)
     columns = {
         "job_id": pd.Series(np.arange(1, jobs + 1)).astype("str"),
         "submit_time": draws.submit.astype(np.float64),
@@ -167,7 +172,7 @@ def cirne(
         columns["extra_cancel_lag"] = np.where(draws.cancelled, draws.lag, np.nan)
     step = Step(
         "cirne",
-        {"jobs": jobs, "site": site, "nodes": machine, "exact": exact, **asdict(parameters)},
+        {"jobs": jobs, "site": site, "nodes": machine, "poisson": poisson, "exact": exact, **asdict(parameters)},
         {"jobs": jobs, "jobs cancelled": int(draws.cancelled.sum())},
         seed,
     )
@@ -175,7 +180,7 @@ def cirne(
     return Workload(pd.DataFrame(columns), Provenance(system=system, steps=(step,)))
 
 
-def draw_fast(jobs: int, site: Site, machine: int, seed: int, p: Parameters) -> Draws:
+def draw_fast(jobs: int, site: Site, machine: int, seed: int, p: Parameters, poisson: bool = False) -> Draws:
     """Draw all jobs at once from a numpy Generator."""
     rng = np.random.default_rng(seed)
     begin = rng.random() - 0.5
@@ -189,7 +194,7 @@ def draw_fast(jobs: int, site: Site, machine: int, seed: int, p: Parameters) -> 
     cancelled = rng.random(jobs) < p.cancelled
     lag = np.maximum(1.0, np.ceil(_uniform_log(rng.random(jobs), p.lag_slope, p.lag_offset)))
     return Draws(
-        arrivals(jobs, site, machine, begin, p),
+        arrivals(jobs, site, machine, begin, p, rng if poisson else None),
         nodes,
         np.maximum(1.0, np.ceil(limit)).astype(np.int64),
         np.clip(accuracy, p.accuracy_min, 1.0),
@@ -220,7 +225,9 @@ def draw_exactly(jobs: int, site: Site, machine: int, seed: int, p: Parameters) 
     return Draws(arrivals(jobs, site, machine, begin, p), *map(np.array, zip(*rows, strict=True)))
 
 
-def arrivals(jobs: int, site: Site, machine: int, begin: float, p: Parameters) -> IntArray:
+def arrivals(
+    jobs: int, site: Site, machine: int, begin: float, p: Parameters, rng: np.random.Generator | None = None
+) -> IntArray:
     """Return the submit times (s since midnight) of the first `jobs` jobs after time of day `begin`.
 
     Second by second the rate is added up, and a job arrives when the sum has grown by `JOB`. The reference
@@ -233,12 +240,13 @@ def arrivals(jobs: int, site: Site, machine: int, begin: float, p: Parameters) -
         machine: nodes; the rate is in proportion to them.
         begin: time of day, -0.5 (midnight) to 0.5.
         p: the model's constants (`load`, `reduction`).
+        rng: where the growth for each job is drawn from, exponential of mean `JOB`: a Poisson process.
     """
     x = begin + np.arange(1, DAY + 1) / DAY
     rate = np.polyval(site.rate, np.where(x > 0.5, x - 1.0, x))
     sums = np.cumsum(rate * (p.load * p.reduction * machine / site.nodes))
     highest = np.maximum.accumulate(sums)
-    wanted = JOB * np.arange(1, jobs + 1)
+    wanted = JOB * (np.arange(1, jobs + 1) if rng is None else np.cumsum(rng.exponential(size=jobs)))
     day = np.maximum(0.0, np.ceil((wanted - highest[-1]) / sums[-1]))
     second = np.searchsorted(highest, wanted - day * sums[-1])
     seconds: FloatArray = np.ceil((begin + 0.5) * DAY + day * DAY + second + 1)
