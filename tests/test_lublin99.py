@@ -186,6 +186,12 @@ def test_a_law_beyond_its_cut_is_an_error_and_not_an_endless_loop() -> None:
         Parameters(untyped=replace(PUBLISHED.untyped, gap_shape=40.0))
 
 
+def test_a_day_with_hours_of_no_arrivals_is_an_error() -> None:
+    night = replace(PUBLISHED.untyped, cycle_shape=1e9)
+    with pytest.raises(InputError, match="a daily cycle of gamma"):
+        lublin99(5, untyped=True, parameters=replace(PUBLISHED, untyped=night))
+
+
 def test_drand48_is_that_of_posix() -> None:
     random = Drand48(0)
     assert [round(random.uniform(), 6) for _ in range(4)] == [0.170828, 0.749902, 0.096372, 0.870465]

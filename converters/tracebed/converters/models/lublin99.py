@@ -177,9 +177,16 @@ def lublin99(
 
 
 def cycle(of: JobType) -> FloatArray:
-    """Return the weights of the half hours of the day, shape (48,), of mean 1, the first one after midnight."""
+    """Return the weights of the half hours of the day, shape (48,), of mean 1, the first one after midnight.
+
+    Raises:
+        InputError: in some half hour nobody would arrive.
+    """
     edges = np.arange(CYCLE_BEGINS + 0.5, CYCLE_BEGINS + BUCKETS + 1)
     mass = np.diff(gammainc(of.cycle_shape, edges / of.cycle_scale))
+    require(
+        mass.min() > 0.0, f"a daily cycle of gamma({of.cycle_shape}, {of.cycle_scale})", "above 0 in each half hour"
+    )
     return np.roll(mass / mass.mean(), CYCLE_BEGINS)
 
 

@@ -52,7 +52,7 @@ APPLICATIONS = click.option(
 )
 LOAD = click.option(
     "--load",
-    type=Number(0, min_open=True),
+    type=Number(0.000001, 1_000_000),
     help="Stretch or compress the arrivals, not the run times, to this offered load.",
 )
 
