@@ -35,6 +35,8 @@ class Recipe:
     about: str = ""
     system: System | None = None
     expect: dict[str, int] = field(default_factory=dict)
+    read: dict[str, Any] = field(default_factory=dict)
+    """Options of the log's reader."""
     text: str = ""
     """The file itself."""
 
@@ -86,15 +88,18 @@ def load_recipe(name: str) -> Recipe:
         raise InputError(f"not YAML: {problem}", where=f"{name}{line}", mend="mend the file") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("steps"), list):
         raise InputError("a recipe is a mapping with a list of steps", where=name, mend="see docs/cleaning.md")
-    strange = set(raw) - {"about", "machine", "steps", "expect"}
+    strange = set(raw) - {"about", "machine", "read", "steps", "expect"}
     if strange:
-        raise InputError(f"unknown key {min(map(str, strange))!r}", where=name, mend="about, machine, steps or expect")
+        raise InputError(
+            f"unknown key {min(map(str, strange))!r}", where=name, mend="about, machine, read, steps or expect"
+        )
     return Recipe(
         path.stem,
         tuple(_step(item, name) for item in raw["steps"]),
         str(raw.get("about", "")).strip(),
         _system(raw.get("machine"), name),
         _counts(raw.get("expect"), name),
+        _options(raw.get("read"), name),
         text,
     )
 
@@ -129,6 +134,12 @@ def _system(raw: Any, where: str) -> System | None:
         return System(**raw)
     except (TypeError, InputError) as error:
         raise InputError(f"machine: {error}", where=where, mend="nodes, cores_per_node and name") from None
+
+
+def _options(raw: Any, where: str) -> dict[str, Any]:
+    if raw is not None and not isinstance(raw, dict):
+        raise InputError("read holds options of the reader", where=where, mend="such as {by: core}")
+    return {str(name): _plain(value) for name, value in (raw or {}).items()}
 
 
 def _counts(raw: Any, where: str) -> dict[str, int]:

@@ -147,6 +147,16 @@ def drop_zero_nodes(records: Records) -> Effect:
     return Effect(drop=records.floats("nodes") < 1, reason="no node")
 
 
+def whole_nodes(records: Records, cores: int) -> Effect:
+    """Give jobs whole nodes of `cores` cores, where the log's processors were read as something else."""
+    processors = records.floats("nodes") * records.floats("cores_per_node")
+    nodes = np.ceil(processors / cores)
+    per_node = np.maximum(1.0, np.ceil(processors / np.maximum(nodes, 1.0)))
+    change = (nodes != records.floats("nodes")) | (per_node != records.floats("cores_per_node"))
+    columns = {"nodes": nodes.astype(np.int64), "cores_per_node": per_node.astype(np.int64)}
+    return Effect(change=change, columns=columns, reason=texts(processors.astype(np.int64), "processors: "))
+
+
 def over_machine(records: Records, nodes: int | None = None, action: str = "clip") -> Effect:
     """Clip (or `drop`) jobs of more nodes than the machine has."""
     machine = nodes or records.provenance.system.nodes
@@ -230,7 +240,7 @@ STEPS: dict[str, Callable[..., Effect]] = {
     step.__name__: step
     for step in (
         *(merge_split, unique_ids, drop_partitions, keep_partitions, drop_statuses, drop_shared, drop_gpu),
-        *(drop_cancelled_before_start, drop_unfinished, drop_short, drop_zero_nodes, over_machine),
+        *(drop_cancelled_before_start, drop_unfinished, drop_short, drop_zero_nodes, whole_nodes, over_machine),
         *(missing_limits, over_limit, window, keep_ids, keep_first),
         *(flag_gaps, flag_bursts, flag_storms, flag_flurries),
     )

@@ -77,7 +77,10 @@ def clean(
     chosen = chosen.with_settings(_settings(settings))
     with progress(f"reading {raw[0].name} and cleaning"):  # in one: no second name keeps the log in memory
         done = cleaned_by(
-            read_raw(raw, **raw_options(options)), chosen.steps, system=chosen.system, explain=explain is not None
+            read_raw(raw, **(chosen.read | raw_options(options))),
+            chosen.steps,
+            system=chosen.system,
+            explain=explain is not None,
         )
     expected = chosen.expect.get("jobs")
     if expected not in (None, len(done.workload)) and chosen.expect.get("records") == done.audit[0].jobs_before:

@@ -1,0 +1,135 @@
+"""A log is a run too: what the real machine did, in the form in which predictions are held against it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray, System, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.prediction import nodes_of
+from tracebed.orchestrator.run import STATES, Run, RunInfo, workload_facts
+
+
+def run_of_log(workload: Workload, *, name: str = "workload") -> Run:
+    """Return the run that a log tells of: its `logged_start` and `logged_end`, on nodes of the workload's system.
+
+    Logs rarely say which nodes a job had. They are dealt out as the jobs start and taken back as they end, so
+    that no node has two jobs; where the log has more busy nodes than the system, nodes are added, and a warning
+    says so. Jobs without a start are there as cancelled or unknown, without allocations.
+
+    Args:
+        workload: a log, as it was read or cleaned, not scaled.
+        name: the workload's, for reports.
+
+    Raises:
+        InputError: no job has a start, an end and nodes in the log.
+    """
+    start, end = workload.floats("logged_start"), workload.floats("logged_end")
+    nodes = workload.ints("nodes")
+    ran = np.isfinite(start) & np.isfinite(end) & (end >= start) & (nodes > 0)
+    if not ran.any():
+        what = "no job has a start and an end in the log: it is no log, or was scaled"
+        raise InputError(what, mend="take the workload as `convert` or `clean` wrote it")
+    jobs = np.flatnonzero(ran)
+    owner, node, busiest = deal(start[jobs], end[jobs], nodes[jobs])
+    system = workload.provenance.system
+    total = max(system.nodes or 0, busiest)
+    warnings = []
+    if system.nodes is None or busiest > system.nodes:
+        had = f"{system.nodes:,}" if system.nodes else "not known"
+        warnings.append(
+            f"the log has up to {busiest:,} nodes busy at once, those of its system are {had}: as many are taken "
+            "(jobs that shared a node count a whole one each; an SWF can be read --by core)"
+        )
+    cores = system.cores_per_node or int(workload.ints("cores_per_node").max())
+    ids = workload.column("job_id").astype(object)
+    states = _states(workload, ran)
+    table = pd.DataFrame(
+        {
+            "job_id": ids,
+            "kind": workload.column("kind"),
+            "submit_planned": workload.floats("submit_time"),
+            "submit": workload.floats("submit_time"),
+            "start": np.where(ran, start, np.nan),
+            "launched": np.nan,
+            "end": np.where(ran, end, np.nan),
+            "state": states,
+            "reason": np.where(ran, "", "no start, end or size in the log").astype(object),
+            "nodes": nodes,
+            "run_time": workload.floats("run_time"),
+            "time_limit": workload.floats("time_limit"),
+            "user": workload.column("user"),
+        }
+    )
+    allocations = pd.DataFrame(
+        {
+            "job_id": ids[jobs][owner],
+            "node": node,
+            "start": start[jobs][owner],
+            "end": end[jobs][owner],
+            "cores": cores,  # whole nodes, as the scheduler gives them
+            "cpus": "",
+        }
+    )
+    info = RunInfo(
+        source="log",
+        execution="logged",
+        nodes=nodes_of(System(total, cores, system.name)),
+        workload=workload_facts(workload, name),
+        policy="not known",
+        counts={"jobs": len(workload), **Counter(states.tolist())},
+        warnings=warnings,
+    )
+    return Run(info, table, allocations)
+
+
+def deal(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray, IntArray, int]:
+    """Deal nodes out to jobs as they start, those given back last first.
+
+    Args:
+        start: of each job, s, shape (jobs,).
+        end: not before the start.
+        nodes: how many each holds.
+
+    Returns:
+        Job and node of each row of (job, node), the rows of a job together; and the most nodes busy at once.
+    """
+    offset = np.concatenate([[0], np.cumsum(nodes)])
+    held = np.empty(int(offset[-1]), dtype=np.int64)
+    ends = np.lexsort((np.arange(len(end)), start, end))  # who starts and ends at one instant comes last
+    dealt = np.zeros(len(end), dtype=bool)
+    stack = np.empty(int(nodes.max(initial=0)), dtype=np.int64)
+    free = busiest = given = 0
+
+    def give_back(job: int) -> None:
+        nonlocal free, stack
+        count = int(nodes[job])
+        if free + count > len(stack):
+            stack = np.concatenate([stack, np.empty(max(len(stack), count), dtype=np.int64)])
+        stack[free : free + count] = held[offset[job] : offset[job + 1]]
+        free += count
+
+    for job in np.argsort(start, kind="stable").tolist():
+        while given < len(ends) and end[ends[given]] <= start[job] and dealt[ends[given]]:
+            give_back(int(ends[given]))
+            given += 1
+        count, place = int(nodes[job]), int(offset[job])
+        taken = min(free, count)
+        held[place : place + taken] = stack[free - taken : free]
+        free -= taken
+        fresh = count - taken
+        held[place + taken : place + count] = np.arange(busiest, busiest + fresh)
+        busiest += fresh
+        dealt[job] = True
+    return np.repeat(np.arange(len(nodes)), nodes), held, busiest
+
+
+def _states(workload: Workload, ran: BoolArray) -> npt.NDArray[np.object_]:
+    """Return how each job ended, in the words of a run."""
+    status = pd.Series(workload.column("status"), dtype="str")
+    known = status.where(status.isin(STATES), "unknown").to_numpy(dtype=object)
+    return np.where(ran & (status == "").to_numpy(), "completed", known)
