@@ -1,0 +1,64 @@
+"""How batch systems write amounts: times such as `1-02:03:04`, sizes such as `16gb`; and columns of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from tracebed.converters.formats.columns import NOTHING, Columns
+from tracebed.converters.workload import FloatArray
+from tracebed.errors import InputError
+
+POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+SPAN = re.compile(r"(?:(\d+)[-:](?=\d+:\d+:))?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)$")
+AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([kmgtpe]?)$", re.IGNORECASE)
+
+
+def span(text: str) -> float | None:
+    """Return `[D-]HH:MM:SS`, `D:HH:MM:SS`, `MM:SS.mmm` or plain seconds as s; None where it is none of these."""
+    if text.isdecimal() and text.isascii():
+        return float(text)
+    found = SPAN.match(text)
+    if not found:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return ((days * 24.0 + hours) * 60.0 + minutes) * 60.0 + seconds
+
+
+def amount(text: str) -> float | None:
+    """Return a number with a suffix K, M, G, T, P (powers of 1024, as Slurm means them even of nodes) as a number."""
+    found = AMOUNT.match(text)
+    return float(found[1]) * 1024.0 ** POWERS[found[2].lower()] if found else None
+
+
+def parsed(columns: Columns, name: str, read: Callable[[str], float | None], what: str) -> FloatArray:
+    """Return a column of labels as numbers, each distinct text read once; NaN where there is none.
+
+    Raises:
+        InputError: `read` returns None: the text is not `what`.
+    """
+    labels = columns.labels(name)
+    values = np.full(len(labels.categories) + 1, np.nan)  # the last is of code -1
+    for code, label in enumerate(labels.categories):
+        text = str(label).strip()
+        if text in NOTHING:
+            continue
+        value = read(text)
+        if value is None:
+            row = int(np.argmax(labels.codes == code))
+            raise InputError(
+                f"{name} {text[:40]!r} is not {what}", where=columns.place(row), mend="mend or remove the line"
+            )
+        values[code] = value
+    result: FloatArray = values[labels.codes]
+    return result
+
+
+def first_positive(*choices: FloatArray) -> FloatArray:
+    """Return the first of some arrays that is above 0, a record at a time; NaN where none is."""
+    result = np.full(len(choices[0]), np.nan)
+    for values in reversed(choices):
+        result = np.where(values > 0, values, result)
+    return result

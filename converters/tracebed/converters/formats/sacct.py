@@ -1,0 +1,267 @@
+"""Slurm's accounting, as `sacct -P` prints it (`--parsable`, any `--delimiter`), the fields in any order.
+
+A row is a job, or a step of one, which is left out. A job resized while it ran has a row for each size, all but
+the last in state RESIZING: each begins (`Submit`) when the one before it ends, and `Start` is that of the job in all
+of them (as Slurm 22.05 writes it). They become one job of the first size; `extra_segments` has the staircase.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.amounts import amount, first_positive, parsed, span
+from tracebed.converters.formats.columns import Columns, read_columns, relabel, want
+from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.sacct_text import FIELDS, Header, one_line_each
+from tracebed.converters.formats.states import slurm_states
+from tracebed.converters.log import Log, make_log
+from tracebed.converters.workload import BoolArray, FloatArray, System
+from tracebed.errors import InputError
+
+WANTED = {
+    "job": want("text", "jobid", "jobidraw", needed=True),
+    "cluster": want("label", "cluster"),
+    "submit": want("time", "submit", needed=True),
+    "eligible": want("time", "eligible"),
+    "start": want("time", "start"),
+    "end": want("time", "end"),
+    "elapsed": want("label", "elapsedraw", "elapsed"),
+    "limit": want("label", "timelimit"),
+    "limit in minutes": want("label", "timelimitraw"),
+    "state": want("label", "state"),
+    "nodes": want("label", "nnodes", "allocnodes"),
+    "requested nodes": want("label", "reqnodes"),
+    "cpus": want("label", "ncpus", "alloccpus"),
+    "requested cpus": want("label", "reqcpus"),
+    "resources": want("label", "alloctres"),
+    "requested resources": want("label", "reqtres"),
+    "memory": want("label", "reqmem"),
+    "user": want("label", "user", "uid"),
+    "account": want("label", "account", "group"),
+    "partition": want("label", "partition"),
+    "qos": want("label", "qos"),
+    "node list": want("label", "nodelist"),
+}
+NEEDED = (("jobid", "jobidraw"), ("submit",), ("end", "elapsed", "elapsedraw"))
+USED = frozenset(name for wanted in WANTED.values() for name in wanted.names)
+SIZES = ("nnodes", "allocnodes", "reqnodes", "alloctres", "reqtres")
+ASK = "sacct -aPD -S DATE -o JobID,Cluster,User,Account,Partition,QOS,Submit,Eligible,Start,End,Elapsed,Timelimit,State"
+ASK += ",NNodes,NCPUS,ReqMem,AllocTRES,ReqTRES,NodeList"
+NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
+UNFINISHED = ("running", "pending", "suspended")
+
+
+def recognises(file: Input) -> bool:
+    """Tell the table by a job's number and two other fields of sacct among the columns."""
+    names = set(Header.of(file).lower)
+    return bool(names & {"jobid", "jobidraw"}) and len(names & FIELDS) >= 3
+
+
+def read_log(
+    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = "UTC"
+) -> Log:
+    """Read one table or several.
+
+    Args:
+        files: what sacct printed, with its header.
+        keep_extra: keep every other column as `extra_...`.
+        keep_names: keep the names of users and accounts.
+        time_zone: of the clock of ISO times; sacct prints that of the machine it runs on.
+
+    Raises:
+        InputError: a column is missing, or a value or a line is none.
+    """
+    mended = Counter[str]()
+    whole = []
+    for file in files:
+        header = _checked(file)
+        text, found = one_line_each(file, header, USED)
+        whole.append(text)
+        mended += found
+    quoted = any(Header.of(file).delimiter == b"," for file in files)
+    c = read_columns(whole, WANTED, extras=keep_extra, quoted=quoted)
+    columns = _columns(c, time_zone)
+    steps = c["job"].str.contains(".", regex=False).to_numpy(dtype=bool)
+    later = _join_segments(columns, c, ~steps)
+    rows = np.flatnonzero(~steps & ~later)
+    unsized = columns["nodes"] == 0
+    return make_log(
+        files,
+        "sacct",
+        {name: values[rows] for name, values in columns.items()},
+        system=_system(c),
+        time_zone=time_zone,
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
+        defects={"jobs of unknown size": unsized[rows]},
+        counts={
+            "rows of steps, left out": int(steps.sum()),
+            "rows of resized jobs, joined to the first": int(later.sum()),
+            **mended,
+        },
+        place=lambda row: c.place(int(rows[row])),
+        names=("user", "group"),
+        keep_names=keep_names,
+        extras={name: values.iloc[rows].reset_index(drop=True) for name, values in c.extras.items()},
+    )
+
+
+def _checked(file: Input) -> Header:
+    """Return a file's header; raise InputError where what a workload needs is not asked for."""
+    header = Header.of(file)
+    where = f"{file.where}:1"
+    if header.padded:
+        raise InputError("columns padded with blanks, their values cut", where=where, mend=f"write it with {ASK}")
+    for choices in (*NEEDED, SIZES):
+        if not set(choices) & set(header.lower):
+            raise InputError(f"no column {' or '.join(choices)}", where=where, mend=f"write it with {ASK}")
+    return header
+
+
+def _system(c: Columns) -> System:
+    clusters = [str(name) for name in c.labels("cluster").categories if name]
+    return System(name=clusters[0]) if len(clusters) == 1 else System()
+
+
+def _columns(c: Columns, zone: str) -> dict[str, Any]:
+    """Return the columns of a workload, a value a row (rows of steps too)."""
+    status = slurm_states(c.labels("state"))
+    submit, eligible = c.instants("submit", zone), c.instants("eligible", zone)
+    start, end, run = _times(c, zone, status)
+    nodes = first_positive(
+        parsed(c, "nodes", amount, "a number of nodes"),
+        parsed(c, "resources", _resource("node"), "resources"),
+        parsed(c, "requested nodes", amount, "a number of nodes"),
+        parsed(c, "requested resources", _resource("node"), "resources"),
+    )
+    cpus = first_positive(
+        parsed(c, "cpus", amount, "a number of CPUs"),
+        parsed(c, "resources", _resource("cpu"), "resources"),
+        parsed(c, "requested cpus", amount, "a number of CPUs"),
+        parsed(c, "requested resources", _resource("cpu"), "resources"),
+    )
+    cores = np.maximum(np.nan_to_num(np.ceil(cpus / nodes), nan=1.0), 1.0)
+    gpus = first_positive(parsed(c, "resources", _gpus, "resources"), parsed(c, "requested resources", _gpus, ""))
+    return {
+        "job_id": c["job"].array,
+        "submit_time": submit,
+        "run_time": run,
+        "time_limit": first_positive(
+            parsed(c, "limit", _limit, "a time limit"), 60.0 * parsed(c, "limit in minutes", _limit, "a time limit")
+        ),
+        "nodes": np.nan_to_num(nodes).astype(np.int64),
+        "cores_per_node": cores.astype(np.int64),
+        "memory_mib": _memory(c, nodes, cores),
+        "user": c.labels("user"),
+        "group": c.labels("account"),
+        "queue": c.labels("qos"),
+        "partition": c.labels("partition"),
+        "status": status,
+        "earliest_start": np.where(eligible > submit, eligible, np.nan),
+        "logged_start": start,
+        "logged_end": end,
+        "extra_gpus": gpus,
+        **_het_jobs(c["job"]),
+    }
+
+
+def _het_jobs(job: pd.Series[str]) -> dict[str, Any]:
+    """Return the number of the whole job of each component (`123+1`), where there is any."""
+    component = job.str.contains("+", regex=False).to_numpy(dtype=bool)
+    whole = np.full(len(job), "", dtype=object)
+    whole[component] = [name.partition("+")[0] for name in job[component]]
+    return {"extra_het_job": whole.astype(str)} if component.any() else {}
+
+
+def _times(c: Columns, zone: str, status: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return start, end and run time (without what the job was suspended); NaN where it never started, never ended."""
+    start, end = c.instants("start", zone), c.instants("end", zone)
+    elapsed = parsed(c, "elapsed", span, "a time such as 1-02:03:04")
+    if "start" not in c:
+        start = np.where(elapsed > 0, end - elapsed, np.nan)
+    if "end" not in c:
+        end = start + elapsed
+    nodes = c.labels("node list")
+    nowhere = [code for code, name in enumerate(nodes.categories) if name == "None assigned"]
+    start = np.where(np.isin(nodes.codes, nowhere) & ~(elapsed > 0), np.nan, start)  # older ones write the end there
+    states = [code for code, name in enumerate(status.categories) if name in UNFINISHED]
+    end = np.where(np.isin(status.codes, states), np.nan, end)
+    run = np.where(np.isnan(elapsed), end - start, elapsed)
+    if "start" in c or "end" in c:
+        run = np.where(np.isnan(start) | np.isnan(end), np.nan, run)
+    return start, end, run
+
+
+def _limit(text: str) -> float | None:
+    return np.nan if text in NO_LIMIT else span(text)
+
+
+def _resource(name: str) -> Any:
+    """Return a function from `billing=4,cpu=4,mem=8G,node=2` to the number of one of these."""
+    pattern = re.compile(rf"(?:^|,){name}=([\d.]+[KMGTPE]?)")
+
+    def read(text: str) -> float | None:
+        found = pattern.search(text)
+        return np.nan if found is None and "=" in text else amount(found[1]) if found else None
+
+    return read
+
+
+GPUS = re.compile(r"(?:^|,)gres/gpu(:[^=,]*)?=(\d+)")
+
+
+def _gpus(text: str) -> float | None:
+    """Return the GPUs of `cpu=4,gres/gpu:a100=2,gres/gpu=2`: of all types, else the sum over types."""
+    found = GPUS.findall(text)
+    every = [float(count) for kind, count in found if not kind]
+    return every[0] if every else sum(float(count) for _, count in found)
+
+
+MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)[cn?]?$")
+
+
+def _memory(c: Columns, nodes: FloatArray, cores: FloatArray) -> FloatArray:
+    """Return MiB a node: of a job's total, or (before Slurm 21.08) of `4000Mc` a CPU, `16Gn` a node."""
+
+    def mib(text: str) -> float | None:
+        found = MEMORY.match(text)
+        return (amount(found[1] + (found[2] or "M")) or 0.0) / 2.0**20 if found else None
+
+    value = parsed(c, "memory", mib, "an amount of memory")
+    each = parsed(c, "memory", lambda text: float("cn".find(text[-1])), "")
+    memory = np.where(each == 0, value * cores, np.where(each == 1, value, value / nodes))
+    return np.where(memory > 0, memory, np.nan)
+
+
+def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> BoolArray:
+    """Join rows of resized jobs to the first of each, in place; return which rows are gone so."""
+    status, nodes = columns["status"], columns["nodes"]
+    gone = np.zeros(len(c), bool)
+    resizing = jobs & (np.asarray(status) == "resizing")
+    if not resizing.any():
+        return gone
+    job = np.asarray(c["job"] + "\0" + np.asarray(c.labels("cluster").astype(str)))
+    rows = np.flatnonzero(jobs & np.isin(job, np.unique(job[resizing])))
+    start, end, submit = (columns[name] for name in ("logged_start", "logged_end", "submit_time"))
+    rows = rows[np.lexsort((end[rows], submit[rows], job[rows]))]
+    codes, segments = status.codes.copy(), np.full(len(c), "", dtype=object)
+    head, begin = 0, 0.0
+    order = rows.tolist()
+    for before, row in zip([-1, *order[:-1]], order, strict=True):
+        if before < 0 or job[before] != job[row] or not resizing[before]:
+            head, begin = row, start[row]
+        else:
+            gone[row] = True
+            codes[head], end[head] = codes[row], end[row]
+            columns["run_time"][head] = end[row] - start[head]
+        if resizing[row] or gone[row]:
+            segments[head] = f"{segments[head]} {nodes[row]}:{end[row] - begin:g}".strip()
+            begin = end[row]
+    columns["status"] = relabel(codes, [str(name) for name in status.categories])
+    columns["extra_segments"] = segments.astype(str)
+    return gone
