@@ -2,10 +2,11 @@
 
 about: what it reproduces
 machine: {nodes: 9688, cores_per_node: 68}
+read: {time_zone: America/Los_Angeles}   # options of the log's reader
 steps:
   - drop_partitions: {partitions: [xfer, compile]}
   - merge_split
-expect: {records: 55600, jobs: 41524}       # warned of, where a log of so many records gives other jobs
+expect: {records: 55600, jobs: 41524}    # warned of, where a log of so many records gives other jobs
 """
 
 from __future__ import annotations
@@ -90,9 +91,7 @@ def load_recipe(name: str) -> Recipe:
         raise InputError("a recipe is a mapping with a list of steps", where=name, mend="see docs/cleaning.md")
     strange = set(raw) - {"about", "machine", "read", "steps", "expect"}
     if strange:
-        raise InputError(
-            f"unknown key {min(map(str, strange))!r}", where=name, mend="about, machine, read, steps or expect"
-        )
+        raise InputError(f"unknown key {min(map(str, strange))!r}", where=name, mend="about, machine, read, ...")
     return Recipe(
         path.stem,
         tuple(_step(item, name) for item in raw["steps"]),
