@@ -295,7 +295,7 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
     notes = [job.item("attributes") for job in items]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     if ours:
-        columns |= columns_of(notes, HELD - SPEEDUP)
+        columns |= columns_of(notes, HELD - SPEEDUP, columns["nodes"])
         columns["job_id"] = [note.text("job_id") for note in notes]
     else:
         order = np.argsort(columns["submit_time"], kind="stable")

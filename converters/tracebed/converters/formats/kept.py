@@ -52,8 +52,12 @@ def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
     return notes
 
 
-def columns_of(notes: Sequence[Item], held: Collection[str]) -> dict[str, Any]:
-    """Return the columns that `notes_of` told of; raise InputError where a value is of another type than its column."""
+def columns_of(notes: Sequence[Item], held: Collection[str], nodes: Sequence[int]) -> dict[str, Any]:
+    """Return the columns that `notes_of` told of, of jobs on so many nodes.
+
+    Raises:
+        InputError: a value is of another type than its column.
+    """
     names = dict.fromkeys(name for note in notes for name in note.values)
     known = [name for name in names if name in SCHEMA and name not in held]
     columns: dict[str, Any] = {}
@@ -62,7 +66,10 @@ def columns_of(notes: Sequence[Item], held: Collection[str]) -> dict[str, Any]:
         if column.dtype == "str":
             columns[name] = [note.text(name) if name in note.values else str(column.default) for note in notes]
         else:
-            columns[name] = [note.number(name) if name in note.values else column.default for note in notes]
+            usual = nodes if column.default == "nodes" else [column.default] * len(notes)
+            columns[name] = [
+                note.number(name) if name in note.values else value for note, value in zip(notes, usual, strict=True)
+            ]
     return columns | extras_of(notes, [name for name in names if name.startswith("extra_")])
 
 

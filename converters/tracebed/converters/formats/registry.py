@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed.converters.formats import (
+    batsim,
     cori,
     csv,
     eagle,
@@ -22,8 +23,10 @@ from tracebed.converters.formats import (
     mwf,
     parquet,
     pm100,
+    slurm,
     supercloud,
     swf,
+    ub_slurm,
 )
 from tracebed.converters.formats.files import SUFFIXES, Input, inputs_at, replacing, replacing_folder
 from tracebed.converters.log import Log
@@ -74,6 +77,18 @@ FORMATS = (
         write_folder=elastisim.write_folder,
         written="mapping.csv",
     ),
+    Format(
+        "batsim",
+        "workload and platform of Batsim",
+        (),
+        batsim.recognises,
+        batsim.read,
+        write=batsim.write,
+        write_folder=batsim.write_folder,
+        written="workload.json",
+    ),
+    Format("slurm", "a script of sbatch lines", (".sh",), slurm.recognises, write=slurm.write),
+    Format("ub-slurm", "events of UB's Slurm simulator", (".events",), ub_slurm.recognises, write=ub_slurm.write),
     Format("swf", "Standard Workload Format", (".swf",), swf.recognises, swf.read, write=swf.write),
 )
 """In the order in which they are asked whether a file is theirs: those with the surest marks first."""

@@ -1,0 +1,95 @@
+"""Slurm: a bash script that submits a workload to a real cluster, each job at its time, as a job that sleeps.
+
+Options are those of sbatch(1). The script waits for instants since its start, not from job to job: being late for
+one does not delay the others.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import BinaryIO
+
+import numpy as np
+
+from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.kept import ready, unheld, warn_of
+from tracebed.converters.workload import Kind, Workload
+from tracebed.errors import InputError, tolerate
+
+HELD = {"job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node"}
+CONTROL = re.compile(r"[\0-\x1f\x7f]")
+SCRIPT = """#!/bin/bash
+# Submits {jobs} jobs in {span:.0f} s: bash THIS [further options of every sbatch, such as --partition=debug]
+# Times are divided by the speed, {speed:g}. Needs bash 5 and GNU sleep.
+set -u
+declare -i failed=0
+now() {{ echo "${{EPOCHREALTIME/[.,]/}}"; }}
+start=$(now)
+at() {{ # wait until so many microseconds after the start
+    local -i left=$((start + $1 - $(now)))
+    if ((left > 0)); then sleep "$((left / 1000000)).$(printf %06d $((left % 1000000)))"; fi
+}}
+
+"""
+END = """
+if ((failed > 0)); then echo "$failed of {jobs} jobs were refused" >&2; exit 1; fi
+"""
+
+
+def recognises(file: Input) -> bool:
+    """Tell that no file is read as this: it is for writing."""
+    return False
+
+
+def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0) -> None:
+    """Write the script.
+
+    Args:
+        workload: jobs without run time or nodes are left out; the first is submitted at once.
+        file: opened.
+        speed: trace seconds a second: submissions, run times and limits are divided by it.
+
+    Raises:
+        InputError: no job can be run, or `speed` is not above 0.
+    """
+    if not 0 < speed < np.inf:
+        raise InputError(f"speed {speed}", mend="above 0")
+    workload, counts = ready(workload, "Slurm")
+    submit, run, limit = (workload.floats(name) / speed for name in ("submit_time", "run_time", "time_limit"))
+    minutes = np.maximum(1.0, np.ceil(limit / 60.0))
+    tolerate({**counts, **_losses(workload, limit)})
+    warn_of(list(unheld(workload, HELD)), "the script", "left out")
+    file.write(SCRIPT.format(jobs=f"{len(workload):,}", span=submit[-1], speed=speed).encode())
+    names = ("job_id", "nodes", "cores_per_node")
+    rows = zip(*(workload.column(name).tolist() for name in names), submit, minutes, run, strict=True)
+    for job_id, nodes, cores, instant, most, seconds in rows:
+        options = [
+            f"--job-name={CONTROL.sub('_', job_id)}",
+            f"--nodes={nodes}",
+            f"--ntasks-per-node={cores}",
+            *([] if most != most else [f"--time={most:.0f}"]),
+            "--output=/dev/null",
+        ]
+        words = " ".join(map(shlex.quote, options))
+        line = f"at {instant * 1e6:.0f}; sbatch {words} \"$@\" --wrap='sleep {_plain(seconds)}' || failed+=1\n"
+        file.write(line.encode("utf-8", "replace"))
+    file.write(END.format(jobs=f"{len(workload):,}").encode())
+
+
+def _plain(seconds: float) -> str:
+    """Return a time for sleep(1), to the millisecond."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".")
+
+
+def _losses(workload: Workload, limit: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, int]:
+    """Return what is written as something else, and how often."""
+    run = workload.floats("run_time")
+    return {
+        "jobs that are not rigid, written at their requested size": int((workload.column("kind") != Kind.RIGID).sum()),
+        "time limits rounded up to whole minutes": int((limit % 60 != 0)[~np.isnan(limit)].sum()),
+        "jobs that run longer than their limit, which Slurm ends": int((run > workload.floats("time_limit")).sum()),
+        "job ids with control characters, written as _": sum(
+            bool(CONTROL.search(job_id)) for job_id in workload.column("job_id")
+        ),
+    }

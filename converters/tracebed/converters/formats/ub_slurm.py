@@ -1,0 +1,90 @@
+"""Events of the Slurm simulator of the University at Buffalo: a line a submission, with options of sbatch.
+
+    -dt 16 -e submit_batch_job | -J jobid_4 -sim-walltime 21 --uid=ann -t 1:00 -n 24 --ntasks-per-node=12 pseudo.job
+
+Format: as the simulator's tutorials and sources have it (ubccr-slurm-simulator). `-dt` counts from the start of the
+simulation, `-sim-walltime` is the run time. Written files were not run in the simulator.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.kept import ready, unheld, warn_of
+from tracebed.converters.workload import Kind, Workload
+from tracebed.errors import tolerate
+
+HELD = {
+    *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node", "memory_mib"),
+    *("user", "group", "partition", "queue"),
+}
+NAMES = {"user": "--uid=", "group": "-A ", "partition": "-p ", "queue": "-q "}
+STRANGE = re.compile(r"[^\w.@+-]")
+"""What the simulator would take for the end of a word, or of the line."""
+NOBODY = "user1"
+LARGEST_ID = 2**31 - 1
+
+
+def recognises(file: Input) -> bool:
+    """Tell that no file is read as this: it is for writing."""
+    return False
+
+
+def write(workload: Workload, file: BinaryIO) -> None:
+    """Write the events; jobs without run time or nodes are left out, the first submission is at 0.
+
+    Raises:
+        InputError: no job can be run.
+    """
+    workload, counts = ready(workload, "the Slurm simulator")
+    names = {name: [STRANGE.sub("_", text) for text in workload.column(name)] for name in NAMES}
+    changed = sum(bool(STRANGE.search(text)) for name in NAMES for text in workload.column(name))
+    numbers, renumbered = _numbers(workload)
+    submit, run, limit = (workload.floats(name) for name in ("submit_time", "run_time", "time_limit"))
+    tolerate(
+        {
+            **counts,
+            "jobs that are not rigid, written at their requested size": int(
+                (workload.column("kind") != Kind.RIGID).sum()
+            ),
+            "job ids that are no numbers, written as 1, 2, ...": renumbered,
+            "submissions and run times rounded to whole seconds": int(((submit % 1 != 0) | (run % 1 != 0)).sum()),
+            "time limits rounded up to whole seconds": int((limit % 1 != 0)[~np.isnan(limit)].sum()),
+            "names with characters that the events cannot hold, written as _": changed,
+            f"jobs without a user, submitted by {NOBODY}": names["user"].count(""),
+        }
+    )
+    warn_of(list(unheld(workload, HELD)), "the events file", "left out")
+    names["user"] = [name or NOBODY for name in names["user"]]
+    columns: list[Any] = [numbers, np.rint(submit).astype(int).tolist(), np.rint(run).astype(int).tolist()]
+    columns += [np.ceil(limit).tolist(), workload.ints("nodes").tolist(), workload.ints("cores_per_node").tolist()]
+    columns += [workload.floats("memory_mib").tolist()]
+    for number, instant, seconds, most, nodes, cores, memory, *of in zip(*columns, *names.values(), strict=True):
+        words = [
+            f"-dt {instant} -e submit_batch_job | -J jobid_{number} -sim-walltime {seconds}",
+            *([] if most != most else [f"-t {_duration(int(most))}"]),
+            f"-n {nodes * cores} --ntasks-per-node={cores}",
+            *([] if memory != memory else [f"--mem={int(np.ceil(memory))}"]),
+            *(option + name for option, name in zip(NAMES.values(), of, strict=True) if name),
+            "pseudo.job\n",
+        ]
+        file.write(" ".join(words).encode())
+
+
+def _numbers(workload: Workload) -> tuple[list[int], int]:
+    """Return job ids as numbers, and how many jobs got another one: all, where any is no number that Slurm can hold."""
+    ids = workload.column("job_id").tolist()
+    if all(re.fullmatch("[1-9][0-9]{0,9}", job_id) and int(job_id) <= LARGEST_ID for job_id in ids):
+        return [int(job_id) for job_id in ids], 0
+    return list(range(1, len(ids) + 1)), len(ids)
+
+
+def _duration(seconds: int) -> str:
+    """Return a time limit as Slurm reads it: days-hours:minutes:seconds."""
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours // 24}-{hours % 24:02}:{minutes:02}:{seconds:02}"
