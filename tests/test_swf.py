@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats import swf
 from tracebed.converters.formats.files import Input
-from tracebed.converters.workload import Source, System, Workload, read_workload, write_workload
+from tracebed.converters.workload import System, Workload, read_workload, write_workload
 from tracebed.errors import InputError, Tolerated
 
 HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"
@@ -96,7 +97,9 @@ TOLERATED = {
     "size taken from the allocation": (1, [job(requested=-1)]),
     "without a wait time": (1, [job(wait=-1)]),
     "of unknown size": (1, [job(requested=-1, allocated=-1)]),
-    "more than 18 fields": (2, [JOB + " 0 3600 c:excl:1x4", job(job=2) + " {n1 n2} q@server"]),
+    "more than 18 fields": (1, [JOB + " 7", job(job=2)]),
+    "after the 18th say nodes and cores": (2, [JOB + " 0 3600 c:excl:1x4", job(job=2) + " {n1} q 1:ppn=4#excl"]),
+    "times longer than 300 years": (3, [job(run=10**12), job(job=2, wait=10**11, limit=10**12)]),
     "semicolons between the fields": (2, [JOB.replace(" ", ";"), job(job=2).replace(" ", " ; ") + ";"]),
     "17 fields": (1, [JOB.rsplit(" ", 1)[0]]),
     "user is not a number": (1, [job(user="alice")]),
@@ -158,6 +161,102 @@ def test_the_executable_is_kept_only_where_there_is_one() -> None:
     assert "extra_executable" not in read_text(HEADER + JOB)[0].table
     workload, _ = read_text(HEADER + JOB + "\n" + job(job=2, executable=42))
     assert workload.column("extra_executable").tolist() == ["", "42"]
+
+
+def test_what_was_allocated_and_used_is_kept_only_where_the_log_tells() -> None:
+    assert not [name for name in read_text(HEADER + JOB)[0].table if name.startswith("extra_")]
+    lines = [
+        job(allocated=8, cpu_time=50, used_memory=300),
+        job(job=2, submit=1, cpu_time=0),
+        job(job=3, submit=2, requested=-1),
+    ]
+    workload, _ = read_text(HEADER + "\n".join(lines))
+    np.testing.assert_array_equal(workload.floats("extra_allocated"), [8, np.nan, np.nan])
+    np.testing.assert_array_equal(workload.floats("extra_cpu_time_s"), [50, 0, np.nan])
+    np.testing.assert_array_equal(workload.floats("extra_used_memory_kib"), [300, np.nan, np.nan])
+
+
+def test_written_swf_gives_back_what_was_allocated_and_used(tmp_path: Path) -> None:
+    lines = [job(allocated=8, cpu_time=50.5, used_memory=300), job(job=2, submit=1, cpu_time=7)]
+    workload, _ = read_text(HEADER + "\n".join(lines) + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is lost
+        write_workload(workload, tmp_path / "w.swf")
+    rows = [line.split() for line in (tmp_path / "w.swf").read_text().splitlines() if line[0] != ";"]
+    assert [row[4:8] for row in rows] == [["8", "50.5", "300", "4"], ["4", "7", "-1", "4"]]
+    pd.testing.assert_frame_equal(read_workload(tmp_path / "w.swf").table, workload.table)
+
+
+def test_amounts_that_no_field_holds_are_kept_in_comments(tmp_path: Path) -> None:
+    table = pd.DataFrame({"job_id": ["1", "2"], "submit_time": 0.0, "run_time": 5.0, "nodes": [1, 0]})
+    table["extra_allocated"] = [2.5, 4.0]
+    table["extra_cpu_time_s"] = ["much", "little"]
+    table["extra_used_memory_kib"] = [-3.0, 1e300]
+    workload = Workload(table)
+    with pytest.warns(Tolerated, match="extra_allocated, extra_cpu_time_s, extra_used_memory_kib"):
+        write_workload(workload, tmp_path / "w.swf")
+    pd.testing.assert_frame_equal(read_workload(tmp_path / "w.swf").table, workload.table)
+
+
+ALEA = job(allocated=1, requested=512) + " 64 1800 frontier:excl:8x56"
+METACENTRUM = job(queue=3, requested=3, allocated=3) + " {tarkil1,tarkil2} q_long@pbs 2:ppn=2:infiniband#excl"
+
+
+@pytest.mark.parametrize(
+    ("line", "by", "size"),
+    [
+        (ALEA, "node", (8, 56)),
+        (ALEA, "core", (448, 1)),
+        (METACENTRUM, "node", (2, 2)),
+        (METACENTRUM, "core", (4, 1)),
+        (JOB + " {a b c} q 1:ppn=4:x+2:ppn=8", "node", (3, 8)),
+        (JOB + " {a} q 3", "node", (3, 1)),
+        (JOB + " {a} q", "node", (1, 4)),  # no shape there: by the processors
+        (JOB + " {a} q 2:ppn=0", "node", (1, 4)),
+        (JOB + " 1 60 c:excl:0x0", "node", (1, 4)),
+        (JOB + " 1 60 c:excl:99999999999x9", "node", (1, 4)),
+    ],
+)
+def test_fields_after_the_18th_say_the_size(line: str, by: str, size: tuple[int, int]) -> None:
+    workload, _ = read_text(HEADER + line, by=by)
+    assert (workload.ints("nodes")[0], workload.ints("cores_per_node")[0]) == size
+
+
+def test_fields_after_the_18th_say_gpus_limits_and_names() -> None:
+    workload, tolerated = read_text(HEADER + ALEA + "\n" + METACENTRUM.replace("1 ", "2 ", 1))
+    np.testing.assert_array_equal(workload.floats("extra_gpus"), [64, np.nan])
+    np.testing.assert_array_equal(workload.floats("extra_soft_limit_s"), [1800, np.nan])
+    assert workload.column("extra_cluster").tolist() == ["frontier", ""]
+    assert workload.column("queue").tolist() == ["2", "q_long@pbs"]
+    assert workload.column("extra_node_list").tolist() == ["", "tarkil1,tarkil2"]
+    assert "extra_allocated" not in workload.table  # the fields of processors are not to be relied on
+    assert tolerated == {"jobs whose fields after the 18th say nodes and cores, their size": 2}
+
+
+def test_a_header_of_absurd_size_says_nothing() -> None:
+    workload, tolerated = read_text("; MaxNodes: 10000000000\n; MaxProcs: 8\n" + JOB)
+    assert workload.provenance.system == System(8, 1)
+    assert tolerated == {"a header with MaxNodes of more than 100,000,000, taken as not known": 1}
+    digits = "9" * 5000  # more than Python makes a number of
+    assert read_text(f"; MaxNodes: {digits}\n{JOB}")[0].provenance.system == System(None, 1)
+
+
+def test_times_beyond_all_reason_are_not_known() -> None:
+    workload, _ = read_text(HEADER + "\n".join([job(run=10**12), job(job=2, wait=10**11), job(job=3, run=-50)]))
+    assert np.isnan(workload.floats("run_time")).tolist() == [True, False, True]
+    assert np.isnan(workload.floats("logged_start")).tolist() == [False, True, False]
+
+
+def test_a_line_longer_than_any_log_has_is_an_error_with_its_place() -> None:
+    with pytest.raises(InputError, match="a line of more than 16 MiB") as error:
+        read_text(f"{HEADER}{JOB}\n" + "1 " * (9 * 2**20))
+    assert error.value.where == "log.swf:4"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(mutated("\n".join([HEADER + JOB, ALEA, METACENTRUM.replace("1 ", "2 ", 1), job(job=3)]).encode()))
+def test_damage_is_refused_or_tolerated(data: bytes) -> None:
+    read_or_refuse(data, "log.swf", "swf")
 
 
 def test_header_labels_repeat_continue_and_may_be_empty() -> None:

@@ -5,7 +5,8 @@ and counts it. The writer puts what the 18 fields cannot hold into comments (see
 tracebed reads the very same workload again.
 
 A job's processors (requested, else allocated) become whole nodes: on nodes of c cores, p processors are
-ceil(p / c) nodes with ceil(p / nodes) cores on each. c is MaxProcs / MaxNodes of the header.
+ceil(p / c) nodes with ceil(p / nodes) cores on each. c is MaxProcs / MaxNodes of the header. Two families of
+logs say nodes and cores in fields beyond the 18th (see `swf_extension`); these are then the size.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from tracebed.converters.formats import swf_header
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.files import LONGEST_LINE, Input, too_long
+from tracebed.converters.formats.swf_extension import read_extension
 from tracebed.converters.formats.swf_header import Header
+from tracebed.converters.log import LONGEST
 from tracebed.converters.workload import SCHEMA, Provenance, Step, Workload, column_of
 from tracebed.errors import InputError, tolerate
 
@@ -76,6 +79,7 @@ def read(file: Input, *, by: str = "node") -> Workload:
         raise InputError(f"by={by!r}", mend="node or core")
     if b"\0" in file.data:
         raise InputError("binary data, not SWF", where=file.where, mend="check the file")
+    _refuse_long_lines(file)
     lines = _read_lines(file)
     header = swf_header.parse(lines.comments, file.where)
     if header.provenance is not None:
@@ -89,8 +93,8 @@ def read(file: Input, *, by: str = "node") -> Workload:
         return Workload(_restored(decoded.table, header, file.where), header.provenance, where=file.where)
     _refuse_unreadable(lines, file.where)
     system = header.system(by)
-    decoded = decode(lines, system.cores_per_node or 1)
-    counts = {**lines.counts, **decoded.counts, **_mismatch(header, lines)}
+    decoded = decode(lines, system.cores_per_node or 1, by)
+    counts = {**lines.counts, **decoded.counts, **header.absurd(), **_mismatch(header, lines)}
     counts = {what: count for what, count in counts.items() if count}
     tolerate(counts, where=file.where)
     start = header.number("UnixStartTime")
@@ -126,7 +130,10 @@ def write(workload: Workload, file: BinaryIO) -> None:
 
 
 class Lines(NamedTuple):
-    """The job lines of a file: one row a line, columns `FIELDS`, and what was tolerated in them."""
+    """The job lines of a file: one row a line, columns `FIELDS`, and what was tolerated in them.
+
+    Where lines have more than 18 fields, a column `more` has the rest.
+    """
 
     fields: pd.DataFrame
     numbers: np.ndarray[Any, Any] | None = None
@@ -173,6 +180,9 @@ def _read_at_once(data: bytes, position: int) -> pd.DataFrame | None:
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
             return None
     more = fields.pop("more")
+    for name in NAMES:
+        if fields[name].dtype.kind == "O":  # words, or numbers too large for a field
+            fields[name] = fields[name].astype("str")
     regular = len(fields) > 0 and more.dtype.kind not in "biuf" and bool((more == "").all())
     regular = regular and all(fields[name].dtype == np.int64 for name in NUMBERS)
     return fields if regular and all(fields[name].dtype.kind in "iOT" for name in NAMES) else None
@@ -182,9 +192,10 @@ def _read_one_by_one(file: Input) -> Lines:
     """Read every line on its own; raise InputError at the first that is no job."""
     comments: list[tuple[int, str]] = []
     rows: list[list[str]] = []
+    more: list[str] = []
     numbers: list[int] = []
-    short = long = semicolons = 0
-    for number, line in enumerate(file.data.decode("utf-8", "replace").splitlines(), start=1):
+    short = semicolons = 0
+    for number, line in file.lines():
         line = line.strip()
         if line.startswith(";"):
             comments.append((number, line[1:]))
@@ -202,7 +213,7 @@ def _read_one_by_one(file: Input) -> Lines:
                     mend="complete or remove the line, or name the format with --from",
                 )
             short += len(tokens) == 17
-            long += len(tokens) > 18
+            more.append(" ".join(tokens[18:]))
             rows.append(tokens[:18] if len(tokens) > 17 else [*tokens, "-1"])
             numbers.append(number)
     columns = {name: [row[index] for row in rows] for index, name in enumerate(FIELDS)}
@@ -210,11 +221,12 @@ def _read_one_by_one(file: Input) -> Lines:
         {name: pd.Series(columns[name], dtype="str") for name in NAMES}
         | {name: _numbers(columns[name], name, numbers, file.where) for name in NUMBERS}
     )
+    if any(more):
+        fields["more"] = pd.Series(more, dtype="str")
     counts = {
         "comment lines not in ASCII": _not_ascii(comments),
         "lines with semicolons between the fields": semicolons,
         "lines with 17 fields, the last taken as -1": short,
-        "lines with more than 18 fields, the rest left out": long,
     }
     return Lines(fields, np.array(numbers, dtype=np.int64), comments, counts)
 
@@ -233,12 +245,22 @@ def _numbers(values: list[str], name: str, lines: list[int], where: str) -> np.n
             result[row] = np.nan
         if not np.isfinite(result[row]):
             raise InputError(
-                f"field {FIELDS.index(name) + 1} ({name}) is {value!r}, not a number",
+                f"field {FIELDS.index(name) + 1} ({name}) is {value[:40]!r}, not a number",
                 where=f"{where}:{lines[row]}",
                 mend="mend or remove the line",
             )
     whole = (result == np.floor(result)) & (np.abs(result) < EXACT)
     return result.astype(np.int64) if whole.all() else result
+
+
+def _refuse_long_lines(file: Input) -> None:
+    """Raise InputError at a line that no log has, before something reads it as one."""
+    data, position = file.data, 0
+    while len(data) - position > LONGEST_LINE:
+        end = data.rfind(b"\n", position, position + LONGEST_LINE + 1)
+        if end < 0:
+            raise too_long(f"{file.where}:{data.count(bytes([10]), 0, position) + 1}")
+        position = end + 1
 
 
 def _not_ascii(comments: list[tuple[int, str]]) -> int:
@@ -286,7 +308,7 @@ class Decoded(NamedTuple):
     counts: dict[str, int]
 
 
-def decode(lines: Lines, cores: int) -> Decoded:
+def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
     """Return the jobs of `lines`, for nodes of `cores` cores, and how often they deviate from the standard.
 
     Columns that hold nothing in any job are left out.
@@ -300,13 +322,23 @@ def decode(lines: Lines, cores: int) -> Decoded:
     processors = np.ceil(np.where(requested > 0, requested, np.maximum(allocated, 0))).astype(np.int64)
     nodes = -(-processors // cores)
     cores_per_node = np.maximum(1, -(-processors // np.maximum(nodes, 1)))
+    others = (requested > 0) & (allocated > 0) & (requested != allocated)
+    further = read_extension(fields["more"].tolist()) if "more" in fields else None
+    if further is not None:
+        told = further.nodes > 0
+        others &= ~told  # the fields of processors are not to be relied on there
+        size = (further.nodes, further.cores) if by == "node" else (further.nodes * further.cores, 1)
+        nodes, cores_per_node = np.where(told, size[0], nodes), np.where(told, size[1], cores_per_node)
     submit = f["submit"].astype(np.float64)
     unix_start = float(submit.min()) if len(submit) and submit.min() >= EPOCH else None
     submit -= unix_start or 0.0
-    run, limit = _known(f["run"]), _known(f["limit"], f["limit"] > 0)
     never_started = (f["status"] == 5) & (f["run"] < 0)
-    logged_start = submit + _known(f["wait"], (f["wait"] >= 0) & ~never_started)
+    absurd = {name: f[name] > LONGEST for name in ("wait", "run", "limit")}
+    run = _known(f["run"], (f["run"] >= 0) & ~absurd["run"])
+    limit = _known(f["limit"], (f["limit"] > 0) & ~absurd["limit"])
+    logged_start = submit + _known(f["wait"], (f["wait"] >= 0) & ~never_started & ~absurd["wait"])
     status = pd.Series(f["status"], dtype="int64").map(STATUS)
+    queue = _words(fields["queue"])
     columns = {
         "job_id": _texts(f["job"]),
         "submit_time": submit,
@@ -315,14 +347,26 @@ def decode(lines: Lines, cores: int) -> Decoded:
         "nodes": nodes,
         "cores_per_node": cores_per_node,
         "memory_mib": _known(f["requested_memory"], f["requested_memory"] > 0) * cores_per_node / KIB_PER_MIB,
-        **{name: _words(fields[name]) for name in ("user", "group", "queue", "partition")},
+        **{name: _words(fields[name]) for name in ("user", "group")},
+        "queue": queue if further is None else further.queue.where(further.queue != "", queue),
+        "partition": _words(fields["partition"]),
         "status": status.fillna("unknown").astype("str"),
         "after": _texts(f["preceding"]).where(f["preceding"] > 0, ""),
         "think_time": _known(f["think"]),
         "logged_start": logged_start,
         "logged_end": logged_start + run,
         "extra_executable": _words(fields["executable"]),
+        "extra_allocated": _known(allocated, others),
+        "extra_cpu_time_s": _known(f["cpu_time"]),
+        "extra_used_memory_kib": _known(f["used_memory"]),
     }
+    if further is not None:
+        columns |= {
+            "extra_gpus": further.gpus,
+            "extra_soft_limit_s": further.soft_limit,
+            "extra_cluster": further.cluster,
+            "extra_node_list": further.node_list,
+        }
     needed = ("job_id", "submit_time", "run_time", "nodes", "cores_per_node")
     table = pd.DataFrame({name: values for name, values in columns.items() if name in needed or _says(values)})
     words = {name: fields[name] for name in NAMES if fields[name].dtype.kind not in "iu"}
@@ -333,21 +377,25 @@ def decode(lines: Lines, cores: int) -> Decoded:
         "lines of checkpointed jobs' parts, left out for the line of the whole": int(superfluous.sum()),
         "jobs cancelled before they started, without a run time": int(never_started.sum()),
         "jobs without a run time": int(((f["run"] < 0) & ~never_started).sum()),
+        "times longer than 300 years, taken as not known": int(sum(far.sum() for far in absurd.values())),
         "jobs without a wait time, start not known": int((f["wait"] < 0).sum()),
         "jobs that ran longer than requested": int((run > limit).sum()),
-        "jobs that were allocated other processors than requested": int(
-            ((requested > 0) & (allocated > 0) & (requested != allocated)).sum()
-        ),
+        "jobs that were allocated other processors than requested": int(others.sum()),
         "jobs without requested processors, size taken from the allocation": int(
             ((requested <= 0) & (allocated > 0)).sum()
         ),
-        "jobs of unknown size": int((processors == 0).sum()),
+        "jobs of unknown size": int((nodes == 0).sum()),
         "jobs with an unknown status code": int(status.isna().sum()),
         **{
             f"jobs whose {name} is not a number": int((~values.str.fullmatch(r"-?\d+")).sum())
             for name, values in words.items()
         },
     }
+    if further is not None:
+        counts |= {
+            "jobs whose fields after the 18th say nodes and cores, their size": int(told.sum()),
+            "lines with more than 18 fields, the rest left out": int(further.strange.sum()),
+        }
     return Decoded(table, unix_start, counts)
 
 
@@ -357,6 +405,7 @@ def encode(workload: Workload) -> pd.DataFrame:
     submit, start = workload.floats("submit_time"), workload.floats("logged_start")
     processors = workload.ints("nodes") * workload.ints("cores_per_node")
     processors = np.where(processors > 0, processors, -1)
+    allocated = _amount(table, "extra_allocated")
     memory = workload.floats("memory_mib") * KIB_PER_MIB / workload.ints("cores_per_node")
     numbers = _numbers_of(table["job_id"])
     number_of = pd.Series(numbers, index=table["job_id"].to_numpy())
@@ -369,9 +418,9 @@ def encode(workload: Workload) -> pd.DataFrame:
             "submit": _plain(np.maximum(submit, 0.0)),
             "wait": _plain(wait),
             "run": _plain(workload.floats("run_time")),
-            "allocated": processors,
-            "cpu_time": -1,
-            "used_memory": -1,
+            "allocated": np.where((allocated > 0) & (processors > 0), allocated, processors).astype(np.int64),
+            "cpu_time": _plain(_amount(table, "extra_cpu_time_s")),
+            "used_memory": _plain(_amount(table, "extra_used_memory_kib")),
             "requested": processors,
             "limit": _plain(workload.floats("time_limit")),
             "requested_memory": _plain(memory),
@@ -411,6 +460,14 @@ def _plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     values = np.where(values >= 0, values, -1.0)
     whole = (values == np.floor(values)) & (values < EXACT)
     return values.astype(np.int64) if whole.all() else values
+
+
+def _amount(table: pd.DataFrame, name: str) -> np.ndarray[Any, Any]:
+    """Return an extra column of amounts as floats, NaN where it has none that a field holds."""
+    if name not in table or table[name].dtype.kind not in "if":
+        return np.full(len(table), np.nan)
+    values = table[name].to_numpy(dtype=np.float64)
+    return np.where((values >= 0) & (values < EXACT), values, np.nan)
 
 
 def _canonical(texts: pd.Series[Any]) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.log import LARGEST
 from tracebed.converters.workload import Provenance, System, dtype_of
 from tracebed.errors import InputError
 
@@ -45,8 +46,18 @@ class Header:
 
     def number(self, label: str) -> int | None:
         """Return the first whole number in the first value of `label`, if there is one and it is positive."""
-        found = re.match(r"\s*(\d+)", (self.labels.get(label) or [""])[0])
+        found = re.match(r"\s*(\d{1,4000})", (self.labels.get(label) or [""])[0])
         return int(found[1]) or None if found else None
+
+    def size(self, label: str) -> int | None:
+        """Return the number in `label` unless it is beyond `LARGEST`."""
+        number = self.number(label)
+        return None if number is None or number > LARGEST else number
+
+    def absurd(self) -> dict[str, int]:
+        """Return the labels whose sizes are none, for a warning."""
+        labels = [label for label in ("MaxNodes", "MaxProcs") if self.number(label) != self.size(label)]
+        return {f"a header with {label} of more than {LARGEST:,}, taken as not known": 1 for label in labels}
 
     def text(self, label: str) -> str:
         """Return the first value of `label`, empty if there is none."""
@@ -54,7 +65,7 @@ class Header:
 
     def system(self, by: str) -> System:
         """Return the machine: MaxNodes of MaxProcs / MaxNodes cores; by core, MaxProcs nodes of one core."""
-        nodes, cores = self.number("MaxNodes"), self.number("MaxProcs")
+        nodes, cores = self.size("MaxNodes"), self.size("MaxProcs")
         if nodes is None or by == "core":
             return System(cores or nodes, 1, self.text("Computer"))
         return System(nodes, max(1, -(-(cores or nodes) // nodes)), self.text("Computer"))
