@@ -128,7 +128,7 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
         ("convert log.swf --from xls -o w.csv", "no format 'xls'"),
         ("convert broken.swf -o w.csv", "broken.swf:2: 3 fields, a job has 18"),
         ("describe log.swf --plot w.gif", "w.gif: not a picture's name"),
-        ("describe .", "is a folder"),
+        ("describe .", "is of the format"),
         ("scale log.swf --runtime fast -o w.csv", "--runtime 'fast' is no factor"),
         ("scale log.swf --runtime max=soon -o w.csv", "'soon' is not a duration"),
         ("scale log.swf --start tomorrow -o w.csv", "'tomorrow' is not an instant"),

@@ -1,0 +1,88 @@
+"""How long cleaning takes, and how far above the floor it is: reading and parsing the bytes alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+ELEVEN_MILLION = 11_000_000
+MEASURED = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+"""
+
+
+def command(benchmark: Any, *words: str, rounds: int = 3) -> None:
+    """Measure a whole command, with its peak of memory (MiB)."""
+    line = [sys.executable, "-c", MEASURED, str(Path(sys.executable).with_name("tracebed")), *words]
+
+    def run() -> int:
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
+        return int(done.stdout.splitlines()[-1])
+
+    benchmark.extra_info["peak_mib"] = benchmark.pedantic(run, rounds=rounds)
+
+
+def test_clean_knl(benchmark: Any, reference_data: Callable[[str], Path], tmp_path: Path) -> None:
+    raw = str(reference_data("logs/cori-knl"))
+    command(benchmark, "clean", raw, "--recipe", "cori-knl", "-o", str(tmp_path / "knl.parquet"))
+    assert pq.read_metadata(tmp_path / "knl.parquet").num_rows == 41_524
+
+
+def test_convert_ricc(benchmark: Any, reference_data: Callable[[str], Path], tmp_path: Path) -> None:
+    command(benchmark, "convert", str(reference_data("logs/RICC-2010-2.swf.gz")), "-o", str(tmp_path / "r.parquet"))
+
+
+def test_floor_of_ricc(benchmark: Any, reference_data: Callable[[str], Path]) -> None:
+    """Decompress, and let pandas' C parser read numbers."""
+    path = reference_data("logs/RICC-2010-2.swf.gz")
+    options: dict[str, Any] = {"sep": r"\s+", "comment": ";", "header": None, "compression": "gzip"}
+    assert len(benchmark.pedantic(pd.read_csv, (path,), options, rounds=3)) == 447_794
+
+
+@pytest.fixture(scope="module")
+def eagle(reference_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eagle at its full size: rows drawn from the sample, submitted over four years, ids in pairs."""
+    sample = pd.read_csv(reference_data("logs/eagle_sample_1000.csv"), dtype=str)
+    rng = np.random.default_rng(1)
+    drawn = rng.integers(0, len(sample), ELEVEN_MILLION)
+    shift = np.sort(rng.integers(0, 4 * 365 * 86_400, ELEVEN_MILLION)).astype("timedelta64[s]")
+    columns: dict[str, Any] = {}
+    for name in sample.columns:
+        if name == "job_id":
+            columns[name] = pa.array(1_000_000 + np.arange(ELEVEN_MILLION) // 2)
+        elif name.endswith("_time") and name != "run_time":
+            columns[name] = pa.array(pd.to_datetime(sample[name]).to_numpy("datetime64[s]")[drawn] + shift)
+        else:
+            columns[name] = pa.DictionaryArray.from_arrays(
+                pa.array(drawn), pa.array(sample[name].to_list(), pa.string())
+            ).cast(pa.string())
+    path = tmp_path_factory.mktemp("eagle") / "eagle.csv.gz"
+    with pa.CompressedOutputStream(str(path), "gzip") as file:
+        pyarrow.csv.write_csv(pa.table(columns), file)
+    return path
+
+
+def test_clean_eagle_at_full_size(benchmark: Any, eagle: Path, tmp_path: Path) -> None:
+    command(benchmark, "clean", str(eagle), "--recipe", "eagle", "-o", str(tmp_path / "e.parquet"), rounds=1)
+    assert pq.read_metadata(tmp_path / "e.parquet").num_rows > 10_900_000
+
+
+def test_floor_of_eagle(benchmark: Any, eagle: Path) -> None:
+    """Decompress, and let Arrow parse every column."""
+
+    def parse() -> int:
+        return int(pyarrow.csv.read_csv(str(eagle)).num_rows)
+
+    assert benchmark.pedantic(parse, rounds=1) == ELEVEN_MILLION
