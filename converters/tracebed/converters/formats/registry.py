@@ -58,11 +58,12 @@ class Format(NamedTuple):
 
 
 FORMATS = (
+    # before our own: it has all the columns that a workload must have
+    Format("pm100", "CINECA Marconi100: PM100, M100 ExaData", (), pm100.recognises, read_log=pm100.read_log),
     Format("parquet", "tracebed's own", (".parquet",), parquet.recognises, parquet.read, write=parquet.write),
     Format("csv", "tracebed's own", (".csv",), csv.recognises, csv.read, write=csv.write),
     Format("cori", "NERSC Cori and Perlmutter", (), cori.recognises, read_log=cori.read_log),
     Format("eagle", "NREL Eagle", (), eagle.recognises, read_log=eagle.read_log),
-    Format("pm100", "CINECA Marconi100: PM100, M100 ExaData", (), pm100.recognises, read_log=pm100.read_log),
     Format("fdata", "RIKEN Fugaku: F-DATA", (), fdata.recognises, read_log=fdata.read_log),
     Format("lassen", "LLNL Lassen", (), lassen.recognises, read_log=lassen.read_log),
     Format("supercloud", "MIT Supercloud", (), supercloud.recognises, read_log=supercloud.read_log),

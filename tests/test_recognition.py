@@ -1,0 +1,75 @@
+"""Which format a file is of is told by its content: no format takes another's files."""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+from pathlib import Path
+
+import pytest
+
+from test_gwf import LOG as GWF
+from test_mwf import LOG as MWF
+from test_public_datasets import CSV, LASSEN, SUPERCLOUD, VALID, marconi, parquet
+from tracebed.converters.formats import registry
+from tracebed.converters.formats.files import Input
+from tracebed.converters.workload import read_workload, write_workload
+from tracebed.errors import Tolerated
+
+SWF = "1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1"
+LINES: dict[str, list[str]] = {
+    "csv": ["job_id,submit_time,run_time,nodes\n1,0,5,2\n"],
+    "cori": ["Job,User,Host Name,Partition,QOS,Submit,Start,End,Elapsed Secs,Nodes Allocated,Raw Hours\n1\n"],
+    "eagle": ["job_id,user,wallclock_req,nodes_req,processors_req,submit_time,start_time,end_time,run_time,state\n1\n"],
+    "theta": ['"JOB_NAME","QUEUED_TIMESTAMP","WALLTIME_SECONDS","RUNTIME_SECONDS","NODES_REQUESTED","NODES_USED"\n1\n'],
+    "sacct": ["JobID|User|Submit|Start|End|Elapsed|State|NNodes|ReqNodes|NCPUS|Partition\n1\n"],
+    "pbs": ["01/02/2021 10:00:00;E;7.server;user=ann queue=q ctime=1 start=2 end=3\n"],
+    "elastisim": ['{"jobs": [{"type": "rigid", "submit_time": 0, "num_nodes": 1, "application_model": "a.json"}]}'],
+    "batsim": ['{"nb_res": 4, "jobs": [{"id": "1", "subtime": 0, "res": 1, "profile": "p"}], "profiles": {}}'],
+    "swf": [
+        f"; Version: 2.2\n{SWF}\n",
+        f"{SWF}\n",
+        SWF.replace(" ", ";"),
+        f"{SWF} 64 1800 frontier:excl:8x56\n",
+        f"{SWF} {{a b c d e f g h}} q@server 8:ppn=2:x#excl\n",
+    ],
+}
+EXAMPLES: dict[str, list[bytes]] = {name: [text.encode() for text in texts] for name, texts in LINES.items()} | {
+    "gwf": [GWF, GWF.split(b"\n")[2]],
+    "mwf": [MWF, MWF.split(b"\n")[1]],
+    "pm100": [
+        VALID["pm100"],
+        CSV["pm100"],
+        parquet(marconi(run_time=[1800, 3600, 0], nodes="['r1']")),  # all that a workload must have
+    ],
+    "fdata": [VALID["fdata"], CSV["fdata"]],
+    "lassen": [LASSEN],
+    "supercloud": [SUPERCLOUD],
+}
+
+
+@pytest.mark.parametrize(("name", "data"), [(name, data) for name, files in EXAMPLES.items() for data in files])
+def test_content_alone_tells_the_format(name: str, data: bytes) -> None:
+    if name not in registry.NAMES:
+        pytest.skip(f"{name} is not registered")
+    for content in (data, b"\xef\xbb\xbf" + data if b"," in data[:20] else data):
+        found = registry._recognised(Input.of(content, "log"))
+        assert found is not None
+        assert found.name == name
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "swf"])
+def test_what_tracebed_writes_is_its_own_whatever_was_read(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(gzip.compress(VALID["pm100"]))
+    path = tmp_path / f"w.{suffix}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Tolerated)
+        write_workload(read_workload(tmp_path / "log", keep_extra=True), path)
+    found = registry._recognised(Input.of(path.read_bytes(), "unnamed"))
+    assert found is not None
+    assert found.name == suffix
+
+
+def test_every_format_that_is_read_has_an_example() -> None:
+    readable = {known.name for known in registry.FORMATS if known.read or known.read_log}
+    assert readable - set(EXAMPLES) == {"parquet"}  # whose example is written above
