@@ -1,4 +1,4 @@
-"""Workloads as Parquet: the table as it is, the provenance in the schema's metadata."""
+"""Workloads as Parquet: the table as it is, the provenance in the schema's metadata, meanings in its columns'."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tracebed.converters.dictionary import meaning_of
 from tracebed.converters.formats.files import PARQUET, Input
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.errors import InputError
 
 PROVENANCE = b"tracebed-provenance"
+MEANING = b"meaning"
+"""Key of a column's metadata under which stands what it means, with its unit."""
 
 
 def recognises(file: Input) -> bool:
@@ -40,4 +43,6 @@ def write(workload: Workload, file: BinaryIO) -> None:
     """Write the table with the provenance in its metadata; the same workload gives the same bytes."""
     content = pa.Table.from_pandas(workload.table, preserve_index=False)
     metadata = {**(content.schema.metadata or {}), PROVENANCE: workload.provenance.to_json().encode()}
-    pq.write_table(content.replace_schema_metadata(metadata), file, compression="zstd")
+    columns = [column.with_metadata({MEANING: meaning_of(column.name).encode()}) for column in content.schema]
+    content = pa.Table.from_arrays(content.columns, schema=pa.schema(columns, metadata))
+    pq.write_table(content, file, compression="zstd")

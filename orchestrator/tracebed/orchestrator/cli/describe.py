@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from tracebed.errors import InputError
 from tracebed.orchestrator.cli.charts import area, bars, beside, columns, spell
 from tracebed.orchestrator.cli.console import (
     UNBOUNDED,
@@ -45,16 +46,23 @@ QUANTILES = {
     help="The workload before it was cleaned: show both side by side.",
 )
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture: .png, .svg, .pdf.")
+@click.option("--dictionary", is_flag=True, help="Say what each column means, and of how many jobs; nothing else.")
 @json_option
-def describe(workload: Path, before: Path | None, plot: Path | None, as_json: bool) -> None:
+def describe(workload: Path, before: Path | None, plot: Path | None, dictionary: bool, as_json: bool) -> None:
     """Sizes, run times, load, occupation and arrivals of a workload: table and plot.
 
     \b
     Example:
       tracebed describe knl.parquet --before raw.parquet --plot knl.png
+      tracebed describe knl.parquet --dictionary
     """
     from tracebed.converters import pictures
 
+    if dictionary:
+        if before is not None or plot is not None:
+            raise InputError("--dictionary and --before or --plot", mend="ask for one of them")
+        _print_dictionary(workload, as_json)
+        return
     if plot is not None:
         pictures.check_name(plot)
     earlier = None if before is None else _facts(before)
@@ -73,6 +81,26 @@ def describe(workload: Path, before: Path | None, plot: Path | None, as_json: bo
         _print_steps(facts)
     if plot is not None:
         say(f"picture: {plot}")
+
+
+def _print_dictionary(path: Path, as_json: bool) -> None:
+    """Print the columns that are there, then those that take a default."""
+    from tracebed.converters.dictionary import dictionary
+
+    loaded = load_workload(path)
+    rows = dictionary(loaded)
+    if as_json:
+        print_json({"jobs": len(loaded), "columns": rows})
+        return
+    wide = max(len(row["column"]) for row in rows)
+    there = [row for row in rows if row["default"] is None]
+    click.secho(f"{path}: {len(loaded):,} jobs", bold=True)
+    for row in there:
+        says = "" if row["known"] == len(loaded) else f" ({row['known']:,} jobs)"
+        click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  ", row["meaning"] + says))
+    click.secho("\nnot there, and taken as", bold=True)
+    for row in rows[len(there) :]:
+        click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  {row['default']:9}  ", row["meaning"]))
 
 
 def _facts(path: Path) -> dict[str, Any]:
