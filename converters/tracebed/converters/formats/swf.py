@@ -109,10 +109,19 @@ def read(file: Input, *, by: str = "node") -> Workload:
     return Workload(decoded.table, provenance, where=file.where)
 
 
-def write(workload: Workload, file: BinaryIO) -> None:
-    """Write a workload, and warn of the columns that only tracebed will see."""
+def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) -> None:
+    """Write a workload, and warn of the columns that only tracebed will see.
+
+    Args:
+        workload: any.
+        file: opened.
+        whole_seconds: round times and memory in the job lines to whole numbers, for programs that read no others
+            (AccaSim, AleaNG); what that loses is kept in comments.
+    """
     provenance, table = workload.provenance, workload.table
     fields = encode(workload)
+    if whole_seconds:
+        fields = fields.apply(lambda values: np.rint(values).astype(np.int64) if values.dtype.kind == "f" else values)
     header = list(swf_header.lines_of(provenance, len(table)))
     labels = swf_header.parse(((0, line[1:]) for line in header), "")
     decoded = decode(Lines(fields), labels.system("node").cores_per_node or 1).table

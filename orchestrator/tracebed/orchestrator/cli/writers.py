@@ -9,6 +9,7 @@ import click
 from tracebed.orchestrator.cli.console import SPEED, Command
 
 WRITING = {"to": "format", "iterations": "iterations", "kassel_inflation": "kassel_inflation"} | {
+    "whole_seconds": "whole_seconds",
     "batsim_version": "version",
     "submit_speed": "speed",
 }
@@ -34,6 +35,12 @@ def writer_options(command: Command) -> Command:
             is_flag=True,
             default=None,
             help="elastisim: let run times grow by what jobs lack in efficiency at their size, as Kassel's converter.",
+        ),
+        click.option(
+            "--whole-seconds",
+            is_flag=True,
+            default=None,
+            help="swf: round times, for programs that read no fractions (AccaSim, AleaNG).",
         ),
         click.option(
             "--batsim-version", type=click.Choice(["4", "5"]), help="batsim: whose names of profiles.  [default: 5]"
