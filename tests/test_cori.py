@@ -167,3 +167,10 @@ def test_times_that_make_no_sense_are_tolerated_and_counted(tmp_path: Path) -> N
     assert any("e.csv:5: time limits" in text for text in said), said
     assert table.loc["20", "submit_time"] == table.loc["20", "logged_start"]
     assert table.loc[["21", "22"], "run_time"].isna().all()
+
+
+def test_the_records_of_a_log_can_be_looked_at_as_they_are(tmp_path: Path) -> None:
+    log = registry.read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)])
+    assert isinstance(log, Log)
+    assert len(log.records()) == len(CORI_ROWS)
+    assert "11-4" in set(log.records().column("job_id"))

@@ -23,6 +23,7 @@ LONGEST = 1e10
 """A run time or limit beyond this (s; 317 years) is none."""
 LARGEST = 10**8
 """A size beyond this (nodes, or cores of a node) is none: the largest machines have some ten million cores."""
+TOO_LARGE = "jobs of more nodes than the machine has, kept as they are (clean: over_machine)"
 INSTANTS = ("submit_time", "logged_start", "logged_end", "deadline", "earliest_start")
 
 
@@ -39,6 +40,12 @@ class Log:
         from tracebed.converters.cleaning import audit
 
         return audit.clean(self, audit.LEAST).workload
+
+    def records(self) -> Workload:
+        """Return every record as a job of its own, to look at what a log holds before anything is joined."""
+        from tracebed.converters.cleaning import audit
+
+        return audit.clean(self, [("unique_ids", {})]).workload
 
 
 def make_log(
@@ -114,6 +121,8 @@ def make_log(
                 noted["jobs of unknown size"] = ~sound
             else:
                 noted["impossible numbers of cores on a node, taken as 1"] = ~sound & ~np.isnan(values)
+    if system is not None and system.nodes is not None and "nodes" in found:
+        noted[TOO_LARGE] = np.asarray(found["nodes"]) > system.nodes
     known = np.isfinite(submit)
     if not known.any():
         raise InputError("holds no job with a submit time", where=where, mend="check that the file is complete")

@@ -43,7 +43,7 @@ QUANTILES = {
     "--before",
     type=click.Path(path_type=Path),
     metavar="WORKLOAD",
-    help="The workload before it was cleaned: show both side by side.",
+    help="The workload or raw log before it was cleaned: show both side by side.",
 )
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture: .png, .svg, .pdf.")
 @click.option("--dictionary", is_flag=True, help="Say what each column means, and of how many jobs; nothing else.")
@@ -53,7 +53,7 @@ def describe(workload: Path, before: Path | None, plot: Path | None, dictionary:
 
     \b
     Example:
-      tracebed describe knl.parquet --before raw.parquet --plot knl.png
+      tracebed describe knl.parquet --before cori-knl/ --plot knl.png
       tracebed describe knl.parquet --dictionary
     """
     from tracebed.converters import pictures
@@ -65,7 +65,7 @@ def describe(workload: Path, before: Path | None, plot: Path | None, dictionary:
         return
     if plot is not None:
         pictures.check_name(plot)
-    earlier = None if before is None else _facts(before)
+    earlier = None if before is None else _facts(before, records=True)
     facts = _facts(workload)
     if plot is not None:
         with progress(f"drawing {plot.name}"):
@@ -103,11 +103,18 @@ def _print_dictionary(path: Path, as_json: bool) -> None:
         click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  {row['default']:9}  ", row["meaning"]))
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    """Read and describe a workload, and forget its jobs: two of them need not fit into memory at once."""
-    from tracebed.converters import description
+def _facts(path: Path, *, records: bool = False) -> dict[str, Any]:
+    """Read and describe a workload, and forget its jobs: two of them need not fit into memory at once.
 
-    loaded = load_workload(path)
+    With `records` those of a raw log count as they are, split at midnight and all.
+    """
+    from tracebed.converters import description
+    from tracebed.converters.formats.registry import read_raw
+    from tracebed.converters.log import Log
+
+    with progress(f"reading {path.name}"):
+        found = read_raw([path])
+        loaded = found.records() if isinstance(found, Log) else found
     with progress(f"describing {path.name}"):
         return description.describe(loaded)
 
