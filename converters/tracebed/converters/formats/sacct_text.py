@@ -133,8 +133,9 @@ class _Text:
 
     def odd(self) -> Iterator[int]:
         """Yield the lines that have not as many fields as the header."""
-        blank = self.ends - self.starts[:-1] <= 1
-        yield from np.flatnonzero((self.delimiters != self.width - 1) & ~blank).tolist()
+        for number in np.flatnonzero(self.delimiters != self.width - 1).tolist():
+            if self.line(number):
+                yield number
 
     def line(self, number: int) -> bytes:
         """Return a line without its end."""
@@ -144,10 +145,11 @@ class _Text:
         """Return the first and last line of the record that an odd line belongs to, and the record on one line."""
         for first in (odd, odd - 1):
             if first >= max(done, 1):
-                text = self.line(first)
+                text = b""
                 for last in range(first, min(first + LOOK_AHEAD, len(self.ends))):
-                    text = text if last == first else text + b" " + self.line(last)
-                    if text.count(b"\t") - self.width >= MANY:
+                    more = self.line(last)
+                    text = text + b" " + more if last > first else more
+                    if text.count(b"\t") - self.width >= MANY or (last > first and self.begins(more)):
                         break
                     record = self.mended(text) if last >= odd else None
                     if record is not None:

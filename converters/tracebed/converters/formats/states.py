@@ -45,3 +45,25 @@ def statuses(labels: pd.Categorical, known: Mapping[str, str]) -> pd.Categorical
         shown = ", ".join(names[index][:40] for index in strange[:5])
         tolerate({f"jobs in a state that is not known: {shown}": int(np.isin(labels.codes, strange).sum())})
     return relabel(labels.codes, ours)
+
+
+OVER_LIMIT = {True: (-11, -12), False: (-28, -29)}
+"""Exit status of a job killed at its limit of wall or CPU time: of Torque, of PBS Pro (their `JOB_EXEC_...`)."""
+
+
+def pbs_exit(code: int, *, torque: bool, deleted: bool, over: bool) -> str:
+    """Return the status of a PBS job that ran.
+
+    Args:
+        code: its `Exit_status`: of the script; 128 or 256 and the number of a signal; below 0, PBS ended it.
+        torque: whose codes they are, Torque's or PBS Pro's.
+        deleted: whether somebody asked for its end.
+        over: whether it ran as long as its limit.
+    """
+    if code == 0:
+        return "completed"
+    if code in OVER_LIMIT[torque]:
+        return "killed"
+    if code > 128:
+        return "cancelled" if deleted else "killed" if over else "failed"
+    return "failed"

@@ -1,0 +1,353 @@
+"""Accounting of PBS Pro, OpenPBS and Torque: `MM/DD/YYYY HH:MM:SS;KIND;job;key=value ...`, mostly a file a day.
+
+An E record (ended) is a job. Without one, these make jobs too: D or A (deleted, aborted) of a job never seen to
+start; R (rerun): the run that came to nothing; S (started): a job that still ran when the log was taken.
+Times in E records are instants; only the stamps of the lines are on the server's clock.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.amounts import span
+from tracebed.converters.formats.columns import utc
+from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.states import pbs_exit
+from tracebed.converters.log import Log, make_log
+from tracebed.converters.workload import System
+from tracebed.errors import InputError
+
+LINE = re.compile(r"(\d\d/\d\d/\d{4} \d\d:\d\d:\d\d);(\w);([^;]*);(.*)", re.DOTALL)
+BETWEEN = re.compile(r" +(?=[A-Za-z_][\w.]*=)")
+NUMBER = re.compile(r"-?\d{1,15}(\.\d*)?$")
+MEMORY = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.IGNORECASE)
+SLOTS = re.compile(r"(\d{1,9})(?:-(\d{1,9})|\*(\d{1,9}))?$")
+MOST = 10**8
+"""Nodes or cores of one job, beyond which a record is broken."""
+USED = frozenset(
+    (
+        *("user", "group", "account", "queue", "ctime", "qtime", "etime", "start", "end", "exec_host", "Exit_status"),
+        *("Resource_List.nodes", "Resource_List.select", "Resource_List.walltime", "Resource_List.mem"),
+    )
+)
+
+
+@dataclass
+class Record:
+    """A line: of which job, what it says, where it stands, and what was made of it."""
+
+    job: str
+    stamp: float
+    """s since 1970 on the server's clock."""
+    values: dict[str, str]
+    place: str
+    deleted: bool = False
+    status: str = ""
+    ended: float = math.nan
+    """End on the server's clock, where the record itself has none."""
+
+    def number(self, name: str) -> float:
+        """Return a value as a number, NaN where there is none, or 0 (not known)."""
+        text = self.values.get(name, "")
+        if not text:
+            return math.nan
+        if not NUMBER.match(text):
+            raise self.wrong(name, "a number")
+        return float(text) or math.nan
+
+    def wrong(self, name: str, what: str) -> InputError:
+        """Return what to raise of a value that is none."""
+        text = self.values[name][:40]
+        return InputError(f"{name}={text} is not {what}", where=self.place, mend="mend or remove the line")
+
+    def limit(self) -> float:
+        """Return the requested wall time, s."""
+        text = self.values.get("Resource_List.walltime", "")
+        limit = span(text) if text else math.nan
+        if limit is None:
+            raise self.wrong("Resource_List.walltime", "a time such as 12:00:00")
+        return limit or math.nan
+
+    def memory(self, name: str) -> float:
+        """Return an amount of memory, MiB."""
+        text = self.values.get(name, "")
+        if not text:
+            return math.nan
+        found = MEMORY.match(text)
+        if not found:
+            raise self.wrong(name, "an amount of memory such as 16gb")
+        scale = 1024.0 ** " kmgtp".index(found[2].lower() or " ") * (8.0 if found[3].lower() == "w" else 1.0)
+        return float(found[1]) * scale / 2.0**20 or math.nan
+
+    def size(self) -> tuple[int, int]:
+        """Return nodes and cores: those it had, else those it asked for; 0 nodes: not known."""
+        if self.values.get("exec_host"):
+            nodes, cores = self.had()
+        elif "Resource_List.select" in self.values:
+            nodes, cores, _ = self.asked("Resource_List.select")
+        elif "Resource_List.nodes" in self.values:
+            nodes, cores, _ = self.asked("Resource_List.nodes")
+        else:
+            known = (self.number("Resource_List.nodect"), self.number("Resource_List.ncpus"))
+            nodes, cores = (int(value) if value > 0 else 0 for value in known)
+        if nodes > MOST or cores > MOST:
+            raise InputError(f"a job of {nodes} nodes, {cores} cores", where=self.place, mend="mend or remove the line")
+        return nodes, cores
+
+    def had(self) -> tuple[int, int]:
+        """Count `n1/0-15+n2/0,2-4+n3/0*8`: nodes by name, cores by slots."""
+        hosts, cores = set(), 0
+        for piece in self.values["exec_host"].split("+"):
+            host, _, slots = piece.partition("/")
+            hosts.add(host)
+            for part in slots.split(",") if slots else ["0"]:
+                found = SLOTS.match(part)
+                if not found:
+                    raise self.wrong("exec_host", "nodes and their cores such as n1/0-15+n2/0*16")
+                first, last, times = found.groups()
+                cores += int(times) if times else max(int(last) - int(first), 0) + 1 if last else 1
+        return len(hosts), cores
+
+    def asked(self, name: str) -> tuple[int, int, int]:
+        """Count nodes, cores and GPUs of `2:ncpus=16:ngpus=2+1:ncpus=4` or `4:ppn=32:fast+n7:ppn=8`."""
+        nodes = cores = gpus = 0
+        for chunk in self.values[name].partition("#")[0].split("+"):
+            first, *rest = chunk.split(":")
+            count = int(first) if re.match(r"\d{1,9}$", first) else 1
+            wants = dict(item.split("=", 1) for item in [first, *rest] if "=" in item)
+            each = [wants.get(one) or wants.get(other) or "" for one, other in (("ncpus", "ppn"), ("ngpus", "gpus"))]
+            if not all(re.match(r"\d{0,9}$", text) for text in each):
+                raise self.wrong(name, "chunks such as 2:ncpus=16")
+            nodes, cores, gpus = nodes + count, cores + count * int(each[0] or 1), gpus + count * int(each[1] or 0)
+        return nodes, cores, gpus
+
+    def gpus(self) -> float:
+        """Return the GPUs that it asked for, NaN where none."""
+        named = self.number("Resource_List.ngpus")
+        asked = [self.asked(f"Resource_List.{name}")[2] for name in ("nodes", "select") if self.has(name)]
+        return named if named > 0 else float(max(asked, default=0)) or math.nan
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a Resource_List of this name."""
+        return bool(self.values.get(f"Resource_List.{name}"))
+
+
+@dataclass
+class Records:
+    """What the lines so far say of jobs."""
+
+    jobs: list[Record] = field(default_factory=list)
+    queued: dict[str, Record] = field(default_factory=dict)
+    started: dict[str, Record] = field(default_factory=dict)
+    deleted: dict[str, Record] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def take(self, kind: str, record: Record) -> None:
+        """Take the next line."""
+        if "[]" in record.job:
+            self.counts["records of whole arrays, whose tasks have their own, left out"] += 1
+        elif kind == "E":
+            record.deleted = self.deleted.pop(record.job, None) is not None
+            self._over(record)
+        elif kind == "R":
+            run = record if "start" in record.values else self.started.get(record.job)
+            if run is None:
+                self.counts["reruns of which nothing else is known, left out"] += 1
+            else:
+                run.status, run.ended = "requeued", record.stamp
+                self._over(run)
+        elif kind == "S":
+            self.started[record.job] = record
+        elif kind == "Q":
+            self.queued.setdefault(record.job, record)
+        elif kind in "DA":
+            record.status = "cancelled" if kind == "D" else "failed"
+            self.deleted[record.job] = record
+        else:
+            self.counts["records of other kinds, left out"] += 1
+
+    def _over(self, record: Record) -> None:
+        self.jobs.append(record)
+        self.started.pop(record.job, None)
+        if record.status != "requeued":
+            self.queued.pop(record.job, None)
+
+    def finish(self) -> None:
+        """Make jobs of what never ended, or never started."""
+        for job, last in self.deleted.items():
+            begun, queued = self.started.pop(job, None), self.queued.pop(job, None)
+            if begun is None and any(True for name in ("ctime", "qtime") if name in last.values):
+                queued = queued or last
+            if begun is not None:
+                begun.status, begun.ended = last.status, last.stamp
+            elif queued is not None:
+                queued.status = last.status
+            self.jobs.append(begun or queued or last)
+            if begun is None and queued is None:
+                last.stamp = math.nan  # when it was submitted, nobody knows
+        for begun in self.started.values():
+            begun.status = "running"
+            self.jobs.append(begun)
+            self.queued.pop(begun.job, None)
+        self.counts["jobs still queued when the log ends, left out"] += len(self.queued)
+
+
+def recognises(file: Input) -> bool:
+    """Tell an accounting log by its first line."""
+    first = file.head.lstrip().partition(b"\n")[0]
+    return LINE.match(first.decode("utf-8", "replace")) is not None
+
+
+def read_log(
+    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = "UTC"
+) -> Log:
+    """Read accounting files, in the order of their names: a job may be submitted in one and end in another.
+
+    Args:
+        files: of one server.
+        keep_extra: keep what else E records say, each as a text column `extra_...`.
+        keep_names: keep the names of users and groups.
+        time_zone: of the server's clock, which the stamps of the lines are on.
+
+    Raises:
+        InputError: a line is no record, or a value is none; the last line of a log being written may be cut off.
+    """
+    records = Records()
+    for file in files:
+        _read(file, records)
+    records.finish()
+    if not records.jobs:
+        raise InputError("holds no job that ended", where=files[0].where, mend="add the files of later days")
+    jobs = records.jobs
+    nodes, cores = np.array([job.size() for job in jobs], dtype=np.float64).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.nan_to_num(np.ceil(cores / nodes), nan=1.0, posinf=1.0).clip(1.0, None)
+    start = _numbers(jobs, "start")
+    ended = utc(np.array([job.ended for job in jobs]), time_zone)
+    end = np.where(np.isnan(ended), _numbers(jobs, "end"), ended)
+    submit = _first_known(
+        _numbers(jobs, "ctime"), _numbers(jobs, "qtime"), utc(np.array([job.stamp for job in jobs]), time_zone)
+    )
+    eligible = _numbers(jobs, "etime")
+    limit = np.array([job.limit() for job in jobs])
+    memory = [np.array([job.memory(f"Resource_List.{name}") for job in jobs]) for name in ("mem", "pmem")]
+    servers = {job.job.partition(".")[2] for job in jobs}
+    return make_log(
+        files,
+        "pbs",
+        {
+            "job_id": [job.job.partition(".")[0] if len(servers) == 1 else job.job for job in jobs],
+            "submit_time": submit,
+            "time_limit": limit,
+            "nodes": nodes.astype(np.int64),
+            "cores_per_node": each.astype(np.int64),
+            "memory_mib": _first_known(memory[0] / np.maximum(nodes, 1.0), memory[1] * each),
+            "user": _labels(jobs, "user"),
+            "group": _labels(jobs, "account", "group"),
+            "queue": _labels(jobs, "queue"),
+            "status": [_status(*row) for row in zip(jobs, end - start >= limit, strict=True)],
+            "earliest_start": np.where(eligible > submit, eligible, np.nan),
+            "logged_start": start,
+            "logged_end": end,
+            "extra_gpus": np.array([job.gpus() for job in jobs]),
+        },
+        system=System(name=min(servers)) if len(servers) == 1 else System(),
+        time_zone=time_zone,
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
+        defects={"jobs of unknown size": nodes == 0},
+        counts=dict(records.counts),
+        place=lambda row: jobs[row].place,
+        names=("user", "group"),
+        keep_names=keep_names,
+        extras=_extras(jobs) if keep_extra else None,
+    )
+
+
+def _read(file: Input, records: Records) -> None:
+    """Take all lines of a file; a last line without a line end may be cut off, and is left out."""
+    broken: InputError | None = None
+    last: Record | None = None
+    for number, line in file.lines():
+        if not line.strip():
+            continue
+        if broken is not None:
+            raise broken
+        place = f"{file.where}:{number}"
+        try:
+            kind, last = _record(line, place)
+        except InputError as error:
+            broken, last = error, None
+            continue
+        records.take(kind, last)
+    cut = broken is not None or (last is not None and last.values.get("end") and "resources_used" not in line)
+    if cut and not file.data.endswith(b"\n"):
+        records.counts["last line of a file cut off, left out"] += 1
+        if broken is None:
+            records.jobs.pop()
+    elif broken is not None:
+        raise broken
+
+
+def _record(line: str, place: str) -> tuple[str, Record]:
+    """Return the kind of a line, and what it says."""
+    found = LINE.match(line)
+    if not found or not found[3]:
+        raise InputError(
+            f"not a record: {line[:40]!r}", where=place, mend="records read MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
+        )
+    stamp, kind, job, body = found.groups()
+    try:
+        when = datetime.strptime(stamp, "%m/%d/%Y %H:%M:%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise InputError(f"{stamp!r} is not MM/DD/YYYY HH:MM:SS", where=place, mend="mend the line") from None
+    try:
+        values = dict(item.split("=", 1) for item in body.split(" ") if item)
+    except ValueError:  # a value holds blanks
+        values = dict(item.split("=", 1) for item in BETWEEN.split(body.strip()) if "=" in item)
+        if kind in "ES" and not values:
+            raise InputError("a record that says nothing", where=place, mend="mend or remove the line") from None
+    return kind, Record(job, when, values, place)
+
+
+def _numbers(jobs: Sequence[Record], name: str) -> Any:
+    return np.array([job.number(name) for job in jobs])
+
+
+def _first_known(*choices: Any) -> Any:
+    result = choices[-1]
+    for values in choices[-2::-1]:
+        result = np.where(np.isnan(values), result, values)
+    return result
+
+
+def _labels(jobs: Sequence[Record], *names: str) -> pd.Categorical:
+    texts = [next((job.values[name] for name in names if job.values.get(name)), "").strip('"') for job in jobs]
+    labels: pd.Categorical = pd.Categorical(np.array(texts, dtype=object))
+    return labels
+
+
+def _status(job: Record, over: bool) -> str:
+    if job.status:
+        return job.status
+    if "start" not in job.values:
+        return "cancelled" if job.deleted else "failed"
+    if "Exit_status" not in job.values:
+        return ""
+    text = job.values["Exit_status"]
+    if not re.match(r"-?\d{1,9}$", text):
+        raise job.wrong("Exit_status", "a whole number")
+    return pbs_exit(int(text), torque=not job.has("select"), deleted=job.deleted, over=over)
+
+
+def _extras(jobs: Sequence[Record]) -> dict[str, pd.Series[Any]]:
+    names = dict.fromkeys(name for job in jobs for name in job.values if name not in USED)
+    return {f"extra_{name}": pd.Series([job.values.get(name, "") for job in jobs], dtype="str") for name in names}

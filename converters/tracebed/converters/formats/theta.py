@@ -1,0 +1,101 @@
+"""ALCF's public job logs, DIM_JOB_COMPOSITE (`ANL-ALCF-DJC-THETA_20230101_20231231.csv`): Theta, and its siblings.
+
+The columns grew over the years and are found by name, in any case. Times have no zone; ALCF's own accounting tools
+take and print UTC, and so they are read. Only Theta's size is known here; of another machine its name is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracebed.converters.formats.amounts import first_positive
+from tracebed.converters.formats.columns import read_columns, relabel, want
+from tracebed.converters.formats.files import Input
+from tracebed.converters.log import Log, make_log
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray, System
+
+WANTED = {
+    "job": want("text", "job_name", "cobalt_jobid", needed=True),
+    "machine": want("label", "machine_name"),
+    "submit": want("time", "queued_timestamp", needed=True),
+    "start": want("time", "start_timestamp", needed=True),
+    "end": want("time", "end_timestamp", needed=True),
+    "user": want("label", "username_genid"),
+    "project": want("label", "project_name_genid"),
+    "queue": want("label", "queue_name"),
+    "limit": want("number", "walltime_seconds", needed=True),
+    "run": want("number", "runtime_seconds"),
+    "nodes": want("number", "nodes_used"),
+    "requested nodes": want("number", "nodes_requested", needed=True),
+    "cores": want("number", "cores_used"),
+    "requested cores": want("number", "cores_requested"),
+    "gpus": want("number", "gpus_requested"),
+    "exit": want("number", "exit_status", "exit_code"),
+}
+MACHINES = {"theta": System(4392, 64, "ALCF Theta")}
+
+
+def recognises(file: Input) -> bool:
+    """Tell the log by the names of its columns."""
+    return {"queued_timestamp", "walltime_seconds", "nodes_requested"} <= set(file.columns)
+
+
+def read_log(
+    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = "UTC"
+) -> Log:
+    """Read yearly or monthly files.
+
+    Args:
+        files: of one machine.
+        keep_extra: keep every other column as `extra_...`.
+        keep_names: keep the pseudonyms of users and projects that the log has.
+        time_zone: of the clock that the times were written by.
+
+    Raises:
+        InputError: a column is missing or a value is none.
+    """
+    c = read_columns(files, WANTED, extras=keep_extra)
+    machines = c.labels("machine")
+    present = [str(name) for name in machines.categories if name]
+    system = MACHINES.get(present[0].lower(), System(name=f"ALCF {present[0]}")) if len(present) == 1 else System()
+    nodes = first_positive(c.numbers("nodes"), c.numbers("requested nodes"))
+    cores = np.ceil(first_positive(c.numbers("cores"), c.numbers("requested cores")) / nodes)
+    if system.cores_per_node:
+        cores = np.full(len(c), float(system.cores_per_node))  # Theta gave whole nodes
+    start, limit, run = c.instants("start", time_zone), c.numbers("limit"), c.numbers("run")
+    end = c.instants("end", time_zone)
+    run = np.where(np.isnan(run), end - start, run)
+    return make_log(
+        files,
+        "theta",
+        {
+            "job_id": c["job"].str.split(".").str[0].array,
+            "submit_time": c.instants("submit", time_zone),
+            "run_time": run,
+            "time_limit": np.where(limit > 0, limit, np.nan),
+            "nodes": nodes,
+            "cores_per_node": cores,
+            "user": c.labels("user"),
+            "group": c.labels("project"),
+            "queue": c.labels("queue"),
+            "status": relabel(_statuses(c.numbers("exit"), run >= limit), ["completed", "killed", "failed"]),
+            "logged_start": start,
+            "logged_end": end,
+            "extra_gpus": np.where(c.numbers("gpus") > 0, c.numbers("gpus"), np.nan),
+        },
+        system=system,
+        time_zone=time_zone,
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
+        counts={f"files of several machines: {', '.join(present)}": int(len(present) > 1)},
+        place=c.place,
+        names=("user", "group"),
+        keep_names=keep_names,
+        extras=c.extras,
+    )
+
+
+def _statuses(exits: FloatArray, over: BoolArray) -> IntArray:
+    """Return 0 completed, 1 killed (ended by something else than itself, its time over), 2 failed, -1 not known."""
+    return np.where(np.isnan(exits), -1, np.where(exits == 0, 0, np.where(over, 1, 2)))

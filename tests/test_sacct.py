@@ -1,0 +1,354 @@
+"""What sacct prints becomes jobs, whatever stands in it."""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+
+from fuzz import mutated, read_or_refuse
+from tracebed.converters.formats.files import LONGEST_LINE
+from tracebed.converters.workload import System, Workload, read_workload
+from tracebed.errors import InputError, Tolerated
+
+FIELDS = (
+    *("JobID", "JobName", "Cluster", "User", "Account", "Partition", "QOS", "Submit", "Eligible", "Start", "End"),
+    *("Elapsed", "Timelimit", "State", "NNodes", "NCPUS", "ReqNodes", "ReqCPUS", "ReqMem", "AllocTRES", "ReqTRES"),
+    *("NodeList", "Comment"),
+)
+
+
+def row(
+    job: str, submit: str = "10:00:00", start: str = "10:01:00", end: str = "10:02:30", **values: str
+) -> dict[str, str]:
+    """A row of one day; fields that a test says nothing of are those of a job on two whole nodes of 64 cores."""
+    day = "2021-12-10T"
+    times = {
+        name: time if time[0].isalpha() else day + time
+        for name, time in zip(("Submit", "Start", "End"), (submit, start, end), strict=True)
+    }
+    usual = {
+        **{"JobName": "name", "Cluster": "blue", "User": "ann", "Account": "a1", "Partition": "std", "QOS": "normal"},
+        **{"Eligible": times["Submit"], "Elapsed": "00:01:30", "Timelimit": "1-00:00:00", "State": "COMPLETED"},
+        **{"NNodes": "2", "NCPUS": "128", "ReqNodes": "2", "ReqCPUS": "128", "ReqMem": "16G", "Comment": ""},
+        **{"AllocTRES": "billing=128,cpu=128,mem=16G,node=2", "ReqTRES": "billing=128,cpu=128,mem=16G,node=2"},
+        "NodeList": "n[1-2]",
+    }
+    return {**usual, **times, "JobID": job, **values}
+
+
+def never(job: str, **values: str) -> dict[str, str]:
+    """A row of a job that was cancelled before it started."""
+    usual = {"State": "CANCELLED by 17", "Elapsed": "00:00:00", "AllocTRES": "", "NodeList": "None assigned"}
+    return row(job, start="None", **{**usual, **values})
+
+
+ROWS = [
+    row("1"),
+    row(
+        "1.batch",
+        User="",
+        Account="",
+        Timelimit="",
+        ReqMem="",
+        ReqTRES="",
+        Partition="",
+        QOS="",
+        NNodes="1",
+        NCPUS="64",
+    ),
+    row("1.0", Timelimit="", ReqMem=""),
+    row("2_7", submit="10:00:05", Timelimit="UNLIMITED", State="TIMEOUT"),
+    never("2_[8-9%2]", submit="10:00:05"),
+    row("3+0", submit="10:00:10", Timelimit="Partition_Limit", NNodes="1", NCPUS="3"),
+    row("3+1", submit="10:00:10", AllocTRES="cpu=8,gres/gpu:a100=2,gres/gpu=2,node=2"),
+    row("4", submit="10:00:20", Eligible="2021-12-10T10:00:50", State="NODE_FAIL", NNodes="1K", NCPUS="64K"),
+    row("4", submit="10:02:31", start="10:03:00", end="10:04:00", Elapsed="01:00.123"),
+    row("5", submit="10:00:30", end="Unknown", State="RUNNING"),
+    row("6", submit="10:00:40", State="SOMETHING_NEW", Timelimit="90:00"),
+    never("7", submit="10:00:45", Eligible="Unknown", State="PENDING", End="Unknown"),
+]
+
+
+def table(rows: list[dict[str, str]], fields: tuple[str, ...] = FIELDS, delimiter: str = "|", end: str = "") -> str:
+    """What `sacct -P -o FIELDS` prints of these rows."""
+    lines = [delimiter.join(fields), *(delimiter.join(values[name] for name in fields) for values in rows)]
+    return "".join(f"{line}{end}\n" for line in lines)
+
+
+def read(path: Path, text: str, **options: object) -> Workload:
+    path.write_bytes(text.encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read_workload(path, **options)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log.txt"
+
+
+def by_id(workload: Workload) -> pd.DataFrame:
+    return workload.table.set_index("job_id")
+
+
+def test_rows_become_jobs(log: Path) -> None:
+    workload = read(log, table(ROWS))
+    jobs = by_id(workload)
+    assert list(jobs.index) == ["1", "2_7", "2_[8-9%2]", "3+0", "3+1", "4", "5", "6", "7", "4-2"]
+    assert jobs["submit_time"].tolist() == [0.0, 5.0, 5.0, 10.0, 10.0, 20.0, 30.0, 40.0, 45.0, 151.0]
+    assert jobs.loc["1", ["run_time", "time_limit", "nodes", "cores_per_node"]].tolist() == [90.0, 86_400.0, 2, 64]
+    assert jobs.loc["1", "memory_mib"] == 8192.0  # the job's 16 GiB on two nodes
+    assert jobs.loc["1", ["logged_start", "logged_end"]].tolist() == [60.0, 150.0]
+    assert jobs["time_limit"].isna().tolist() == [False, True, False, True, *[False] * 6]
+    assert jobs.loc["6", "time_limit"] == 90 * 60
+    assert jobs.loc["3+0", "cores_per_node"] == 3  # a shared node stays one
+    assert jobs.loc["3+0", "extra_het_job"] == "3" == jobs.loc["3+1", "extra_het_job"]
+    assert jobs.loc["3+1", "extra_gpus"] == 2.0
+    assert jobs.loc["4", ["nodes", "cores_per_node"]].tolist() == [1024, 64]  # 1K is how sacct writes 1024
+    assert jobs.loc["4", "earliest_start"] == 50.0
+    assert np.isnan(jobs.loc["1", "earliest_start"])
+    assert jobs.loc["4-2", "run_time"] == pytest.approx(60.123)
+    statuses = [
+        "completed",
+        "killed",
+        "cancelled",
+        "completed",
+        "completed",
+        "failed",
+        "running",
+        "unknown",
+        "pending",
+        "completed",
+    ]
+    assert jobs["status"].tolist() == statuses
+    for job in ("2_[8-9%2]", "5", "7"):
+        assert np.isnan(jobs.loc[job, "run_time"])
+    assert np.isnan(jobs.loc["7", "logged_start"])
+    assert jobs.loc["1", "user"].startswith("user-") and jobs.loc["1", "user"] != jobs.loc["1", "group"]
+    assert workload.provenance.system == System(name="blue")
+    [read_step, *_] = workload.provenance.steps
+    assert read_step.counts == {"rows of steps, left out": 2}
+
+
+def test_an_unknown_state_is_named(log: Path) -> None:
+    log.write_text(table(ROWS))
+    with pytest.warns(Tolerated, match="SOMETHING_NEW"):
+        read_workload(log)
+
+
+@pytest.mark.parametrize("delimiter", ["|", ";;", "^", "\t", "\x1f"])
+@pytest.mark.parametrize("end", ["", "DELIMITER"])
+def test_any_order_and_delimiter_give_the_same(log: Path, delimiter: str, end: str) -> None:
+    expected = read(log, table(ROWS), keep_names=True).table
+    turned = tuple(reversed(FIELDS))
+    text = table(ROWS, turned, delimiter, end.replace("DELIMITER", delimiter)).replace("\n", "\r\n")
+    pd.testing.assert_frame_equal(read(log, text, keep_names=True).table, expected)
+
+
+def test_epoch_times_are_instants(log: Path) -> None:
+    rows = [dict(values) for values in ROWS]
+    for values in rows:
+        for name in ("Submit", "Eligible", "Start", "End"):
+            if values[name][0].isdigit():
+                values[name] = str(int(pd.Timestamp(values[name], tz="America/Denver").timestamp()))
+    expected = read(log, table(ROWS), keep_names=True, time_zone="America/Denver")
+    found = read(log, table(rows), keep_names=True, time_zone="America/Denver")
+    pd.testing.assert_frame_equal(found.table, expected.table)
+    assert found.provenance.unix_start == expected.provenance.unix_start
+    assert read(log, table(rows)).provenance.unix_start == expected.provenance.unix_start
+
+
+HARD_NAMES = [
+    "job_0||0002|",
+    "|",
+    "two\nlines",
+    "a|b\n\n|c\nd",
+    "COMPLETED|FAILED",
+    "2021-12-10T10:00:00|1|2",
+    "x\n1 2",
+    'say "x',
+]
+
+
+@pytest.mark.parametrize("name", HARD_NAMES)
+@pytest.mark.parametrize("place", [0, 1, 10, len(FIELDS) - 1])
+def test_a_name_may_hold_anything(log: Path, name: str, place: int) -> None:
+    fields = [name for name in FIELDS if name != "JobName"]
+    fields.insert(place, "JobName")
+    rows = [{**values, "JobName": name} if number % 3 == 0 else values for number, values in enumerate(ROWS)]
+    expected = read(log, table(ROWS), keep_names=True).table
+    pd.testing.assert_frame_equal(read(log, table(rows, tuple(fields)), keep_names=True).table, expected)
+
+
+def test_two_free_texts_and_their_content(log: Path) -> None:
+    rows = [{**ROWS[0], "JobName": "a|b\nc|", "Comment": "d|e"}, {**ROWS[0], "JobID": "2", "Comment": "f\ng|h"}]
+    jobs = read(log, table(rows), keep_extra=True).table
+    assert jobs["extra_JobName"].tolist() == ["a|b c|", "name"]
+    assert jobs["extra_Comment"].tolist() == ["d|e", "f g|h"]
+
+
+def test_what_belongs_together_must_be_clear(log: Path) -> None:
+    fields = ("JobID", "Submit", "End", "NNodes", "JobName", "State", "Comment")
+    rows = [ROWS[0], {**ROWS[0], "JobName": "a|FAILED"}]
+    with pytest.raises(InputError, match=r"log.txt:3: 8 fields where the header names 7.*--delimiter"):
+        read(log, table(rows, fields))
+
+
+def test_rows_of_a_resized_job_are_its_segments(log: Path) -> None:
+    resized = [
+        row("9", end="10:02:00", State="RESIZING", Elapsed="00:01:00", NNodes="4", NCPUS="256"),
+        row("9.batch", end="10:02:00", State="RESIZING", Timelimit=""),
+        row("9", submit="10:02:00", end="10:04:00", State="RESIZING", Elapsed="00:03:00", NNodes="2"),
+        row("9", submit="10:04:00", end="10:04:30", State="FAILED", Elapsed="00:03:30", NNodes="1"),
+        row("9", submit="11:00:00", start="11:00:00", end="11:01:00", Elapsed="00:01:00"),  # requeued
+        row("8", submit="11:00:00", start="11:00:00", end="11:01:00", State="RESIZING", Elapsed="00:01:00"),  # cut
+    ]
+    log.write_text(table(resized))
+    with pytest.warns(Tolerated, match=r"resized jobs, joined to the first \(2 times\)"):
+        jobs = by_id(read_workload(log))
+    assert sorted(jobs.index) == ["8", "9", "9-2"]
+    assert jobs.loc["9", ["submit_time", "run_time", "nodes", "logged_end"]].tolist() == [0.0, 210.0, 4, 270.0]
+    assert jobs.loc["9", "cores_per_node"] == 64
+    assert jobs.loc["9", "status"] == "failed"
+    assert jobs.loc["9", "extra_segments"] == "4:60 2:120 1:30"
+    assert jobs.loc["9-2", "extra_segments"] == ""
+    assert jobs.loc["8", "status"] == "resizing"
+
+
+def test_older_versions_and_fewer_fields(log: Path) -> None:
+    fields = (
+        "JobIDRaw",
+        "Submit",
+        "ElapsedRaw",
+        "End",
+        "TimelimitRaw",
+        "ReqMem",
+        "AllocCPUS",
+        "AllocNodes",
+        "ReqNodes",
+        "State",
+    )
+    rows = [
+        {
+            **row("1"),
+            "JobIDRaw": "1",
+            "ElapsedRaw": "90",
+            "TimelimitRaw": "30",
+            "ReqMem": "4000Mc",
+            "AllocCPUS": "64",
+            "AllocNodes": "2",
+        },
+        {
+            **never("2"),
+            "JobIDRaw": "2",
+            "ElapsedRaw": "0",
+            "TimelimitRaw": "UNLIMITED",
+            "ReqMem": "2Gn",
+            "AllocCPUS": "0",
+            "AllocNodes": "0",
+        },
+    ]
+    jobs = read(log, table(rows, fields)).table
+    assert jobs["time_limit"].tolist()[0] == 1800.0 and np.isnan(jobs["time_limit"][1])
+    assert jobs["memory_mib"].tolist() == [128_000.0, 2048.0]
+    assert jobs["logged_start"][0] == 60.0 and np.isnan(jobs["logged_start"][1])
+    assert jobs["nodes"].tolist() == [2, 2]
+    ended = {**never("1"), "Start": "2021-12-10T10:02:30"}  # before Slurm 20 a job that never ran starts when it ends
+    assert "logged_start" not in read(log, table([ended])).table.dropna(axis="columns", how="all")
+
+
+def test_a_csv_of_the_same_columns(log: Path) -> None:
+    text = "JobID,Submit,Start,End,ElapsedRaw,State,NNodes,NCPUS,JobName\n"
+    text += '1,1639130400,1639130460,1639130550,90,COMPLETED,2,4,"a,b"\n'
+    assert read(log, text, keep_extra=True).table.loc[0, ["run_time", "extra_JobName"]].tolist() == [90.0, "a,b"]
+
+
+def test_a_folder_of_months(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    (folder / "1.txt").write_text(table(ROWS[:3]))
+    (folder / "2.txt.gz").write_bytes(gzip.compress(table(ROWS[3:], tuple(reversed(FIELDS))).encode()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(read_workload(folder)) == 10
+
+
+LATE = table(ROWS)
+BAD = {
+    "no row": (table([]), "holds no job"),
+    "no header": (table(ROWS).partition("\n")[2], "neither its content nor its name"),
+    "steps only": (table(ROWS[1:3]), "holds no job"),
+    "no Submit": (
+        table(ROWS, ("JobID", "Start", "End", "NNodes", "State")),
+        r"log.txt:1: no column submit \(write it with sacct -aPD",
+    ),
+    "no size": (table(ROWS, ("JobID", "Submit", "End", "State")), "no column nnodes"),
+    "for the eye": (
+        "JobID    State   Submit   NNodes\n-------- ------- -------- -----\n1        FAILED  2021     2\n",
+        "padded",
+    ),
+    "other dates": (
+        LATE.replace("2021-12-10T10:00:20", "10.12.2021 10:00:20"),
+        r"log.txt:9: Submit '10.12.2021 10:00:20' is not a time",
+    ),
+    "a word for nodes": (LATE.replace("|1K|", "|many|"), r"log.txt:9: nodes 'many' is not a number of nodes"),
+    "a strange limit": (LATE.replace("|90:00|", "|soon|"), r"log.txt:12: limit 'soon' is not a time limit"),
+    "a cut line": (
+        LATE.replace("|00:01:30|Partition_Limit", "\n", 1),
+        r"log.txt:7: 11 fields where the header names 23",
+    ),
+    "too long": (LATE + "8|" + "x" * LONGEST_LINE + "\n", r"log.txt:14: a line of more than 16 MiB"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_is_one_clear_line(log: Path, what: str) -> None:
+    text, message = BAD[what]
+    with pytest.raises(InputError, match=message):
+        read(log, text)
+
+
+def test_a_truncated_gzip_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt.gz"
+    path.write_bytes(gzip.compress(table(ROWS * 50).encode())[:-400])
+    with pytest.raises(InputError, match="broken gzip"):
+        read_workload(path)
+
+
+def test_a_last_line_cut_off_is_left_out_and_counted(log: Path) -> None:
+    log.write_text(table(ROWS[:3])[:-60])
+    with pytest.warns(Tolerated, match="last line cut off"):
+        assert len(read_workload(log)) == 1
+
+
+def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
+    rows = [row("1"), row("2", start="09:00:00"), row("3", end="09:59:00", Elapsed="")]
+    rows.append({**row("4"), "End": "9999-12-10T10:00:00", "Elapsed": "90000000-00:00:00"})
+    log.write_text(table(rows))
+    with pytest.warns(Tolerated) as found:
+        jobs = by_id(read_workload(log))
+    messages = " ".join(str(warning.message) for warning in found)
+    for words in ("submitted after they started", "longer than 300 years", "ended before"):
+        assert words in messages
+    assert np.isnan(jobs.loc["3", "run_time"]) and np.isnan(jobs.loc["4", "run_time"])
+
+
+NAMED = [{**values, "JobName": "a|b\nc"} if number == 4 else values for number, values in enumerate(ROWS)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(mutated(table(NAMED).encode()))
+def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
+    read_or_refuse(data, "log.txt", "sacct")
+
+
+@settings(max_examples=100, deadline=None)
+@given(mutated(table(NAMED, end="|").encode()))
+def test_damaged_files_are_recognised_or_not(data: bytes) -> None:
+    read_or_refuse(data, "log.txt")
