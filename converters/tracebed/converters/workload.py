@@ -390,10 +390,14 @@ def write_workload(workload: Workload, path: Path | str, *, format: str | None =
     registry.write(workload, Path(path), format=format, **options)
 
 
+def _brief(value: Any) -> str:
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
 def steps_of(provenance: Mapping[str, Any]) -> list[str]:
     """Return one line a step for people: its name, parameters and counts."""
     return [
-        f"{step['name']}({', '.join(f'{k}={v}' for k, v in step['parameters'].items())})"
+        f"{step['name']}({', '.join(f'{k}={_brief(v)}' for k, v in step['parameters'].items())})"
         + (f": {', '.join(f'{k} {v:,}' for k, v in step['counts'].items())}" if step["counts"] else "")
         for step in provenance["steps"]
     ]
