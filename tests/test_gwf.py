@@ -90,6 +90,7 @@ def test_names_become_pseudonyms_and_extras_come_on_request() -> None:
         (JOB + " 30", "30 fields, a job has 29"),
         (JOB.replace(" ", ","), "1 fields, a job has 29"),
         (job(RunTime="fast"), r"field 4 \(RunTime\) is 'fast', not a number"),
+        (job(UsedMemory="1e300"), r"field 7 \(UsedMemory\) is '1e300', too large"),
         (job(ReqTime="inf"), r"field 9 \(ReqTime\) is 'inf', not a number"),
     ],
 )

@@ -283,6 +283,12 @@ def test_what_makes_no_sense_is_counted_and_not_known() -> None:
     assert counts["ended before they started: end taken as not known"] == 1
 
 
+def test_jobs_larger_than_the_machine_are_counted_and_kept() -> None:
+    workload, tolerated = read(lassen.read_log, LASSEN.replace(b",795,", b",796,"))
+    assert workload.ints("nodes").tolist() == [16, 796, 1]
+    assert tolerated == {"jobs of more nodes than the machine has, kept as they are (clean: over_machine)": 1}
+
+
 def test_a_date_of_another_locale_is_an_error_with_its_line() -> None:
     data = LASSEN.replace(b"2020-06-01 10:30:00.25", b"01.06.2020 10:30")
     with pytest.raises(InputError, match=r"begin_time '01.06.2020 10:30' is not a time") as error:

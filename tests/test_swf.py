@@ -107,6 +107,8 @@ TOLERATED = {
     "partition is not a number": (1, [job(partition="gpu")]),
     "out of submit order": (1, [job(submit=50), job(job=2)]),
     "begin with 0": (1, [job(job=0)]),
+    "more nodes than the machine has": (1, [job(requested=17, allocated=17), job(job=2, requested=16, allocated=16)]),
+    "more than 100,000,000 processors": (1, [job(requested=10**12, allocated=10**12)]),
     "MaxJobs 3, the file has 1": (1, ["; MaxJobs: 3", JOB]),
     "not in ASCII": (1, ["; Note: Universität", JOB]),
     "checkpointed jobs' parts": (2, [JOB, job(status=2), job(status=3)]),
@@ -223,7 +225,7 @@ def test_fields_after_the_18th_say_the_size(line: str, by: str, size: tuple[int,
 
 
 def test_fields_after_the_18th_say_gpus_limits_and_names() -> None:
-    workload, tolerated = read_text(HEADER + ALEA + "\n" + METACENTRUM.replace("1 ", "2 ", 1))
+    workload, tolerated = read_text("; MaxNodes: 9\n" + ALEA + "\n" + METACENTRUM.replace("1 ", "2 ", 1))
     np.testing.assert_array_equal(workload.floats("extra_gpus"), [64, np.nan])
     np.testing.assert_array_equal(workload.floats("extra_soft_limit_s"), [1800, np.nan])
     assert workload.column("extra_cluster").tolist() == ["frontier", ""]

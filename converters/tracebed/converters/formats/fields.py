@@ -2,59 +2,80 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from tracebed.converters.formats.columns import relabel
 from tracebed.converters.formats.files import Input
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 
 NONE = ("", "-1", "-1.0")
 """How these logs write that they do not know."""
+VAST = 2.0**53
+"""From here on a number is none of anything that is counted or measured in these logs."""
+BLOCK = 50_000
+"""Lines that are held as Python's texts at a time: a million of 29 fields would be 2 GB."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fields:
-    """The fields of all lines, as text."""
+    """The fields of all lines, as text, empty where a line has them not."""
 
     names: Sequence[str]
-    rows: list[list[str]]
-    lines: list[tuple[Input, int]]
+    blocks: list[list[pa.Array]] = field(default_factory=list)
+    """Of some lines each, all fields by their places."""
+    lines: list[tuple[Input, int]] = field(default_factory=list)
     """File and line of each row."""
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.lines)
+
+    def append(self, rows: list[list[str]]) -> None:
+        """Take over some lines' fields."""
+        columns = [pa.array(values, pa.string()) for values in zip_longest(*rows, fillvalue="")]
+        nothing = pa.array([""] * len(rows), pa.string())
+        self.blocks.append([*columns, *[nothing] * (len(self.names) - len(columns))])
+
+    def known_texts(self, name: str) -> pa.ChunkedArray:
+        """Return a field, null where it is not known."""
+        at = self.names.index(name)
+        column = pa.chunked_array([block[at] for block in self.blocks])
+        return pc.if_else(pc.is_in(column, pa.array(NONE)), pa.scalar(None, pa.string()), column)
 
     def texts(self, name: str) -> pd.Series[str]:
         """Return a field as text, empty where it is not known."""
-        at = self.names.index(name)
-        values = [row[at] if at < len(row) else "" for row in self.rows]
-        return pd.Series(["" if value in NONE else value for value in values], dtype="str")
+        return pd.Series(pc.fill_null(self.known_texts(name), "").to_pandas(), dtype="str")
 
     def labels(self, name: str) -> pd.Categorical:
         """Return a field as labels."""
-        labels: pd.Categorical = pd.Categorical(self.texts(name).astype(object))
-        return labels
+        codes, names = pd.factorize(self.texts(name))
+        return relabel(codes, names.tolist())
 
     def numbers(self, name: str) -> FloatArray:
         """Return a field as numbers, NaN where it is not known; raise InputError at what is none."""
-        texts = self.texts(name)
-        result = np.full(len(texts), np.nan)
-        for row, text in enumerate(texts):
-            if text:
-                with contextlib.suppress(ValueError):  # told below, like nan and inf
-                    result[row] = float(text)
-                if not np.isfinite(result[row]):
-                    raise InputError(
-                        f"field {self.names.index(name) + 1} ({name}) is {text[:40]!r}, not a number",
-                        where=self.place(row),
-                        mend="mend or remove the line",
-                    )
-        return result
+        texts = self.known_texts(name)
+        numbers: FloatArray
+        try:
+            numbers = texts.cast(pa.float64()).to_numpy().astype(np.float64, copy=False)
+        except pa.ArrowInvalid:  # some text is none: which, is told below
+            numbers = np.asarray(pd.to_numeric(texts.to_pandas(), errors="coerce"), dtype=np.float64)
+        bad = ~(np.abs(numbers) < VAST) & texts.is_valid().to_numpy()
+        if bad.any():
+            row = int(np.argmax(bad))
+            why = "too large" if np.isfinite(numbers[row]) else "not a number"
+            raise InputError(
+                f"field {self.names.index(name) + 1} ({name}) is {texts[row].as_py()[:40]!r}, {why}",
+                where=self.place(row),
+                mend="mend or remove the line",
+            )
+        return numbers
 
     def known(self, name: str) -> FloatArray:
         """Return a field of amounts as numbers, NaN where it is negative too."""
@@ -82,24 +103,30 @@ def read_fields(
     Raises:
         InputError: a line has too few fields, or more than there are names; there is no line at all.
     """
+    fields = Fields(names)
     rows: list[list[str]] = []
-    lines: list[tuple[Input, int]] = []
     for file in files:
         for number, line in file.lines():
             line = line.strip()
-            if line and line[0] not in comments:
-                row = split(line)
-                if not fewest <= len(row) <= len(names):
-                    raise InputError(
-                        f"{len(row)} fields, a job has {fewest}",
-                        where=f"{file.where}:{number}",
-                        mend="complete or remove the line, or name the format with --from",
-                    )
-                rows.append(row)
-                lines.append((file, number))
-    if not rows:
+            if not line or line[0] in comments:
+                continue
+            row = split(line)
+            if not fewest <= len(row) <= len(names):
+                raise InputError(
+                    f"{len(row)} fields, a job has {fewest}",
+                    where=f"{file.where}:{number}",
+                    mend="complete or remove the line, or name the format with --from",
+                )
+            rows.append(row)
+            fields.lines.append((file, number))
+            if len(rows) == BLOCK:
+                fields.append(rows)
+                rows = []
+    if rows:
+        fields.append(rows)
+    if not len(fields):
         raise InputError("holds no job", where=files[0].where, mend="check that the file is complete")
-    return Fields(names, rows, lines)
+    return fields
 
 
 def first_line(file: Input, comments: bytes) -> str:

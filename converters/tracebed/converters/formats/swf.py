@@ -26,7 +26,7 @@ from tracebed.converters.formats import swf_header
 from tracebed.converters.formats.files import LONGEST_LINE, Input, too_long
 from tracebed.converters.formats.swf_extension import read_extension
 from tracebed.converters.formats.swf_header import Header
-from tracebed.converters.log import LONGEST
+from tracebed.converters.log import LARGEST, LONGEST, TOO_LARGE
 from tracebed.converters.workload import SCHEMA, Provenance, Step, Workload, column_of
 from tracebed.errors import InputError, tolerate
 
@@ -95,6 +95,7 @@ def read(file: Input, *, by: str = "node") -> Workload:
     system = header.system(by)
     decoded = decode(lines, system.cores_per_node or 1, by)
     counts = {**lines.counts, **decoded.counts, **header.absurd(), **_mismatch(header, lines)}
+    counts[TOO_LARGE] = int((decoded.table["nodes"] > system.nodes).sum()) if system.nodes else 0
     counts = {what: count for what, count in counts.items() if count}
     tolerate(counts, where=file.where)
     start = header.number("UnixStartTime")
@@ -329,6 +330,8 @@ def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
     f = {name: fields[name].to_numpy() for name in NUMBERS}
     requested, allocated = f["requested"], f["allocated"]
     processors = np.ceil(np.where(requested > 0, requested, np.maximum(allocated, 0))).astype(np.int64)
+    vast = processors > LARGEST
+    processors[vast] = 0
     nodes = -(-processors // cores)
     cores_per_node = np.maximum(1, -(-processors // np.maximum(nodes, 1)))
     others = (requested > 0) & (allocated > 0) & (requested != allocated)
@@ -393,6 +396,7 @@ def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
         "jobs without requested processors, size taken from the allocation": int(
             ((requested <= 0) & (allocated > 0)).sum()
         ),
+        f"jobs of more than {LARGEST:,} processors, size taken as not known": int(vast.sum()),
         "jobs of unknown size": int((nodes == 0).sum()),
         "jobs with an unknown status code": int(status.isna().sum()),
         **{
