@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
@@ -20,9 +21,10 @@ from hypothesis import strategies as st
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats import elastisim, registry
-from tracebed.converters.formats.elastisim_models import Speedup
+from tracebed.converters.formats.elastisim_models import CannotTell, Speedup, application, evaluate
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload, read_workload
 from tracebed.errors import InputError, Tolerated
+from tracebed.orchestrator.cli.workloads import convert
 from tracebed.orchestrator.scheduling.runtime_models import speedup_function
 
 SPEEDUPS = (
@@ -107,6 +109,25 @@ def test_on_other_nodes_a_job_runs_by_its_speedup(tmp_path: Path, name: str, par
         expected = 1234.5 * s(6) / s(nodes)
         assert simulated(jobs[0], tmp_path / "es", nodes) == pytest.approx(expected, rel=1e-9)
         assert Speedup.parse(name, parameters, "here").of(nodes) == pytest.approx(s(nodes), rel=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.floats(1, 5000),
+    st.floats(0, 1) | st.floats(0, 5),
+    st.floats(0, 1e8),
+    st.integers(1, 9000),
+    st.integers(1, 9000),
+)
+def test_downeys_law_is_the_greatest_of_two_lines_and_a_floor(
+    average: float, sigma: float, run_time: float, requested: int, nodes: int
+) -> None:
+    speedup = Speedup("downey", (average, sigma))
+    model = application(speedup, run_time, requested, "")
+    assert min(model.arguments.values()) >= 0
+    times = [evaluate(model.formula, {**model.arguments, "num_nodes": float(n)}) / 1e9 for n in (requested, nodes)]
+    assert times[0] == pytest.approx(run_time, abs=5e-10, rel=4e-16)
+    assert times[1] == pytest.approx(run_time * speedup.of(requested) / speedup.of(nodes), rel=1e-9, abs=1e-5)
 
 
 def test_kassel_inflation_is_that_of_its_users(tmp_path: Path) -> None:
@@ -238,6 +259,23 @@ def test_each_column_is_held_or_warned_of_and_comes_back(tmp_path: Path) -> None
     assert [source.name for source in back.provenance.sources] == ["jobs.json"]
 
 
+def test_the_command_writes_and_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, folder, back = tmp_path / "w.csv", tmp_path / "es", tmp_path / "back.csv"
+    source.write_text("job_id,submit_time,run_time,nodes,kind,nodes_min,nodes_max\na,0,60.5,4,malleable,2,8\n")
+    options = ["--to", "elastisim", "--iterations", "3"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Tolerated)
+        for arguments in ([str(source), "-o", str(folder), *options], [str(folder / "jobs.json"), "-o", str(back)]):
+            convert.main(arguments, standalone_mode=False)
+    (job,) = json.loads((folder / "jobs.json").read_text())["jobs"]
+    assert job["arguments"]["iterations"] == 3
+    assert read_workload(back).table[["job_id", "run_time", "nodes_max"]].values.tolist() == [["a", 60.5, 8]]
+    with pytest.raises(InputError, match="writing csv takes no option 'iterations'"):
+        convert.main([str(source), "-o", str(back), "--iterations", "3"], standalone_mode=False)
+    with pytest.raises(InputError, match="no format 'elastic'"):
+        convert.main([str(source), "-o", str(back), "--to", "elastic"], standalone_mode=False)
+
+
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no job with a run time"):
         written(workload_of({"run_time": math.nan}), tmp_path / "a")
@@ -325,6 +363,15 @@ def test_run_times_follow_from_models_that_wait_and_compute(
         assert tolerated == {"jobs whose application model does not tell how long they run, run time not known": 1}
     else:
         assert (workload.floats("run_time")[0], tolerated) == (seconds, {})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=30) | st.text("0123456789.+-*/^%()xe, minmaxlog", max_size=30))
+def test_any_formula_has_a_value_or_none(formula: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        with contextlib.suppress(CannotTell):
+            assert isinstance(evaluate(formula, {"x": 2.0, "num_nodes": 3.0}), float)
 
 
 def test_a_models_speedup_becomes_linear_or_a_table(tmp_path: Path) -> None:

@@ -108,10 +108,11 @@ def _downey(a: float, sigma: float, work: int, requested: int) -> dict[str, int]
     highest = sums.index(max(sums))
     if highest == 0:
         least = work
-    else:
-        parts[highest - 1][1] += work - sums[highest]
-    for part in parts:  # what rounding took above the job's own run time
-        part[1] -= max(0, sum(part) - work)
+    for line, part in enumerate(parts, start=1):  # the line that holds at this size meets the run time, none is above
+        missing = work - sum(part)
+        part[1] += missing if line == highest else min(0, missing)
+        if part[1] < 0:
+            part[:] = [part[0] + part[1], 0]
     names = ("serial_ns", "parallel_ns", "tail_fixed_ns", "tail_shared_ns")
     return {"least_ns": min(least, work), **dict(zip(names, [*parts[0], *parts[1]], strict=True))}
 
