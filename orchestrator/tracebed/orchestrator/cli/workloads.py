@@ -48,6 +48,8 @@ def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: 
       tracebed convert ricc.parquet --to elastisim -o ricc-elastisim
     """
     writing = writing_options(options)
+    if as_run and writing:
+        raise InputError("--as-run and an option of the formats that are written", mend="a run has one format only")
     workload = load_workload(source, **raw_options(options))
     if as_run:
         _finish_run(workload, source.name.partition(".")[0], output, as_json)
