@@ -188,9 +188,10 @@ def test_a_name_may_hold_anything(log: Path, name: str, place: int) -> None:
 
 def test_two_free_texts_and_their_content(log: Path) -> None:
     rows = [{**ROWS[0], "JobName": "a|b\nc|", "Comment": "d|e"}, {**ROWS[0], "JobID": "2", "Comment": "f\ng|h"}]
-    jobs = read(log, table(rows), keep_extra=True).table
-    assert jobs["extra_JobName"].tolist() == ["a|b c|", "name"]
-    assert jobs["extra_Comment"].tolist() == ["d|e", "f g|h"]
+    for fields in (FIELDS, tuple(reversed(FIELDS))):
+        jobs = read(log, table(rows, fields), keep_extra=True).table
+        assert jobs["extra_JobName"].tolist() == ["a|b c|", "name"]
+        assert jobs["extra_Comment"].tolist() == ["d|e", "f g|h"]
 
 
 def test_what_belongs_together_must_be_clear(log: Path) -> None:

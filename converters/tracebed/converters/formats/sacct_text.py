@@ -168,10 +168,12 @@ class _Text:
         )
 
     def begins(self, text: bytes) -> bool:
-        """Tell whether a line has a job's number where the header has it."""
+        """Tell whether a line begins as a record must, up to a job's number, where no free text stands before that."""
         for column, part in enumerate(text.split(b"\t")[: self.width]):
+            if self.free[column] or not self.shapes[column].fullmatch(part):
+                return False
             if self.header.lower[column] in ("jobid", "jobidraw"):
-                return bool(self.shapes[column].fullmatch(part))
+                return True
         return False
 
     def mended(self, text: bytes) -> bytes | None:

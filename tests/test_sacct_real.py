@@ -1,0 +1,315 @@
+"""What a real sacct prints is read as what its jobs did: of a Slurm with accounting, started in a temporary folder.
+
+A munged, a mariadbd, a slurmdbd, a slurmctld and four slurmd, all on the loopback, all ended by their process ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+
+from tracebed.converters.workload import read_workload
+
+SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+NEEDED = (
+    *("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd"),
+    *("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun"),
+)
+MISSING = [name for name in NEEDED if shutil.which(name, path=SEARCHED) is None]
+pytestmark = [
+    pytest.mark.skipif(
+        bool(MISSING),
+        reason=f"no {', '.join(MISSING)}: apt-get install slurmctld slurmd slurm-client slurmdbd munge mariadb-server",
+    ),
+    pytest.mark.skipif(os.geteuid() != 0, reason="slurmd of several nodes on one host wants root"),
+]
+
+NODES = 4
+SLURM = """ClusterName=trial
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/linear
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,bf_interval=1
+ReturnToService=2
+KillWait=1
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={accounting}
+AccountingStoragePass={folder}/munge/socket
+AccountingStoreFlags=job_comment
+JobAcctGatherType=jobacct_gather/none
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP
+"""
+NODE = "NodeName=n{number} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=1000 State=UNKNOWN\n"
+ACCOUNTING = """AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={accounting}
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm_accounting
+LogFile={folder}/slurmdbd.log
+PidFile={folder}/slurmdbd.pid
+"""
+SHRINKING = """#!/bin/sh
+sleep 2; scontrol update JobId=$SLURM_JOB_ID NumNodes=2
+sleep 2; scontrol update JobId=$SLURM_JOB_ID NumNodes=1
+sleep 1
+"""
+
+
+class Slurm:
+    """One cluster in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.servers: list[subprocess.Popen[bytes]] = []
+        mine = {"SLURM_CONF": str(folder / "slurm.conf"), "MYSQL_UNIX_PORT": str(folder / "db.sock")}
+        self.environment = {**os.environ, **mine, "PATH": SEARCHED, "TZ": "UTC"}
+        for name in ("SLURM_TIME_FORMAT", "SACCT_FORMAT"):
+            self.environment.pop(name, None)
+
+    def __call__(self, *command: str, check: bool = True, **environment: str) -> str:
+        """Run a command to its end; return what it printed."""
+        done = subprocess.run(
+            command,
+            env={**self.environment, **environment},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def serve(self, *command: str) -> None:
+        """Start a server that stays."""
+        with (self.folder / f"{len(self.servers)}.out").open("wb") as output:
+            self.servers.append(
+                subprocess.Popen(
+                    command,
+                    env=self.environment,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            )
+
+    def until(self, ready: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            logs = "".join(path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log"))
+            assert time.monotonic() < deadline, f"{what} after {seconds} s\n{logs}"
+            time.sleep(0.2)
+
+    def up(self) -> None:
+        """Start all servers, and wait until the nodes are idle."""
+        folder = self.folder
+        for name in ("state", "spool", "munge"):
+            (folder / name).mkdir()
+        (folder / "munge").chmod(0o755)
+        key = folder / "munge" / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        accounting, controller, *ports = free_ports(2 + NODES)
+        names = {"folder": folder, "accounting": accounting, "controller": controller}
+        nodes = "".join(NODE.format(number=number, port=port) for number, port in enumerate(ports, 1))
+        host = socket.gethostname().split(".")[0]
+        head, partition = SLURM.format(host=host, **names).rsplit("PartitionName", 1)
+        (folder / "slurm.conf").write_text(f"{head}{nodes}PartitionName{partition}")
+        (folder / "slurmdbd.conf").write_text(ACCOUNTING.format(**names))
+        (folder / "slurmdbd.conf").chmod(0o600)
+        files = [f"--{name}={folder}/munge/{file}" for name, file in (("key-file", "key"), ("socket", "socket"))]
+        files += [f"--{name}-file={folder}/munge/{name}" for name in ("pid", "log", "seed")]
+        self.serve("munged", "--foreground", "--force", *files)
+        database = ("--no-defaults", f"--datadir={folder}/db", "--user=root")
+        self("mariadb-install-db", *database, "--skip-test-db", "--auth-root-authentication-method=normal")
+        self.serve(
+            "mariadbd", *database, "--skip-networking", f"--socket={folder}/db.sock", f"--pid-file={folder}/db.pid"
+        )
+        self.until((folder / "db.sock").exists, "no database")
+        self.serve("slurmdbd", "-D")
+        self.until(self._accounts, "no accounting")
+        self.serve("slurmctld", "-D")
+        for number in range(1, NODES + 1):
+            self.serve("slurmd", "-D", "-N", f"n{number}")
+        self.until(lambda: self("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).strip() == "4", "no idle nodes")
+
+    def _accounts(self) -> bool:
+        with contextlib.suppress(AssertionError):
+            self("sacctmgr", "-i", "add", "cluster", "trial")
+        return "trial" in self("sacctmgr", "-n", "-P", "list", "cluster", "format=cluster", check=False)
+
+    def down(self) -> None:
+        """End all servers, and whatever of the jobs is left."""
+        for server in reversed(self.servers):
+            server.terminate()
+        for server in reversed(self.servers):
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("SLURM_CONF") == self.environment["SLURM_CONF"]:
+                    process.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback that nobody uses now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slurm, dict[str, str]]]:
+    """A Slurm whose jobs have all ended, and what each was for -> its number."""
+    cluster = Slurm(tmp_path_factory.mktemp("slurm"))
+    try:
+        cluster.up()
+        yield cluster, submit(cluster)
+    finally:
+        cluster.down()
+
+
+def submit(slurm: Slurm) -> dict[str, str]:
+    """Submit jobs of every sort; return what each was for -> its number, once all have ended."""
+
+    def batch(*options: str, run: str = "sleep 1") -> str:
+        return slurm("sbatch", "--parsable", "-o", "/dev/null", *options, "--wrap", run).strip()
+
+    (slurm.folder / "shrinking").write_text(SHRINKING)
+    name = ("-J", "job_0||0002|", "--comment", "a|b\nsecond line|")
+    jobs = {
+        "timed out": batch("-N1", "-t1", run="sleep 600"),
+        "array": batch("-N1", "-t5", "--array=0-2"),
+        "never": batch("-N1", "--array=5-9%2", "--begin=now+1hour"),
+        "het": batch("-N1", "-t5", "-J", "het", ":", "-N1", "-t5", run="srun true"),
+        "shrinking": slurm("sbatch", "--parsable", "-o", "/dev/null", "-N3", "-t7", *name, "shrinking").strip(),
+        "two lines": batch("-N2", "-n4", "-t", "UNLIMITED", "--mem=100M", "-J", "late\nline", run="false"),
+        "held": batch("-N1", "--hold"),
+        "later": batch("-n1", "--begin=now+3", "--mem-per-cpu=50M"),
+        "again": batch("-N1", "--requeue", run="sleep 600"),
+    }
+    slurm.until(lambda: states(slurm).get(jobs["timed out"]) == "RUNNING", "the first job does not run")
+    slurm("scontrol", "update", f"JobId={jobs['timed out']}", "EndTime=now+1")  # its limit ends a minute later
+    slurm("scancel", jobs["never"], jobs["held"])
+    slurm.until(lambda: states(slurm).get(jobs["again"]) == "RUNNING", "the job to be requeued does not run")
+    slurm("scontrol", "requeue", jobs["again"])
+    slurm.until(lambda: states(slurm).get(jobs["again"]) == "PENDING", "the job is not requeued")
+    slurm("scancel", jobs["again"])
+    slurm.until(lambda: not states(slurm), "jobs do not end")
+    listed = ("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(jobs.values()), "-o", "End,State")
+    slurm.until(lambda: not any(word in slurm(*listed) for word in ("Unknown", "RUNNING", "PENDING")), "no accounts")
+    return jobs
+
+
+def states(slurm: Slurm) -> dict[str, str]:
+    """Return the states of jobs that have not ended, by number."""
+    return dict(line.split(" ", 1) for line in slurm("squeue", "-h", "-o", "%i %T").splitlines())
+
+
+FIELDS = (
+    *("JobID", "JobName", "Submit", "Eligible", "Start", "End", "Elapsed", "Timelimit", "State", "NNodes", "NCPUS"),
+    *("ReqMem", "AllocTRES", "ReqTRES", "Comment", "SubmitLine", "NodeList", "Cluster", "User"),
+)
+
+
+def jobs_of(slurm: tuple[Slurm, dict[str, str]], fields: str, *options: str, **environment: str) -> pd.DataFrame:
+    """Return the jobs that sacct tells of, asked for these fields, by number."""
+    cluster, jobs = slurm
+    path = cluster.folder / "sacct.txt"
+    path.write_text(cluster("sacct", *options, "-j", ",".join(jobs.values()), "-o", fields, **environment))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read_workload(path, keep_names=True).table.set_index("job_id")
+
+
+def test_jobs_are_read_as_what_they_did(slurm: tuple[Slurm, dict[str, str]]) -> None:
+    table, jobs = jobs_of(slurm, ",".join(FIELDS), "-P", "-D"), slurm[1]
+    array = [f"{jobs['array']}_{task}" for task in range(3)]
+    het = [f"{jobs['het']}+{part}" for part in range(2)]
+    single = [jobs[name] for name in ("timed out", "shrinking", "two lines", "held", "later", "again")]
+    assert sorted(table.index) == sorted([*single, *array, *het, f"{jobs['never']}_[5-9%2]", f"{jobs['again']}-2"])
+    assert table.loc[[*array, *het], "status"].unique().tolist() == ["completed"]
+    assert table.loc[het, "extra_het_job"].tolist() == [jobs["het"]] * 2
+    assert table.loc[jobs["timed out"], ["status", "time_limit"]].tolist() == ["killed", 60.0]
+    assert table.loc[[jobs["again"], f"{jobs['again']}-2"], "status"].tolist() == ["requeued", "cancelled"]
+    assert table.loc[jobs["two lines"], ["status", "nodes", "memory_mib"]].tolist() == ["failed", 2, 100.0]
+    assert np.isnan(table.loc[jobs["two lines"], "time_limit"])
+    for job in (f"{jobs['never']}_[5-9%2]", jobs["held"], f"{jobs['again']}-2"):
+        assert table.loc[job, "status"] == "cancelled"
+        assert table.loc[job, ["run_time", "logged_start"]].isna().all()
+    ran = table[table["logged_start"].notna()]
+    assert (ran["run_time"] == ran["logged_end"] - ran["logged_start"]).all()
+    assert (ran["cores_per_node"] == 2).all()  # whole nodes
+    later = table.loc[jobs["later"]]
+    assert later["earliest_start"] - later["submit_time"] >= 2.0
+    assert later["logged_start"] >= later["earliest_start"]
+
+
+def test_a_resized_job_is_one_with_its_staircase(slurm: tuple[Slurm, dict[str, str]]) -> None:
+    job = jobs_of(slurm, ",".join(FIELDS), "-P", "-D").loc[slurm[1]["shrinking"]]
+    assert job["nodes"] == 3
+    assert job["time_limit"] == 420.0
+    segments = [part.split(":") for part in job["extra_segments"].split()]
+    assert [int(nodes) for nodes, _ in segments] == [3, 2, 1]
+    assert sum(float(seconds) for _, seconds in segments) == job["run_time"] >= 5.0
+
+
+@pytest.mark.parametrize("delimiter", ["|", ";;", "^"])
+@pytest.mark.parametrize("parsable", ["-P", "-p"])
+@pytest.mark.parametrize("epoch", [False, True])
+def test_any_order_delimiter_and_clock_give_the_same(
+    slurm: tuple[Slurm, dict[str, str]], delimiter: str, parsable: str, epoch: bool
+) -> None:
+    expected = jobs_of(slurm, ",".join(FIELDS), "-P", "-D")
+    clock = {"SLURM_TIME_FORMAT": "%s"} if epoch else {}
+    options = (parsable, "-D", f"--delimiter={delimiter}")
+    found = jobs_of(slurm, ",".join(reversed(FIELDS)), *options, **clock)
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_all_fields_at_once(slurm: tuple[Slurm, dict[str, str]]) -> None:
+    found = jobs_of(slurm, "ALL", "-P", "-D")
+    expected = jobs_of(slurm, ",".join(FIELDS), "-P", "-D")
+    same = ["submit_time", "run_time", "time_limit", "nodes", "cores_per_node", "memory_mib", "status", "logged_end"]
+    pd.testing.assert_frame_equal(found[same], expected[same])
