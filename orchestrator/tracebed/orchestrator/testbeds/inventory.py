@@ -21,13 +21,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tracebed.benchmarks.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
+from tracebed.orchestrator.yaml_file import YamlFile
 
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -148,36 +148,9 @@ def load_inventory(path: Path | str) -> Inventory:
         InputError: it cannot be read, or is not one; the message names the line.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(
-            f"cannot read the inventory: {reason}", where=str(path), mend="see inventory/ for examples"
-        ) from error
-    try:
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise InputError(
-            f"is not YAML: {getattr(error, 'problem', None) or error}",
-            where=where,
-            mend="see inventory/ for examples",
-        ) from error
-
-    def fail(what: str, *loc: int | str) -> InputError:
-        return InputError(what, where=f"{path}:{_line(tree, loc)}", mend="docs/testbeds.md has every field")
-
-    try:
-        file = _File.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained", "list[")))
-        message = first["msg"].removeprefix("Value error, ")
-        raise fail(f"{field}: {message}" if field else message, *first["loc"]) from error
-
+    examples = "see inventory/ for examples"
+    source = YamlFile.read(path, "inventory", mend="docs/testbeds.md has every field", unreadable=examples)
+    file = source.checked(_File)
     nodes: list[Node] = []
     names: set[str] = set()
     owners: dict[int, str] = {}
@@ -185,13 +158,13 @@ def load_inventory(path: Path | str) -> Inventory:
         try:
             found = group.nodes()
         except (ValueError, InputError) as error:
-            raise fail(f"node {group.name!r}: {error}", "nodes", index) from error
+            raise source.error(f"node {group.name!r}: {error}", "nodes", index) from error
         for node in found:
             if node.name in names:
-                raise fail(f"two nodes are called {node.name!r}", "nodes", index)
+                raise source.error(f"two nodes are called {node.name!r}", "nodes", index)
             for cpu in node.cpus or ():
                 if cpu in owners:
-                    raise fail(f"nodes {owners[cpu]!r} and {node.name!r} share CPU {cpu}", "nodes", index)
+                    raise source.error(f"nodes {owners[cpu]!r} and {node.name!r} share CPU {cpu}", "nodes", index)
                 owners[cpu] = node.name
             names.add(node.name)
         nodes += found
@@ -242,21 +215,3 @@ def _names(pattern: str) -> Iterator[str]:
     while last == "*" or number <= int(last):
         yield f"{before}{number:0{width}d}{after}"
         number += 1
-
-
-def _line(tree: yaml.Node | None, loc: Sequence[int | str]) -> int:
-    """Return the line of the innermost YAML node on the way that `loc` describes."""
-    node: Any = tree
-    line: int = node.start_mark.line + 1 if node is not None else 1
-    for part in loc:
-        if isinstance(node, yaml.MappingNode):
-            found = [(key, value) for key, value in node.value if key.value == part]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            found = [(node.value[part], node.value[part])]
-        else:
-            break
-        if not found:
-            break
-        key, node = found[0]
-        line = key.start_mark.line + 1
-    return line
