@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,19 +27,21 @@ from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
 
-LINE = re.compile(r"(\d\d/\d\d/\d{4} \d\d:\d\d:\d\d);(\w);([^;]*);(.*)", re.DOTALL)
+LINE = re.compile(r"(\d\d/\d\d/\d{4}) (\d\d:\d\d:\d\d);(\w);([^;]*);(.*)", re.ASCII | re.DOTALL)
 BETWEEN = re.compile(r" +(?=[A-Za-z_][\w.]*=)")
 NUMBER = re.compile(r"-?\d{1,15}(\.\d*)?$")
 MEMORY = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.IGNORECASE)
 SLOTS = re.compile(r"(\d{1,9})(?:-(\d{1,9})|\*(\d{1,9}))?$")
 MOST = 10**8
 """Nodes or cores of one job, beyond which a record is broken."""
+RESOURCES = ("nodes", "select", "nodect", "ncpus", "ngpus", "walltime", "mem", "pmem")
 USED = frozenset(
     (
         *("user", "group", "account", "queue", "ctime", "qtime", "etime", "start", "end", "exec_host", "Exit_status"),
-        *("Resource_List.nodes", "Resource_List.select", "Resource_List.walltime", "Resource_List.mem"),
+        *(f"Resource_List.{name}" for name in RESOURCES),
     )
 )
+"""What is read of a record; the rest is kept on request only."""
 
 
 @dataclass
@@ -223,7 +226,7 @@ def read_log(
     """
     records = Records()
     for file in files:
-        _read(file, records)
+        _read(file, records, keep_extra)
     records.finish()
     if not records.jobs:
         raise InputError("holds no job that ended", where=files[0].where, mend="add the files of later days")
@@ -272,7 +275,7 @@ def read_log(
     )
 
 
-def _read(file: Input, records: Records) -> None:
+def _read(file: Input, records: Records, keep_extra: bool) -> None:
     """Take all lines of a file; a last line without a line end may be cut off, and is left out."""
     broken: InputError | None = None
     last: Record | None = None
@@ -283,7 +286,7 @@ def _read(file: Input, records: Records) -> None:
             raise broken
         place = f"{file.where}:{number}"
         try:
-            kind, last = _record(line, place)
+            kind, last = _record(line, place, keep_extra)
         except InputError as error:
             broken, last = error, None
             continue
@@ -297,25 +300,35 @@ def _read(file: Input, records: Records) -> None:
         raise broken
 
 
-def _record(line: str, place: str) -> tuple[str, Record]:
+def _record(line: str, place: str, keep_extra: bool) -> tuple[str, Record]:
     """Return the kind of a line, and what it says."""
     found = LINE.match(line)
-    if not found or not found[3]:
+    if not found or not found[4]:
         raise InputError(
             f"not a record: {line[:40]!r}", where=place, mend="records read MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
         )
-    stamp, kind, job, body = found.groups()
-    try:
-        when = datetime.strptime(stamp, "%m/%d/%Y %H:%M:%S").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        raise InputError(f"{stamp!r} is not MM/DD/YYYY HH:MM:SS", where=place, mend="mend the line") from None
+    date, clock, kind, job, body = found.groups()
+    day, second = _midnight(date), span(clock)
+    if day is None or second is None or second >= 86_401:
+        raise InputError(f"'{date} {clock}' is not MM/DD/YYYY HH:MM:SS", where=place, mend="mend the line")
     try:
         values = dict(item.split("=", 1) for item in body.split(" ") if item)
     except ValueError:  # a value holds blanks
         values = dict(item.split("=", 1) for item in BETWEEN.split(body.strip()) if "=" in item)
         if kind in "ES" and not values:
             raise InputError("a record that says nothing", where=place, mend="mend or remove the line") from None
-    return kind, Record(job, when, values, place)
+    if not keep_extra:
+        values = {name: values[name] for name in USED & values.keys()}
+    return kind, Record(job, day + second, values, place)
+
+
+@lru_cache
+def _midnight(date: str) -> float | None:
+    """Return MM/DD/YYYY as s since 1970, None where there is no such day."""
+    try:
+        return datetime.strptime(date, "%m/%d/%Y").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
 
 
 def _numbers(jobs: Sequence[Record], name: str) -> Any:
