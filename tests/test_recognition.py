@@ -53,7 +53,7 @@ def test_content_alone_tells_the_format(name: str, data: bytes) -> None:
     if name not in registry.NAMES:
         pytest.skip(f"{name} is not registered")
     for content in (data, b"\xef\xbb\xbf" + data if b"," in data[:20] else data):
-        found = registry._recognised(Input.of(content, "log"))
+        found = registry.recognised(Input.of(content, "log"))
         assert found is not None
         assert found.name == name
 
@@ -65,7 +65,7 @@ def test_what_tracebed_writes_is_its_own_whatever_was_read(suffix: str, tmp_path
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)
         write_workload(read_workload(tmp_path / "log", keep_extra=True), path)
-    found = registry._recognised(Input.of(path.read_bytes(), "unnamed"))
+    found = registry.recognised(Input.of(path.read_bytes(), "unnamed"))
     assert found is not None
     assert found.name == suffix
 

@@ -194,7 +194,9 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     """Return the format of a log's files, and those that are of it."""
     if format:
         return _named(format), files
-    formats = [_recognised(file) for file in files]
+    formats = [recognised(file) for file in files]
+    if not any(formats):  # a name helps only where no content does: logs lie beside tables of other things
+        formats = [_by_name(Path(file.name)) for file in files]
     known = [found for found in formats if found is not None]
     if not known:
         raise InputError(
@@ -214,6 +216,6 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     return known[0], [file for file, found in zip(files, formats, strict=True) if found is not None]
 
 
-def _recognised(file: Input) -> Format | None:
-    by_content = next((known for known in FORMATS if known.recognises(file)), None)
-    return by_content or _by_name(Path(file.name))
+def recognised(file: Input) -> Format | None:
+    """Return the first format that takes the content of `file` for its own."""
+    return next((known for known in FORMATS if known.recognises(file)), None)
