@@ -192,9 +192,8 @@ class Replayer:
                 self.scheduler.serve()
                 call = min(call, self.scheduler.due(now))
             if call <= now:
-                call = math.inf
                 self._note("call")
-                self.scheduler.decide(now)
+                call = self.scheduler.decide(now)
             self._send()
             if report:
                 report(self._ended)

@@ -13,7 +13,7 @@ from typing import Protocol
 from tracebed.errors import TracebedError
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import Cancel, Policy, Reject, Resize, Start, State
+from tracebed.orchestrator.scheduling.state import Cancel, Policy, Reject, Reserve, Resize, Start, State, Wake
 
 
 class PolicyError(TracebedError):
@@ -76,6 +76,7 @@ class Scheduler:
         self._returning: dict[int, int] = {}  # job -> nodes that its pending shrink will give back
         self._progress: dict[int, tuple[float, float, float]] = {}  # job -> progress at an instant, rate since
         self._resized_in_call = False
+        self._wake = math.inf
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class Scheduler:
         state = self.state
         state.now = now
         if job in state.queue:
-            state.queue.remove(job)
+            self._leave_queue(job)
         elif self._promises.pop(job, None) is not None:
             state.releases.remove(job, state.expected_end.pop(job))
         self._came_free()
@@ -133,14 +134,18 @@ class Scheduler:
         """Return when the policy is to be called for something that happened `now`."""
         return next_multiple(self.interval_s, now) if self.interval_s else now
 
-    def decide(self, now: float) -> None:
-        """Ask the policy and carry out each decision before the next is asked for.
+    def decide(self, now: float) -> float:
+        """Ask the policy, carry out each decision before the next is asked for, and return when to ask again.
+
+        That instant is infinite unless the policy has asked for one: then nothing need happen for the next call.
 
         Raises:
             PolicyError: the policy decided what cannot be done.
         """
         state = self.state
         state.now = now
+        state.woken = now >= self._wake
+        self._wake = math.inf
         for decision in self.policy.decide(state):
             if type(decision) is Start:
                 self._start(decision.job, decision.nodes)
@@ -148,21 +153,27 @@ class Scheduler:
                 self._resize(decision.job, decision.nodes)
             elif type(decision) is Reject:
                 self._check(decision.job in state.queue, decision, "is not waiting")
-                state.queue.remove(decision.job)
+                self._leave_queue(decision.job)
                 self.executor.reject(decision.job, decision.reason)
             elif type(decision) is Cancel:
                 self._check(decision.job in state.size, decision, "is not running")
                 self.executor.cancel(decision.job, decision.reason)
+            elif type(decision) is Reserve:
+                self._check(decision.job in state.queue, decision, "is not waiting")
+                state.reserved[decision.job] = decision.at
+            elif type(decision) is Wake:
+                self._wake = self.due(decision.at)
         state.arrived.clear()
         state.freed = self._resized_in_call
         self._resized_in_call = False
+        return self._wake
 
     def _start(self, job: int, nodes: int) -> None:
         state, jobs = self.state, self.jobs
         if not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job]) or job not in state.queue:
             self._check(job in state.queue, Start(job, nodes), "is not waiting")
             self._check(False, Start(job, nodes), f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
-        state.queue.remove(job)
+        self._leave_queue(job)
         end = state.now + jobs.limit[job] / jobs.rate(job, nodes)
         state.expected_end[job] = end
         state.releases.add(job, end, nodes)
@@ -174,6 +185,10 @@ class Scheduler:
             self._set_aside()
             self._check(state.idle >= 0, Start(job, nodes), "is promised nodes that nobody gives back")
             self.serve()
+
+    def _leave_queue(self, job: int) -> None:
+        self.state.queue.remove(job)
+        self.state.reserved.pop(job, None)
 
     def _launch(self, job: int, nodes: int) -> None:
         now = self.state.now
@@ -246,7 +261,7 @@ class Scheduler:
             self.state.idle = idle
             self.state.returning = 0
 
-    def _check(self, good: bool, decision: Start | Resize | Reject | Cancel, what: str) -> None:
+    def _check(self, good: bool, decision: Start | Resize | Reject | Cancel | Reserve, what: str) -> None:
         if not good:
             raise PolicyError(
                 f"policy {type(self.policy).__name__} decided {decision}: the job {what}",

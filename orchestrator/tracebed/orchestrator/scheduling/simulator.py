@@ -101,8 +101,7 @@ class Simulator:
                 scheduler.serve()
                 call = min(call, scheduler.due(now))
             if call <= now:
-                call = math.inf
-                scheduler.decide(now)
+                call = scheduler.decide(now)
             instants += 1
             if report and instants % REPORT_EVERY == 0:
                 report(next_job)

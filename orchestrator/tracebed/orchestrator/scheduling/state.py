@@ -39,7 +39,20 @@ class Cancel(NamedTuple):
     reason: str
 
 
-Decision = Start | Resize | Reject | Cancel
+class Reserve(NamedTuple):
+    """Plan the waiting `job` for the instant `at`; it stands in `State.reserved` until it starts or is planned anew."""
+
+    job: int
+    at: float
+
+
+class Wake(NamedTuple):
+    """Call the policy again at the instant `at`, whether or not something happens; each call says so for itself."""
+
+    at: float
+
+
+Decision = Start | Resize | Reject | Cancel | Reserve | Wake
 
 
 class Policy(Protocol):
@@ -119,6 +132,8 @@ class State:
         expected_end: job -> when its limit ends at the speed it has, of running and promised jobs.
         resizable: the running malleable jobs that have more than one size, by order of start (keys of a dictionary).
         resizing: running jobs with a pending resize.
+        reserved: waiting job -> the instant for which the policy has planned it, by order of planning.
+        woken: whether this call is one that the policy has asked for with `Wake`.
         arrived: jobs submitted since the policy was last called, in order (some may have been started since).
         freed: whether since then nodes came free or a resize took effect, or one was decided in that very call.
     """
@@ -135,6 +150,8 @@ class State:
         self.expected_end: dict[int, float] = {}
         self.resizable: dict[int, None] = {}
         self.resizing: set[int] = set()
+        self.reserved: dict[int, float] = {}
+        self.woken = False
         self.arrived: list[int] = []
         self.freed = False
         self.releases = Releases(total)

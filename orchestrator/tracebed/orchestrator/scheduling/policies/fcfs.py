@@ -17,5 +17,11 @@ class Fcfs:
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the starts."""
-        while (head := state.queue.head) is not None and (nodes := state.jobs.nodes[head]) <= state.idle:
-            yield Start(head, nodes)
+        yield from heads(state)
+
+
+def heads(state: State) -> Iterator[Start]:
+    """Yield the starts of the heads of the queue that fit; a head starts on the nodes it prefers, or on fewer."""
+    jobs, queue = state.jobs, state.queue
+    while (head := queue.head) is not None and jobs.low[head] <= state.idle:
+        yield Start(head, min(jobs.pref[head], state.idle))

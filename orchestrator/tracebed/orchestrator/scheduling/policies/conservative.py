@@ -1,0 +1,83 @@
+"""Conservative backfilling, textbook and Slurm's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tracebed.orchestrator.scheduling.policies.fcfs import heads
+from tracebed.orchestrator.scheduling.profile import Profile
+from tracebed.orchestrator.scheduling.scheduler import next_multiple
+from tracebed.orchestrator.scheduling.state import Decision, Reserve, Start, State, Wake
+
+
+@dataclass(frozen=True)
+class Conservative:
+    """Every queued job has a reservation, and none is delayed by a later one (Mu'alem and Feitelson 2001).
+
+    With `backfill_depth` or `backfill_interval_s` it is Slurm's sched/backfill: heads start first come, first served,
+    and now and then a pass over the queue plans everybody anew.
+
+    Args:
+        backfill_depth: how many queued jobs a pass looks at; 0: all.
+        backfill_interval_s: > 0: passes are made at multiples of it; 0: at every call.
+    """
+
+    malleable: ClassVar[bool] = False
+
+    backfill_depth: int = 0
+    backfill_interval_s: float = 0.0
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Yield the starts, and the reservations that hold beyond this call."""
+        if not (self.backfill_depth or self.backfill_interval_s):
+            yield from _keep_reservations(state)
+            return
+        yield from heads(state)
+        if state.woken or not self.backfill_interval_s:
+            yield from _plan_anew(state, self.backfill_depth)
+        elif len(state.queue):
+            yield Wake(next_multiple(self.backfill_interval_s, state.now))
+
+
+def _keep_reservations(state: State) -> Iterator[Decision]:
+    """Plan who has no reservation; when nodes came free, bring the others' forward. Start whose time has come."""
+    jobs, reserved = state.jobs, state.reserved
+    held = {} if any(at < state.now for at in reserved.values()) else dict(reserved)
+    profile = _profile(state, held)
+    for job in state.queue.jobs():
+        nodes, limit = jobs.nodes[job], jobs.limit[job]
+        at = held.get(job, math.inf)
+        if job in held and state.freed:
+            profile.occupy(at, limit, -nodes)
+        if job not in held or state.freed:
+            at = profile.earliest(nodes, limit)
+            profile.occupy(at, limit, nodes)
+        if at <= state.now and nodes <= state.idle:
+            yield Start(job, nodes)
+        elif reserved.get(job) != at:
+            yield Reserve(job, at)
+
+
+def _plan_anew(state: State, depth: int) -> Iterator[Start]:
+    """Plan the first `depth` queued jobs from nothing, in order, and start whose time is now."""
+    jobs, profile = state.jobs, _profile(state, {})
+    for job in state.queue.jobs()[: depth or None]:
+        if not state.idle:
+            return  # nobody else can start, and the plan is not kept
+        nodes, limit = jobs.nodes[job], jobs.limit[job]
+        at = profile.earliest(nodes, limit)
+        profile.occupy(at, limit, nodes)
+        if at <= state.now and nodes <= state.idle:
+            yield Start(job, nodes)
+
+
+def _profile(state: State, reserved: Mapping[int, float]) -> Profile:
+    """Return the idle nodes over time if running jobs end when they are expected to and `reserved` is kept."""
+    jobs = state.jobs
+    changes = [(state.expected_end[job], nodes) for job, nodes in state.size.items()]
+    changes += [(at, -jobs.nodes[job]) for job, at in reserved.items()]
+    changes += [(at + jobs.limit[job], jobs.nodes[job]) for job, at in reserved.items()]
+    return Profile(state.now, state.idle, changes)

@@ -1,0 +1,32 @@
+"""First fit: whoever fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tracebed.orchestrator.scheduling.state import Decision, Start, State
+
+
+@dataclass(frozen=True)
+class FirstFit:
+    """Every waiting job, in queue order, starts if it fits. Nobody has a reservation, and a large job may starve.
+
+    It is here as the rigid baseline of the study of malleable jobs on Cori, Eagle and Theta.
+    """
+
+    malleable: ClassVar[bool] = False
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Yield the starts."""
+        yield from first_fit(state)
+
+
+def first_fit(state: State) -> Iterator[Start]:
+    """Yield the starts of first fit; a job starts on the nodes it prefers, or on fewer down to its fewest."""
+    jobs, queue = state.jobs, state.queue
+    job: int | None = -1
+    while state.idle and (job := queue.first_fit(job, state.idle, math.inf, 0)) is not None:
+        yield Start(job, min(jobs.pref[job], state.idle))

@@ -1,0 +1,57 @@
+"""How many nodes will be idle when, if every running job uses its whole limit and every plan is kept."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+
+class Profile:
+    """Idle nodes over the time to come: a step function, constant from each of its instants to the next.
+
+    Args:
+        now: its first instant, s.
+        idle: nodes idle from then on.
+        changes: (when, how many nodes) will come free, or be taken if negative; what is past counts as now.
+    """
+
+    def __init__(self, now: float, idle: int, changes: Iterable[tuple[float, int]]) -> None:
+        """Add the changes up."""
+        self.times = [now]
+        self.idle = [idle]
+        for instant, nodes in sorted(changes):
+            if instant > self.times[-1]:
+                self.times.append(instant)
+                self.idle.append(self.idle[-1])
+            self.idle[-1] += nodes
+
+    def earliest(self, nodes: int, duration: float) -> float:
+        """Return the first instant from which `nodes` nodes are idle for `duration` seconds.
+
+        They must be idle at that instant even if the duration is 0. There is one, as all come free in the end.
+        """
+        times, idle = self.times, self.idle
+        step = 0
+        while True:
+            while idle[step] < nodes:
+                step += 1
+            start, end = times[step], times[step] + duration
+            step += 1
+            while step < len(times) and times[step] < end and idle[step] >= nodes:
+                step += 1
+            if step == len(times) or times[step] >= end:
+                return start
+
+    def occupy(self, start: float, duration: float, nodes: int) -> None:
+        """Take `nodes` nodes from `start`, for `duration` seconds; a negative number gives them back."""
+        first, last = self._step_at(start), self._step_at(start + duration)
+        for step in range(first, last):
+            self.idle[step] -= nodes
+
+    def _step_at(self, instant: float) -> int:
+        """Return the step that begins at `instant`, which is not before the first; made if there is none."""
+        step = bisect_left(self.times, instant)
+        if step == len(self.times) or self.times[step] != instant:
+            self.times.insert(step, instant)
+            self.idle.insert(step, self.idle[step - 1])
+        return step
