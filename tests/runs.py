@@ -82,12 +82,21 @@ def make_run(
         "workload": {"name": "tiny", "sha256": sha256, "jobs": len(jobs), "provenance": {}},
         "policy": "fcfs",
     }
-    held = pd.DataFrame(allocations, columns=["job_id", "node", "start", "end", "cores", "cpus"])
+    held = pd.DataFrame(allocations, columns=["job_id", "node", "start", "end", "cores", "cpus"]).assign(count=1)
     asked = pd.DataFrame(
         list(reconfigurations),
         columns=["job_id", "kind", "nodes_from", "nodes_to", "asked", "decided", "applied", "ended", "state"],
     )
     return Run(RunInfo(**(facts | info)), table, held, asked)
+
+
+def by_node(run: Run) -> pd.DataFrame:
+    """Return the allocations with a row a node, in order."""
+    rows = run.allocations
+    each = rows.loc[np.repeat(rows.index, rows["count"])].reset_index(drop=True)
+    return each.assign(
+        node=[n for first, count in zip(rows["node"], rows["count"], strict=True) for n in range(first, first + count)]
+    )
 
 
 def fcfs_run(count: int, *, machine: int = 16, seed: int = 0, stretch: float = 1.0, **options: Any) -> Run:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runs import by_node
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Provenance, System, Workload, write_workload
 from tracebed.errors import InputError
@@ -46,7 +47,7 @@ def test_what_the_machine_did_is_a_run(tmp_path: Path) -> None:
     assert run.info.counts == {"jobs": 4, "completed": 1, "killed": 1, "unknown": 1, "cancelled": 1}
     assert list(run.jobs["start"].iloc[:3]) == [0.0, 5.0, 40.0]
     assert np.isnan(run.jobs["start"].iloc[3])
-    assert run.allocations.groupby("job_id")["node"].nunique().to_dict() == {"a": 2, "b": 2, "c": 4}
+    assert by_node(run).groupby("job_id")["node"].nunique().to_dict() == {"a": 2, "b": 2, "c": 4}
     assert set(run.allocations["cores"]) == {8}
     assert metrics(run)["mean_wait_s"] == pytest.approx((0 + 4 + 38) / 3)
 
@@ -69,7 +70,9 @@ def test_no_node_has_two_jobs_and_none_is_added_in_vain(jobs: list[tuple[int, in
     start = np.array([s for s, _, _ in jobs], dtype=float)
     end = start + [d for _, d, _ in jobs]
     nodes = np.array([n for _, _, n in jobs])
-    owner, node, busiest = deal(start, end, nodes)
+    owner, first, count, busiest = deal(start, end, nodes)
+    node = np.concatenate([np.arange(low, low + many) for low, many in zip(first, count, strict=True)])
+    owner = np.repeat(owner, count)
     assert np.array_equal(np.bincount(owner, minlength=len(jobs)), nodes)
     for job in range(len(jobs)):
         assert len(set(node[owner == job])) == nodes[job]
@@ -118,4 +121,4 @@ def test_knl_as_a_run(reference_data: Callable[[str], Path]) -> None:
     run = run_of_log(cleaned)
     assert run.total_nodes == 9688, "never more busy than there are"
     assert run.info.warnings == []
-    assert len(run.allocations) == cleaned.ints("nodes").sum()
+    assert run.allocations["count"].sum() == cleaned.ints("nodes").sum()

@@ -213,7 +213,7 @@ def reference(run: Run, tau: float) -> dict[str, float]:
     if last == 0:
         last = max(ends, default=0.0)
     cores = sum(node.cores for node in run.info.nodes)
-    rows = [(r["start"] - zero, r["end"] - zero, r["cores"]) for r in run.allocations.to_dict("records")]
+    rows = [(r["start"] - zero, r["end"] - zero, r["cores"] * r["count"]) for r in run.allocations.to_dict("records")]
     area = sum(c * max(0.0, min(end, last) - max(start, first)) for start, end, c in rows)
     instants = {first, last}
     waiting: list[tuple[float, float, float]] = []

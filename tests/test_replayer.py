@@ -18,6 +18,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from runs import by_node
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator import journal
@@ -73,7 +74,7 @@ def assert_sound(run: Run) -> None:
     assert (done["submit"] <= done["start"]).all()
     assert (done["start"] <= done["launched"]).all()
     assert (done["launched"] <= done["end"]).all()
-    for _, held in run.allocations.sort_values("start").groupby("node"):
+    for _, held in by_node(run).sort_values("start").groupby("node"):
         assert (held["end"].to_numpy()[:-1] <= held["start"].to_numpy()[1:]).all()
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from runs import by_node
 from test_replayer import CPUS, GUARD_S, assert_sound, decided, decided_again, emulated, workload, write_case
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
@@ -88,7 +89,7 @@ def assert_each_rank_ended_within_its_allocation(run: Run, path: Path, names: Se
     """A node is its job's own before a rank is launched there, and until that rank is gone; nobody else's meanwhile."""
     _, entries = journal.read(path)
     ends = [(entry.job, entry.node, entry.time) for entry in entries if entry.kind == "ended"]
-    held = run.allocations
+    held = by_node(run)
     within: Counter[int] = Counter()
     for job, node, at in ends:
         own = (held["job_id"] == job) & (held["node"] == names.index(node or ""))
@@ -288,7 +289,7 @@ def test_the_leader_has_the_last_word_when_its_end_crosses_with_an_expansion(
     run, _ = scripted(tmp_path, one_job(), script)
     assert (run.jobs["state"][0], run.jobs["reason"][0]) == outcome
     assert run.reconfigurations["state"].tolist() == ["cancelled"]
-    assert run.allocations["node"].tolist() == [0, 1] and run.allocations["end"].nunique() == 1
+    assert by_node(run)["node"].tolist() == [0, 1] and run.allocations["end"].nunique() == 1
 
 
 def test_nodes_are_held_until_the_last_rank_is_gone(tmp_path: Path) -> None:
@@ -453,7 +454,7 @@ def test_an_interrupt_while_ranks_are_launched(tmp_path: Path, monkeypatch: pyte
     work = one_job(1e6, nodes=4, kind="rigid", nodes_max=4)
     run = replay(work, emulated(4), "fcfs", tmp_path / "run", options=Options(100.0))
     assert run.jobs["state"].tolist() == ["interrupted"]
-    assert run.allocations["node"].tolist() == [0, 1, 2, 3]
+    assert by_node(run)["node"].tolist() == [0, 1, 2, 3]
     assert Run.load(tmp_path / "run").info.interruptions == ["SIGINT"]
 
 

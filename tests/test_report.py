@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runs import NAN, fcfs_run, make_run
+from runs import NAN, by_node, fcfs_run, make_run
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import console, figures, words
@@ -166,7 +166,7 @@ def test_sampled_gantt_shows_who_holds_a_node_at_an_instant() -> None:
     ids = pd.Index(run.jobs["job_id"])
     instants = np.linspace(0.0, float(run.jobs["end"].max()) + 50.0, 97)
     found = figures._sample(run, ids, np.arange(8), instants - float(run.jobs["submit"].min()))
-    rows = run.allocations.to_dict("records")
+    rows = by_node(run).to_dict("records")
     for node in range(8):
         for column, instant in enumerate(instants):
             held = [r["job_id"] for r in rows if r["node"] == node and r["start"] <= instant < r["end"]]

@@ -75,11 +75,11 @@ def staircases(simulator: Simulator) -> dict[int, list[tuple[float, int]]]:
     """Return job -> (since when, nodes held), one entry a change, from the ledger."""
     changes: dict[int, dict[float, int]] = {}
     ledger = simulator.cluster.ledger
-    for job, start, end, nodes in zip(ledger.jobs, ledger.starts, ledger.ends, ledger.nodes, strict=True):
+    for job, start, end, count in zip(ledger.jobs, ledger.starts, ledger.ends, ledger.counts, strict=True):
         if start < end:
             steps = changes.setdefault(job, {})
-            steps[start] = steps.get(start, 0) + len(nodes)
-            steps[end] = steps.get(end, 0) - len(nodes)
+            steps[start] = steps.get(start, 0) + count
+            steps[end] = steps.get(end, 0) - count
     return {
         job: [
             (time, held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_scheduler import RefJob
+from runs import by_node
 from test_scheduling import ref_jobs, simulated, workload_of
 from tracebed.converters.workload import Step, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.prediction import nodes_of, predict
 from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.easy import Easy
@@ -58,10 +61,11 @@ def test_invariants_of_every_schedule(data: st.DataObject, nodes: int, policy: s
     held: dict[int, list[tuple[float, float]]] = {}
     sizes: dict[int, list[tuple[float, int]]] = {}
     ledger = simulator.cluster.ledger
-    for number, start, end, names in zip(ledger.jobs, ledger.starts, ledger.ends, ledger.nodes, strict=True):
-        for name in names:
+    columns = (ledger.jobs, ledger.starts, ledger.ends, ledger.firsts, ledger.counts)
+    for number, start, end, first, count in zip(*columns, strict=True):
+        for name in range(first, first + count):
             held.setdefault(name, []).append((start, end))
-        sizes.setdefault(number, []).extend([(start, len(names)), (end, -len(names))])
+        sizes.setdefault(number, []).extend([(start, count), (end, -count)])
     for spans in held.values():  # no node is held twice
         spans.sort()
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
@@ -222,6 +226,42 @@ def test_a_run_survives_the_disk_and_keeps_what_was_good(tmp_path: Path) -> None
     (tmp_path / "run" / "jobs.parquet").write_bytes(b"PAR1 but no more")
     with pytest.raises(InputError, match=r"jobs\.parquet"):
         Run.load(tmp_path / "run")
+
+
+def test_a_run_of_format_1_has_a_row_a_node_and_is_still_read(tmp_path: Path) -> None:
+    run = predict(chain(), machine(2), "easy", name="chain")
+    run.save(tmp_path / "run")
+    old = by_node(run).drop(columns="count")
+    old.to_parquet(tmp_path / "run" / "allocations.parquet")
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps(facts | {"format": 1}))
+    again = Run.load(tmp_path / "run")
+    assert again.info.format == 2
+    pd.testing.assert_frame_equal(again.allocations.drop(columns="count"), old)
+    assert again.allocations["count"].tolist() == [1] * len(old)
+
+
+held_sets = st.tuples(
+    st.integers(0, 2), st.sets(st.integers(0, 8), min_size=1), st.sampled_from([0.0, 1.0]), st.sampled_from([1.0, 2.0])
+)
+
+
+@given(held=st.lists(held_sets, max_size=6), cores=st.lists(st.integers(1, 2), min_size=9, max_size=9))
+def test_the_ledger_tells_who_held_each_node_in_the_fewest_rows(
+    held: list[tuple[int, set[int], float, float]], cores: list[int]
+) -> None:
+    ledger, expected = Ledger(), []
+    for job, nodes, start, end in held:
+        ledger.add(job, sorted(nodes), start, end)
+        expected += [(start, f"j{job}", node, end, cores[node], "0" if node % 5 else "1") for node in nodes]
+    table = ledger.table(["j0", "j1", "j2"], cores, ["0" if node % 5 else "1" for node in range(9)])
+    rows = list(table.itertuples(index=False, name=None))
+    told = [(row[3], row[0], node, *row[4:]) for row in rows for node in range(row[1], row[1] + row[2])]
+    assert sorted(told) == sorted(expected)
+    for before, after in itertools.pairwise(rows):
+        assert (before[3], before[0], before[1]) <= (after[3], after[0], after[1])
+        joined = before[1] + before[2] == after[1]
+        assert not joined or (before[0], *before[3:]) != (after[0], *after[3:])
 
 
 def test_nodes_come_from_the_workloads_own_system() -> None:

@@ -35,7 +35,7 @@ def run_of_log(workload: Workload, *, name: str = "workload") -> Run:
         what = "no job has a start and an end in the log: it is no log, or was scaled"
         raise InputError(what, mend="take the workload as `convert` or `clean` wrote it")
     jobs = np.flatnonzero(ran)
-    owner, node, busiest = deal(start[jobs], end[jobs], nodes[jobs])
+    owner, node, count, busiest = deal(start[jobs], end[jobs], nodes[jobs])
     system = workload.provenance.system
     total = max(system.nodes or 0, busiest)
     warnings = []
@@ -69,6 +69,7 @@ def run_of_log(workload: Workload, *, name: str = "workload") -> Run:
         {
             "job_id": ids[jobs][owner],
             "node": node,
+            "count": count,
             "start": start[jobs][owner],
             "end": end[jobs][owner],
             "cores": cores,  # whole nodes, as the scheduler gives them
@@ -87,7 +88,7 @@ def run_of_log(workload: Workload, *, name: str = "workload") -> Run:
     return Run(info, table, allocations)
 
 
-def deal(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray, IntArray, int]:
+def deal(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray, IntArray, IntArray, int]:
     """Deal nodes out to jobs as they start, those given back last first.
 
     Args:
@@ -96,7 +97,8 @@ def deal(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray,
         nodes: how many each holds.
 
     Returns:
-        Job and node of each row of (job, node), the rows of a job together; and the most nodes busy at once.
+        Job, first node and count of each range of consecutive nodes, those of a job together; and the most nodes
+        busy at once.
     """
     offset = np.concatenate([[0], np.cumsum(nodes)])
     held = np.empty(int(offset[-1]), dtype=np.int64)
@@ -125,7 +127,9 @@ def deal(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray,
         held[place + taken : place + count] = np.arange(busiest, busiest + fresh)
         busiest += fresh
         dealt[job] = True
-    return np.repeat(np.arange(len(nodes)), nodes), held, busiest
+    owner = np.repeat(np.arange(len(nodes)), nodes)
+    first = np.flatnonzero((np.diff(owner, prepend=-1) != 0) | (np.diff(held, prepend=-1) != 1))
+    return owner[first], held[first], np.diff(first, append=len(held)), busiest
 
 
 def _states(workload: Workload, ran: BoolArray) -> npt.NDArray[np.object_]:

@@ -31,8 +31,8 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import Record
 
 JOURNAL = "journal.sqlite"
-FORMAT = 1
-"""Version of the folder's layout; a reader refuses a newer one."""
+FORMAT = 2
+"""Version of the folder's layout; a reader refuses a newer one. In 1 the allocations had a row a node and no count."""
 
 TABLES: dict[str, dict[str, str]] = {
     # A row a job, in submit order.
@@ -51,14 +51,15 @@ TABLES: dict[str, dict[str, str]] = {
         "time_limit": "float64",
         "user": "str",
     },
-    # A row each time a job holds (some cores of) a node without change.
+    # A row each time a job holds (some cores of) nodes without change: consecutive ones held alike.
     "allocations": {
         "job_id": "str",
-        "node": "int64",  # index into `info.nodes`
+        "node": "int64",  # the first one, index into `info.nodes`
+        "count": "int64",  # how many: node, node + 1, ...
         "start": "float64",
         "end": "float64",
-        "cores": "int64",
-        "cpus": "str",  # the CPU mask as a list (0-3,7); empty where nodes are virtual
+        "cores": "int64",  # on each node
+        "cpus": "str",  # on each node the CPU mask as a list (0-3,7); empty where nodes are virtual
     },
     # A row each reconfiguration that was asked for, by stage; NaN: the stage was not reached or not observed.
     "reconfigurations": {
@@ -217,7 +218,11 @@ class Run:
             info.nodes = [NodeFacts(**node) for node in raw["nodes"]]
         except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             raise InputError(f"is damaged: {error}", where=str(path), mend="make the run again") from error
-        return cls(info, **{name: _read_table(folder / f"{name}.parquet") for name in TABLES}, where=str(folder))
+        tables = {name: _read_table(folder / f"{name}.parquet") for name in TABLES}
+        if info.format == 1:
+            tables["allocations"]["count"] = 1
+            info.format = FORMAT
+        return cls(info, **tables, where=str(folder))
 
 
 def check_target(folder: Path) -> None:

@@ -143,7 +143,8 @@ def busy_cores(run: Run) -> Steps:
     rows, zero = run.allocations, origin(run)
     ends = rows["end"].to_numpy(dtype=np.float64) - zero
     ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # held until the run broke off
-    return Steps.count(rows["start"].to_numpy(dtype=np.float64) - zero, ends, rows["cores"].to_numpy(dtype=np.float64))
+    held = (rows["cores"] * rows["count"]).to_numpy(dtype=np.float64)
+    return Steps.count(rows["start"].to_numpy(dtype=np.float64) - zero, ends, held)
 
 
 def waiting(run: Run, *, cores: bool = False) -> Steps:

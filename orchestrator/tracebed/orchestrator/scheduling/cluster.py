@@ -2,48 +2,91 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Sequence
+from bisect import bisect_right, insort
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.workload import IntArray
+
 
 @dataclass
 class Ledger:
-    """Who held which nodes from when to when: the staircase of every job, in the order in which it was released."""
+    """Who held which nodes from when to when: an entry a job and range of consecutive nodes, as they were released."""
 
     jobs: list[int] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
-    nodes: list[list[int]] = field(default_factory=list)
 
     def table(self, ids: Sequence[str], cores: Sequence[int], cpus: Sequence[str]) -> pd.DataFrame:
-        """Return a run's table `allocations`: a row a job and node, by start, job and node.
+        """Return a run's table `allocations`: a row a job and range of nodes held alike, by start, job and node.
 
         Args:
             ids: job number -> job id.
             cores: node -> its cores.
             cpus: node -> its CPU mask, empty where it is virtual.
         """
-        order = np.lexsort((self.jobs, self.starts))  # nodes were taken in ascending order
-        nodes = [self.nodes[row] for row in order.tolist()]
-        sizes = np.fromiter(map(len, nodes), dtype=np.int64, count=len(nodes))
-        node = np.fromiter(chain.from_iterable(nodes), dtype=np.int64, count=int(sizes.sum()))
-        rows = np.repeat(order, sizes)
-        job = np.array(self.jobs, dtype=np.int64)[rows]
+        kind = _kinds(cores, cpus)
+        row, low, high = _split(np.asarray(self.firsts, np.int64), np.asarray(self.counts, np.int64), kind)
+        job, start, end = (np.asarray(values)[row] for values in (self.jobs, self.starts, self.ends))
+        order = np.lexsort((end, low, job, start))
+        job, start, end, low, high = job[order], start[order], end[order], low[order], high[order]
+        joins = (low[1:] == high[:-1]) & (kind[low[1:]] == kind[low[:-1]])
+        for held in (job, start, end):
+            joins &= held[1:] == held[:-1]
+        edges = np.concatenate([[0], np.flatnonzero(~joins) + 1, [len(low)]]) if len(low) else np.zeros(1, np.int64)
+        first, last = edges[:-1], edges[1:] - 1
+        job, node = job[first], low[first]
         return pd.DataFrame(
             {
                 "job_id": pd.Series(ids, dtype="str").take(job).array,
                 "node": node,
-                "start": np.array(self.starts, dtype=np.float64)[rows],
-                "end": np.array(self.ends, dtype=np.float64)[rows],
-                "cores": np.array(cores, dtype=np.int64)[node],
+                "count": high[last] - node,
+                "start": start[first],
+                "end": end[first],
+                "cores": np.asarray(cores, np.int64)[node],
                 "cpus": pd.Series(cpus, dtype="str").take(node).array,
             }
         )
+
+    def add(self, job: int, nodes: Sequence[int], since: float, now: float) -> None:
+        """Enter that `job` held `nodes`, which ascend, from `since` until `now`."""
+        for first, count in ranges(nodes):
+            self.jobs.append(job)
+            self.firsts.append(first)
+            self.counts.append(count)
+            self.starts.append(since)
+            self.ends.append(now)
+
+
+def _kinds(cores: Sequence[int], cpus: Sequence[str]) -> IntArray:
+    """Number the stretches of nodes with the same cores and the same mask: the stretch of each node."""
+    unlike = [alike != before for alike, before in pairwise(zip(cores, cpus, strict=True))]
+    return np.cumsum(np.array([False, *unlike], dtype=np.int64)[: len(cores)])
+
+
+def _split(first: IntArray, count: IntArray, kind: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Cut ranges where the kind of the nodes changes; return of each piece its range, and its nodes [low, high)."""
+    pieces = kind[first + count - 1] - kind[first] + 1
+    row = np.repeat(np.arange(len(first)), pieces)
+    stretch = kind[first[row]] + np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begins = np.searchsorted(kind, np.arange(kind[-1] + 2 if len(kind) else 1))
+    return row, np.maximum(first[row], begins[stretch]), np.minimum((first + count)[row], begins[stretch + 1])
+
+
+def ranges(nodes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield (first, count) of each range of consecutive numbers in `nodes`, which ascend."""
+    begin = 0
+    while begin < len(nodes):
+        offset = nodes[begin] - begin  # the same for all of a range, more behind it
+        end = bisect_right(range(len(nodes)), offset, begin, key=lambda at: nodes[at] - at)
+        yield nodes[begin], end - begin
+        begin = end
 
 
 class Cluster:
@@ -100,8 +143,4 @@ class Cluster:
         else:
             self.idle += nodes
             self.idle.sort()  # two sorted runs: a merge
-        ledger = self.ledger
-        ledger.jobs.append(job)
-        ledger.starts.append(since)
-        ledger.ends.append(now)
-        ledger.nodes.append(nodes)
+        self.ledger.add(job, nodes, since, now)

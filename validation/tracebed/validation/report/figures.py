@@ -226,16 +226,17 @@ def _blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
             "job": ids.get_indexer(pd.Index(rows["job_id"])),
             "start": rows["start"] - origin(run),
             "end": rows["end"] - origin(run),
-            "node": rows["node"],
+            "low": rows["node"],
+            "high": rows["node"] + rows["count"] - 1,
         }
     )
-    table = table[table["end"] > table["start"]].sort_values(["job", "start", "end", "node"], ignore_index=True)
-    same = (table[["job", "start", "end"]].diff() == 0).all(axis=1) & (table["node"].diff() == 1)
+    table = table[table["end"] > table["start"]].sort_values(["job", "start", "end", "low"], ignore_index=True)
+    same = (table[["job", "start", "end"]].diff() == 0).all(axis=1) & (table["low"] == table["high"].shift() + 1)
     block = (~same).cumsum()
     return table.groupby(block, sort=False).agg(
         job=("job", "first"),
-        low=("node", "first"),
-        high=("node", "last"),
+        low=("low", "first"),
+        high=("high", "last"),
         start=("start", "first"),
         end=("end", "first"),
     )
@@ -289,15 +290,17 @@ def _draw_sampled(axes: Axes, run: Run, ids: pd.Index[Any], time: _TimeAxis, inc
 
 
 def _sample(run: Run, ids: pd.Index[Any], nodes: IntArray, instants: FloatArray) -> IntArray:
-    """Return which job holds each of `nodes` at each of `instants`, shape (nodes, instants); -1: none."""
+    """Return which job holds each of `nodes` (ascending) at each of `instants`, shape (nodes, instants); -1: none."""
     table = run.allocations
     start = table["start"].to_numpy(dtype=np.float64) - origin(run)
     end = table["end"].to_numpy(dtype=np.float64) - origin(run)
-    node = table["node"].to_numpy(dtype=np.int64)
-    order = np.lexsort((start, node))
-    job = ids.get_indexer(pd.Index(table["job_id"]))[order]
-    start, end, node = start[order], end[order], node[order]
-    first, last = np.searchsorted(node, nodes), np.searchsorted(node, nodes, side="right")
+    low, high = (np.searchsorted(nodes, table["node"] + more) for more in (0, table["count"]))
+    held = np.repeat(np.arange(len(table)), high - low)  # a row for each of `nodes` in an allocation
+    place = np.arange(len(held)) - np.repeat(np.cumsum(high - low) - high, high - low)
+    order = np.lexsort((start[held], place))
+    job = ids.get_indexer(pd.Index(table["job_id"]))[held][order]
+    start, end, place = start[held][order], end[held][order], place[order]
+    first, last = (np.searchsorted(place, np.arange(len(nodes)), side=side) for side in ("left", "right"))
     found = np.full((len(nodes), len(instants)), -1, dtype=np.int64)
     for row, (low, high) in enumerate(zip(first, last, strict=True)):
         if high > low:
