@@ -447,6 +447,6 @@ def test_damage(data: bytes) -> None:
 
 def test_a_folder_as_it_was_written_is_read_again(tmp_path: Path) -> None:
     table = pd.DataFrame({"job_id": ["a", "b"], "submit_time": [0.0, 5.0], "run_time": [60.0, 70.0], "nodes": [1, 2]})
-    write_workload(Workload(table, Provenance(system=System(4, 8))), tmp_path / "es", format="elastisim")
+    registry.write(Workload(table, Provenance(system=System(4, 8))), tmp_path / "es", format="elastisim")
     with pytest.warns(UserWarning, match="no log beside"):
         assert list(read_workload(tmp_path / "es").column("job_id")) == ["a", "b"]
