@@ -164,6 +164,18 @@ def test_epoch_times_are_instants(log: Path) -> None:
     assert read(log, table(rows)).provenance.unix_start == expected.provenance.unix_start
 
 
+def test_files_of_both_clocks_are_one_log(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    epoch = int(pd.Timestamp("2021-12-10T10:00:30", tz="America/Denver").timestamp())
+    times = {"Submit": str(epoch), "Eligible": "Unknown", "Start": str(epoch + 60), "End": str(epoch + 150)}
+    (folder / "1.txt").write_text(table([{**row("1"), **times}]))
+    (folder / "2.txt").write_text(table([row("2", Eligible="2021-12-10T10:00:40")]))
+    jobs = by_id(read_workload(folder, time_zone="America/Denver"))
+    assert jobs.loc[["2", "1"], "submit_time"].tolist() == [0.0, 30.0]
+    assert jobs.loc["2", "earliest_start"] == 40.0
+
+
 HARD_NAMES = [
     "job_0||0002|",
     "|",

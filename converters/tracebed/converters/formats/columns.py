@@ -63,8 +63,8 @@ class Columns:
     """Records of each file."""
     values: dict[str, Any]
     extras: dict[str, pd.Series[Any]] = field(default_factory=dict)
-    absolute: set[str] = field(default_factory=set)
-    """Times that are instants, not somebody's wall clock."""
+    absolute: Sequence[set[str]] = ()
+    """Of each file, the times that are instants, not somebody's wall clock."""
     unread: tuple[str, ...] = ()
     """Columns that were there and not wanted."""
 
@@ -91,8 +91,10 @@ class Columns:
 
         An hour that the clock has twice is taken as the second (standard time).
         """
-        seconds = self.numbers(name)
-        return seconds if name in self.absolute else utc(seconds, zone)
+        ends = np.cumsum(self.rows)[:-1]
+        pieces = np.split(self.numbers(name), ends)
+        files = zip(pieces, self.absolute, strict=True)
+        return np.concatenate([piece if name in zoned else utc(piece, zone) for piece, zoned in files])
 
     def place(self, row: int) -> str:
         """Return `file:line` of a record (of Parquet `file, row`)."""
@@ -139,13 +141,13 @@ def read_columns(
     Raises:
         InputError: a needed column is missing, a line has too few values, a value is not of its kind.
     """
-    tables, absolute, unread = [], set[str](), dict[str, None]()
+    tables, absolute, unread = [], [], dict[str, None]()
     for file in files:
         found = _names(file, wanted)
         others = [name for name in _spelt(file) if name not in found.values() and name not in skip]
         unread.update(dict.fromkeys(others))
         table, zoned = _read(file, wanted, found, others if extras else [], quoted)
-        absolute |= zoned
+        absolute.append(zoned)
         tables.append(table)
     rows = [len(table) for table in tables]
     whole = tables[0] if len(tables) == 1 else _concatenated(tables)

@@ -90,7 +90,6 @@ def read_log(
     steps = c["job"].str.contains(".", regex=False).to_numpy(dtype=bool)
     later = _join_segments(columns, c, ~steps)
     rows = np.flatnonzero(~steps & ~later)
-    unsized = columns["nodes"] == 0
     return make_log(
         files,
         "sacct",
@@ -98,7 +97,6 @@ def read_log(
         system=_system(c),
         time_zone=time_zone,
         parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        defects={"jobs of unknown size": unsized[rows]},
         counts={
             "rows of steps, left out": int(steps.sum()),
             "rows of resized jobs, joined to the first": int(later.sum()),
@@ -154,8 +152,8 @@ def _columns(c: Columns, zone: str) -> dict[str, Any]:
         "time_limit": first_positive(
             parsed(c, "limit", _limit, "a time limit"), 60.0 * parsed(c, "limit in minutes", _limit, "a time limit")
         ),
-        "nodes": np.nan_to_num(nodes).astype(np.int64),
-        "cores_per_node": cores.astype(np.int64),
+        "nodes": nodes,
+        "cores_per_node": cores,
         "memory_mib": _memory(c, nodes, cores),
         "user": c.labels("user"),
         "group": c.labels("account"),
@@ -260,7 +258,7 @@ def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> Bool
             codes[head], end[head] = codes[row], end[row]
             columns["run_time"][head] = end[row] - start[head]
         if resizing[row] or gone[row]:
-            segments[head] = f"{segments[head]} {nodes[row]}:{end[row] - begin:g}".strip()
+            segments[head] = f"{segments[head]} {nodes[row]:.0f}:{end[row] - begin:g}".strip()
             begin = end[row]
     columns["status"] = relabel(codes, [str(name) for name in status.categories])
     columns["extra_segments"] = segments.astype(str)
