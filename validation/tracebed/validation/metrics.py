@@ -62,6 +62,7 @@ FIGURES: dict[str, Shown] = {
     "p95_bounded_slowdown": Shown("bounded slowdown, p95"),
     "geo_bounded_slowdown": Shown("bounded slowdown, geometric mean"),
     "mean_bounded_slowdown_ref": Shown("bounded slowdown by dedicated run time, mean"),
+    "mean_slowdown_ref": Shown("slowdown by dedicated run time, mean"),
     "utilization": Shown("utilisation in the window"),
     "utilization_full": Shown("utilisation, full span"),
     "throughput": Shown("throughput in the window", "jobs/s"),
@@ -93,8 +94,8 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
 
     Returns:
         A row a job, in the run's order: job_id, kind, state, nodes (requested); finished; submit (s after
-        the first one); wait, run, response, slowdown, bounded_slowdown, bounded_slowdown_ref (by the
-        dedicated run time on the requested nodes); expands, shrinks (executed), expands_requested,
+        the first one); wait, run, response, slowdown, bounded_slowdown, slowdown_ref and bounded_slowdown_ref
+        (by the dedicated run time on the requested nodes); expands, shrinks (executed), expands_requested,
         shrinks_requested. What an unfinished job does not have is NaN, as is the plain slowdown of a job that
         ran for no time.
 
@@ -125,6 +126,7 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
             "response": response,
             "slowdown": np.divide(response, ran, out=np.full(len(jobs), np.nan), where=ran > 0),
             "bounded_slowdown": np.maximum(1.0, response / np.maximum(ran, tau)),
+            "slowdown_ref": np.divide(response, reference, out=np.full(len(jobs), np.nan), where=reference > 0),
             "bounded_slowdown_ref": np.maximum(1.0, response / np.maximum(reference, tau)),
         }
     )
@@ -166,7 +168,9 @@ def total_cores(run: Run) -> int:
     return sum(node.cores for node in run.info.nodes)
 
 
-def metrics(run: Run, tau: float = TAU, window: Window = "arrivals") -> dict[str, Any]:
+def metrics(
+    run: Run, tau: float = TAU, window: Window = "arrivals", *, after: float = 0.0, ended: bool = False
+) -> dict[str, Any]:
     """Measure a run.
 
     Args:
@@ -175,18 +179,23 @@ def metrics(run: Run, tau: float = TAU, window: Window = "arrivals") -> dict[str
         window: where utilisation, throughput and loss of capacity are taken: `arrivals` (first to last
             submission; the full span where all jobs came at once), `full` (first submission to last end), or
             two instants in s after the first submission.
+        after: a warm-up, s after the first submission: jobs submitted before it enter no figure but those of
+            the machine, and `arrivals` begins there.
+        ended: nor do jobs that have not ended by the last submission.
 
     Returns:
         The figures of `FIGURES`, in s, jobs/s or without a unit, NaN where a figure is not defined; and
-        `undefined` (figure -> why), `jobs_by_state`, `jobs_malleable`, `jobs_unfinished`, `clock_skew_jobs`,
+        `undefined` (figure -> why), `quartiles` (figure -> the first and the third, over jobs; of utilisation
+        over time), `jobs_by_state`, `jobs_malleable`, `jobs_unfinished`, `clock_skew_jobs`,
         `zero_run_jobs`, `operations` (expand and shrink: requested, executed), `reconfiguration_s` (kind ->
         stage -> count, median, p95, sum), `trimmed` (means without the first and last 5 % of the arrivals),
         `utilization_window`, `tau`.
 
     Raises:
-        InputError: `tau` or `window` is impossible.
+        InputError: `tau` or `window` is impossible, or no job is submitted after the warm-up.
     """
-    table = per_job(run, tau)
+    everything = per_job(run, tau)
+    table = _sample(everything, after, ended)
     done = table[table["finished"]]
     values: dict[str, Any] = {}
     undefined: dict[str, str] = {}
@@ -212,10 +221,10 @@ def metrics(run: Run, tau: float = TAU, window: Window = "arrivals") -> dict[str
     bounded = done["bounded_slowdown"].to_numpy()
     put("geo_bounded_slowdown", float(np.exp(_mean(np.log(bounded)))), "no job ended")
     put("mean_slowdown", _mean(done["slowdown"].to_numpy()), "no job that ran for any time ended")
-    reference = done["bounded_slowdown_ref"].to_numpy()
-    put("mean_bounded_slowdown_ref", _mean(reference), "no job with a known dedicated run time ended")
+    for name in ("slowdown_ref", "bounded_slowdown_ref"):
+        put(f"mean_{name}", _mean(done[name].to_numpy()), "no job with a known dedicated run time ended")
 
-    named = _window(table, span, window)
+    named = _window(everything, span, window, after)
     values["utilization_window"] = named
     busy, capacity = busy_cores(run), total_cores(run)
     unknown = _no_utilization(run, capacity)
@@ -223,6 +232,9 @@ def metrics(run: Run, tau: float = TAU, window: Window = "arrivals") -> dict[str
     for name, until in (("utilization", (start, end)), ("utilization_full", (0.0, span))):
         value = float("nan") if unknown else busy.mean(*until) / capacity
         put(name, value, unknown or "the window has no length")
+    values["quartiles"] = _quartiles(done) | (
+        {} if unknown else {"utilization": _over_time(busy, capacity, start, end)}
+    )
     lost = float("nan") if unknown else _lost(busy, waiting(run, cores=True), capacity, start, end)
     put("loss_of_capacity", lost, unknown or "the window has no length")
     ends = (done["submit"] + done["response"]).to_numpy()
@@ -278,7 +290,42 @@ def _last_instant(run: Run) -> float:
     return last - origin(run)
 
 
-def _window(table: pd.DataFrame, span: float, window: Window) -> dict[str, Any]:
+def _sample(table: pd.DataFrame, after: float, ended: bool) -> pd.DataFrame:
+    """Return the jobs submitted at least `after` s after the first one, and (`ended`) over by the last submission."""
+    if not after and not ended:
+        return table
+    kept = table["submit"] >= after
+    if not kept.any():
+        mend = "take a shorter one, or a longer workload"
+        raise InputError(f"no job is submitted after a warm-up of {after:g} s", mend=mend)
+    if ended:
+        kept &= table["submit"] + table["response"] <= table["submit"].max()
+    return table[kept]
+
+
+def _quartiles(done: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """Return the first and the third quartile over finished jobs, by the name of the mean that they go with."""
+    malleable = done[done["kind"] == "malleable"]
+    samples = {f"mean_{name}_s": done[name] for name in ("wait", "response", "run")}
+    samples |= {f"mean_{name}": done[name] for name in ("slowdown_ref", "bounded_slowdown")}
+    samples |= {f"{kind}_operations_per_malleable_job": malleable[f"{kind}s"] for kind in ("expand", "shrink")}
+    arrays = {name: sample.to_numpy(dtype=np.float64) for name, sample in samples.items()}
+    return {name: (_percentile(array, 25), _percentile(array, 75)) for name, array in arrays.items()}
+
+
+def _over_time(busy: Steps, capacity: int, start: float, end: float) -> tuple[float, float]:
+    """Return the first and the third quartile of the utilisation over the instants from `start` to `end`."""
+    if not end > start:
+        return float("nan"), float("nan")
+    edges = np.concatenate(([start], busy.times[(busy.times > start) & (busy.times < end)], [end]))
+    values = busy.at(edges[:-1]) / capacity
+    order = np.argsort(values, kind="stable")
+    passed = np.cumsum(np.diff(edges)[order]) / (end - start)
+    low, high = (values[order][min(np.searchsorted(passed, share), len(order) - 1)] for share in (0.25, 0.75))
+    return float(low), float(high)
+
+
+def _window(table: pd.DataFrame, span: float, window: Window, after: float) -> dict[str, Any]:
     """Return the window's name and its two instants, s after the first submission."""
     if isinstance(window, tuple):
         start, end = window
@@ -290,8 +337,8 @@ def _window(table: pd.DataFrame, span: float, window: Window) -> dict[str, Any]:
     if window not in ("arrivals", "full"):
         raise InputError(f"unknown window {window!r}", mend="take arrivals, full or START:END in seconds")
     last = float(table["submit"].max()) if table["submit"].notna().any() else 0.0
-    if window == "arrivals" and last > 0:
-        return {"name": "arrivals", "start_s": 0.0, "end_s": last}
+    if window == "arrivals" and last > after:
+        return {"name": "arrivals", "start_s": after, "end_s": last}
     name = "full" if window == "full" else "full (all jobs were submitted at once)"
     return {"name": name, "start_s": 0.0, "end_s": 0.0 if np.isnan(span) else span}
 

@@ -41,8 +41,12 @@ tau_option = click.option(
     help="Where utilisation, throughput and loss of capacity are taken: first to last submission, the whole "
     "run, or two instants after the first submission (seconds, or 90s, 15m, 2h, 1d).",
 )
+@click.option(
+    "--after", type=DURATION, default=0.0, metavar="S", help="Leave out jobs of the first S seconds: warm-up."
+)
+@click.option("--ended", is_flag=True, help="Leave out jobs that have not ended by the last submission.")
 @json_option
-def metrics(runs: tuple[Path, ...], tau: float, window: str, as_json: bool) -> None:
+def metrics(runs: tuple[Path, ...], tau: float, window: str, after: float, ended: bool, as_json: bool) -> None:
     """Say what a run amounts to: makespan, waits, responses, slowdowns, utilisation, operations.
 
     Several runs are shown side by side. Definitions: docs/metrics.md.
@@ -53,7 +57,7 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, as_json: bool) -> N
     for path in runs:
         run = _load(path)
         with progress(f"measuring {path.name}"):
-            found[str(path)] = measure(run, tau, _window(window))
+            found[str(path)] = measure(run, tau, _window(window), after=after, ended=ended)
     if as_json:
         print_json(next(iter(found.values())) if len(found) == 1 else found)
     else:
