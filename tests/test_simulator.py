@@ -299,13 +299,20 @@ def test_a_speedup_that_is_none_names_its_job(name: str, parameters: str) -> Non
 
 
 def test_policies_come_by_name_with_typed_parameters() -> None:
-    assert registry.names() == ["easy", "fcfs", "pref"]
+    assert {"avg", "conservative", "easy", "fcfs", "firstfit", "keep-pref", "min", "pref"} <= set(registry.names())
     pref = registry.load("pref", {"count_idle": "no", "grow_at_start": True})
-    assert registry.parameters(pref) == {"count_idle": False, "grow_at_start": True}
-    with pytest.raises(InputError, match="easy, fcfs, pref"):
+    assert registry.parameters(pref) == {
+        "promise": "pool",
+        "backfill": "easy",
+        "count_idle": False,
+        "grow_at_start": True,
+    }
+    with pytest.raises(InputError, match="easy, fcfs, firstfit"):
         registry.load("best")
     with pytest.raises(InputError, match="count_idle, grow_at_start"):
         registry.load("pref", {"count_idol": "no"})
+    with pytest.raises(InputError, match="pool, direct, steal"):
+        registry.load("pref", {"promise": "theft"})
     with pytest.raises(InputError, match="'maybe' is not a bool"):
         registry.load("pref", {"count_idle": "maybe"})
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 from numpy import isfinite, less_equal
+from numpy.typing import NDArray
 
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
@@ -26,6 +29,9 @@ class Queue:
     and is mended then; so the work of a query follows what it finds and not the length of the queue. Logs know few
     different sizes, and each is a class of its own; only beyond `CLASSES` do neighbours share one.
     """
+
+    by_submission: ClassVar[bool] = True
+    """Whether who was submitted later is always behind."""
 
     def __init__(self, jobs: Jobs) -> None:
         """Make an empty queue for `jobs`."""
@@ -52,6 +58,9 @@ class Queue:
     def __contains__(self, job: int) -> bool:
         """Return whether `job` waits."""
         return bool(self._waiting[job])
+
+    def arrange(self, now: float) -> None:
+        """Bring the waiting jobs into the order of the instant `now`; by submission it never changes."""
 
     @property
     def head(self) -> int | None:
@@ -95,7 +104,7 @@ class Queue:
         self._size[job] = NOBODY
 
     def first_fit(self, after: int, idle: int, time: float, extra: int) -> int | None:
-        """Return the first waiting job behind `after` that backfilling may start.
+        """Return the first waiting job behind `after` (-1: of all) that backfilling may start.
 
         That is one whose fewest nodes are at most `idle`, and which has a limit of at most `time` seconds or needs at
         most `extra` nodes. The caller checks again: `time` is taken a little generously, lest rounding loses a job, and
@@ -142,3 +151,55 @@ class Queue:
         shortest = np.full(len(self._shortest), np.inf)
         np.minimum.at(shortest, self._class[waiting], self._time[waiting])
         self._shortest[:, block] = np.minimum.accumulate(shortest)
+
+
+class PriorityQueue(Queue):
+    """Waiting jobs by a key that may change with time, smallest first, equal ones by submission.
+
+    The order is that of the latest `arrange`, which must follow the latest submission. A query looks at the whole
+    queue.
+
+    Args:
+        jobs: as for `Queue`.
+        keys: (job numbers, instant) -> their keys.
+    """
+
+    by_submission: ClassVar[bool] = False
+
+    def __init__(self, jobs: Jobs, keys: Callable[[NDArray[np.int64], float], NDArray[np.float64]]) -> None:
+        """Make an empty queue for `jobs`."""
+        super().__init__(jobs)
+        self._keys = keys
+        self._order: list[int] = []
+        self._rank: dict[int, int] = {}
+        self._sizes = self._times = np.empty(0)  # of the jobs in order, as in `_size` and `_time`
+
+    def arrange(self, now: float) -> None:
+        """Bring the waiting jobs into the order of the instant `now`."""
+        waiting = np.array(super().jobs(), dtype=np.int64)
+        order = waiting[np.argsort(self._keys(waiting, now), kind="stable")]
+        self._order = order.tolist()
+        self._rank = {job: rank for rank, job in enumerate(self._order)}
+        self._sizes, self._times = self._size[order], self._time[order]
+
+    @property
+    def head(self) -> int | None:
+        """The job that is first; None: nobody waits."""
+        return next((job for job in self._order if job in self), None)
+
+    def jobs(self) -> list[int]:
+        """Return all waiting jobs in order."""
+        return [job for job in self._order if job in self]
+
+    def remove(self, job: int) -> None:
+        """Let `job` wait no longer."""
+        super().remove(job)
+        if job in self._rank:
+            self._sizes[self._rank[job]] = NOBODY
+
+    def first_fit(self, after: int, idle: int, time: float, extra: int) -> int | None:
+        """As `Queue.first_fit`, behind in this order."""
+        first = self._rank[after] + 1 if after >= 0 else 0
+        sizes, times = self._sizes[first:], self._times[first:]
+        fits = ((sizes <= idle) & ((times <= time + SLACK_S) | (sizes <= extra))).nonzero()[0]
+        return self._order[first + int(fits[0])] if len(fits) else None

@@ -13,7 +13,19 @@ from typing import Protocol
 from tracebed.errors import TracebedError
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import Cancel, Policy, Reject, Reserve, Resize, Start, State, Wake
+from tracebed.orchestrator.scheduling.priorities import FCFS, queue_by
+from tracebed.orchestrator.scheduling.promises import Promises
+from tracebed.orchestrator.scheduling.state import (
+    Cancel,
+    Policy,
+    Reject,
+    Reserve,
+    Resize,
+    Start,
+    State,
+    Wake,
+    seen_by,
+)
 
 
 class PolicyError(TracebedError):
@@ -60,20 +72,27 @@ class Scheduler:
         policy: who decides.
         executor: who carries it out.
         interval_s: > 0: the policy is called only at multiples of it; 0: whenever something happened.
+        priority: in which order waiting jobs are considered, a name of `priorities`.
     """
 
     def __init__(
-        self, jobs: Jobs, cluster: Cluster, policy: Policy, executor: Executor, *, interval_s: float = 0.0
+        self,
+        jobs: Jobs,
+        cluster: Cluster,
+        policy: Policy,
+        executor: Executor,
+        *,
+        interval_s: float = 0.0,
+        priority: str = FCFS,
     ) -> None:
         """Start with an idle cluster and an empty queue."""
-        self.jobs = jobs = jobs if policy.malleable else jobs.as_rigid()
+        self.jobs = jobs = seen_by(policy, jobs)
         self.cluster = cluster
         self.policy = policy
         self.executor = executor
         self.interval_s = interval_s
-        self.state = State(jobs, len(cluster))
-        self._promises: dict[int, int] = {}  # job -> nodes, in the order they were made
-        self._returning: dict[int, int] = {}  # job -> nodes that its pending shrink will give back
+        self.state = State(jobs, len(cluster), queue_by(priority, jobs, len(cluster)))
+        self._promises = Promises()
         self._progress: dict[int, tuple[float, float, float]] = {}  # job -> progress at an instant, rate since
         self._resized_in_call = False
         self._wake = math.inf
@@ -99,7 +118,7 @@ class Scheduler:
         del state.size[job]
         if job in self._progress:
             del self._progress[job]
-            self._returning.pop(job, None)
+            self._promises.gave_back(job)
             state.resizable.pop(job, None)
             state.resizing.discard(job)
         self._came_free()
@@ -109,8 +128,8 @@ class Scheduler:
         state = self.state
         state.now = now
         state.resizing.discard(job)
-        if job in self._returning:
-            self.cluster.shrink(job, self._returning.pop(job), now)
+        if given_back := self._promises.gave_back(job):
+            self.cluster.shrink(job, given_back, now)
         done, since, rate = self._progress[job]
         done += (now - since) * rate
         rate = self.jobs.rate(job, state.size[job])
@@ -124,7 +143,7 @@ class Scheduler:
         state.now = now
         if job in state.queue:
             self._leave_queue(job)
-        elif self._promises.pop(job, None) is not None:
+        elif self._promises.drop(job):
             state.releases.remove(job, state.expected_end.pop(job))
         self._came_free()
 
@@ -146,9 +165,10 @@ class Scheduler:
         state.now = now
         state.woken = now >= self._wake
         self._wake = math.inf
+        state.queue.arrange(now)
         for decision in self.policy.decide(state):
             if type(decision) is Start:
-                self._start(decision.job, decision.nodes)
+                self._start(decision)
             elif type(decision) is Resize:
                 self._resize(decision.job, decision.nodes)
             elif type(decision) is Reject:
@@ -168,22 +188,24 @@ class Scheduler:
         self._resized_in_call = False
         return self._wake
 
-    def _start(self, job: int, nodes: int) -> None:
+    def _start(self, decision: Start) -> None:
         state, jobs = self.state, self.jobs
+        job, nodes = decision.job, decision.nodes
         if not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job]) or job not in state.queue:
-            self._check(job in state.queue, Start(job, nodes), "is not waiting")
-            self._check(False, Start(job, nodes), f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
+            self._check(job in state.queue, decision, "is not waiting")
+            self._check(False, decision, f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
         self._leave_queue(job)
         end = state.now + jobs.limit[job] / jobs.rate(job, nodes)
         state.expected_end[job] = end
         state.releases.add(job, end, nodes)
-        if nodes <= state.idle:
+        coming = {source: count for source, count in decision.taken if self._promises.is_shrinking(source)}
+        if nodes <= state.idle and not coming:
             state.idle -= nodes
             self._launch(job, nodes)
         else:
-            self._promises[job] = nodes
+            self._promises.make(job, nodes, coming if decision.taken else None, exchange=decision.exchange)
             self._set_aside()
-            self._check(state.idle >= 0, Start(job, nodes), "is promised nodes that nobody gives back")
+            self._check(state.idle >= 0, decision, "is promised nodes that nobody gives back")
             self.serve()
 
     def _leave_queue(self, job: int) -> None:
@@ -215,7 +237,7 @@ class Scheduler:
             state.idle -= added
             held += self.cluster.take(job, added, state.now)
         else:
-            self._returning[job] = -added
+            self._promises.shrinking(job, -added)
         state.size[job] = nodes
         state.resizing.add(job)
         self._expect(job, state.expected_end[job])
@@ -234,32 +256,23 @@ class Scheduler:
 
         To be called once all events of an instant have been taken in.
         """
-        if not self._promises:
-            return
-        for job, nodes in list(self._promises.items()):
-            if nodes <= len(self.cluster.idle):
-                del self._promises[job]
-                # Its expected end counts from its start.
-                end = self.state.now + self.jobs.limit[job] / self.jobs.rate(job, nodes)
-                self.state.size[job] = nodes
-                self._expect(job, end)
-                self._launch(job, nodes)
-        self._set_aside()
+        served = self._promises.serve(len(self.cluster.idle))
+        for job, nodes in served:
+            # Its expected end counts from its start.
+            end = self.state.now + self.jobs.limit[job] / self.jobs.rate(job, nodes)
+            self.state.size[job] = nodes
+            self._expect(job, end)
+            self._launch(job, nodes)
+        if served:
+            self._set_aside()
 
     def _came_free(self) -> None:
         self.state.freed = True
         self._set_aside()
 
     def _set_aside(self) -> None:
-        """Idle for others: what no promise needs beyond the nodes still to be given back."""
-        idle = len(self.cluster.idle)
-        if self._promises or self._returning:
-            to_hold = sum(self._promises.values()) - sum(self._returning.values())
-            self.state.idle = idle - max(0, to_hold)
-            self.state.returning = max(0, -to_hold)
-        else:
-            self.state.idle = idle
-            self.state.returning = 0
+        """Idle for others is what no promise needs."""
+        self.state.idle, self.state.returning = self._promises.left_over(len(self.cluster.idle))
 
     def _check(self, good: bool, decision: Start | Resize | Reject | Cancel | Reserve, what: str) -> None:
         if not good:

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.scheduler import Scheduler, next_multiple
@@ -45,6 +46,7 @@ class Simulator:
         interval_s: > 0: the policy is called only at multiples of it.
         malleability_interval_s: > 0: a resize takes effect only at multiples of it since the job's start.
         kill_at_limit: a job is killed when its work reaches its time limit.
+        priority: in which order waiting jobs are considered, a name of `priorities`.
     """
 
     def __init__(
@@ -58,12 +60,13 @@ class Simulator:
         interval_s: float = 0.0,
         malleability_interval_s: float = 0.0,
         kill_at_limit: bool = False,
+        priority: str = FCFS,
     ) -> None:
         """Set everything to time 0."""
         self.jobs = jobs
         self.cluster = Cluster(cores)
         self.record = Record(jobs)
-        self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s)
+        self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
         self.runtime_model = runtime_model
         self.overheads = overheads or Overheads()
         self.malleability_interval_s = malleability_interval_s

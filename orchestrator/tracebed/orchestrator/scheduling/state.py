@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,10 +12,20 @@ from tracebed.orchestrator.scheduling.queue import Queue
 
 
 class Start(NamedTuple):
-    """Start `job` on `nodes` nodes; where fewer are idle, as soon as running shrinks have freed them (a promise)."""
+    """Start `job` on `nodes` nodes; where fewer are idle, as soon as running shrinks have freed them (a promise).
+
+    Args:
+        job: who.
+        nodes: how many.
+        taken: (shrunk job, how many of its nodes) that are meant for this job, the others being idle ones; it then
+            waits for just these. Nothing: any nodes that come free will do.
+        exchange: with `taken`: promised nodes may be exchanged with other promises of this kind.
+    """
 
     job: int
     nodes: int
+    taken: tuple[tuple[int, int], ...] = ()
+    exchange: bool = False
 
 
 class Resize(NamedTuple):
@@ -68,6 +78,22 @@ class Policy(Protocol):
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield decisions; each is carried out, and `state` is up to date, before the next is asked for."""
         ...
+
+
+@runtime_checkable
+class HasView(Protocol):
+    """A policy that reads sizes in its own way."""
+
+    def view(self, jobs: Jobs) -> Jobs:
+        """Return `jobs` as the policy, and with it the scheduler, is to see them."""
+        ...
+
+
+def seen_by(policy: Policy, jobs: Jobs) -> Jobs:
+    """Return `jobs` as `policy` sees them: to one that does not decide sizes they are all rigid."""
+    if isinstance(policy, HasView):
+        return policy.view(jobs)
+    return jobs if policy.malleable else jobs.as_rigid()
 
 
 LOOK = 64
@@ -138,14 +164,14 @@ class State:
         freed: whether since then nodes came free or a resize took effect, or one was decided in that very call.
     """
 
-    def __init__(self, jobs: Jobs, total: int) -> None:
-        """Start with an idle machine and nobody waiting."""
+    def __init__(self, jobs: Jobs, total: int, queue: Queue | None = None) -> None:
+        """Start with an idle machine and nobody waiting; `queue`, by submission if none is given, is empty."""
         self.jobs = jobs
         self.now = 0.0
         self.total = total
         self.idle = total
         self.returning = 0
-        self.queue = Queue(jobs)
+        self.queue = Queue(jobs) if queue is None else queue
         self.size: dict[int, int] = {}
         self.expected_end: dict[int, float] = {}
         self.resizable: dict[int, None] = {}

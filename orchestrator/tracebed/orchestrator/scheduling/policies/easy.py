@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 
@@ -31,13 +32,13 @@ def backfill(state: State) -> Iterator[Start]:
     fewest and preferred nodes are those requested.)
     """
     jobs, queue = state.jobs, state.queue
-    while (head := queue.head) is not None and jobs.low[head] <= state.idle:
-        yield Start(head, min(jobs.pref[head], state.idle))
+    yield from heads(state)
+    head = queue.head
     if head is None or not state.idle or len(queue) == 1:
         return
     shadow, extra = state.reservation(jobs.low[head])
     behind = head
-    if not state.freed and shadow > state.now:
+    if queue.by_submission and not state.freed and shadow > state.now:
         # Whoever waited before was refused when as many nodes were idle and the shadow time was no nearer. Once the
         # shadow time is the present, time alone adds to the extra nodes, and all must be asked again.
         behind = max(head, state.arrived[0] - 1) if state.arrived else queue.last

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,6 +26,10 @@ class FirstFit:
 def first_fit(state: State) -> Iterator[Start]:
     """Yield the starts of first fit; a job starts on the nodes it prefers, or on fewer down to its fewest."""
     jobs, queue = state.jobs, state.queue
-    job: int | None = -1
-    while state.idle and (job := queue.first_fit(job, state.idle, math.inf, 0)) is not None:
+    behind = -1
+    if queue.by_submission and not state.freed:  # whoever waited before was refused when as many nodes were idle
+        behind = state.arrived[0] - 1 if state.arrived else queue.last
+    # Without a reservation all idle nodes are extra.
+    while state.idle and (job := queue.first_fit(behind, state.idle, 0.0, state.idle)) is not None:
         yield Start(job, min(jobs.pref[job], state.idle))
+        behind = job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.state import Policy
@@ -56,7 +56,11 @@ def _factory(entry: EntryPoint) -> Any:
 
 
 def _parsed(value: Any, kind: Any, where: str) -> Any:
-    """Return `value`, maybe a text, as `kind` (bool, int, float or str)."""
+    """Return `value`, maybe a text, as `kind` (bool, int, float, str, or a `Literal` of texts)."""
+    if choices := get_args(kind):
+        if value in choices:
+            return value
+        raise InputError(f"{value!r} is none of its values", where=where, mend=f"they are {', '.join(choices)}")
     try:
         if kind is bool and isinstance(value, str):
             return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[value.lower()]

@@ -1,0 +1,67 @@
+"""In which order waiting jobs are considered: a choice of its own, beside the policy.
+
+A priority gives every waiting job a key at an instant; the smallest is considered first, equal ones in the order of
+submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.queue import PriorityQueue, Queue
+
+Floats: TypeAlias = NDArray[np.float64]
+
+MAX_AGE_S = 7 * 86_400.0
+"""The age at which a job grows no older: Slurm's default of PriorityMaxAge."""
+SHORTEST_S = 1.0
+"""A shorter limit counts as this long, so that slowdowns stay finite."""
+
+
+def largest_slowdown_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
+    """By (wait + limit) / limit, the slowdown that a job would have if it started now and used its limit."""
+    return -wait / np.maximum(limit, SHORTEST_S)
+
+
+def shortest_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
+    """By time limit. Long jobs may starve."""
+    return limit
+
+
+def aging(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
+    """As Slurm's multifactor plugin: age up to a week, and size as a part of the machine, both of weight 1."""
+    return -(np.minimum(wait / MAX_AGE_S, 1.0) + nodes / total)
+
+
+FCFS = "fcfs"
+PRIORITIES: dict[str, Callable[[Floats, Floats, Floats, int], Floats]] = {
+    "largest-slowdown-first": largest_slowdown_first,
+    "shortest-first": shortest_first,
+    "aging": aging,
+}
+"""All but first come, first served, by name: (wait so far, time limit, requested nodes, machine's nodes) -> keys."""
+NAMES = (FCFS, *PRIORITIES)
+
+
+def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
+    """Return an empty queue of `jobs` by `priority`, on a machine of `total` nodes.
+
+    Raises:
+        InputError: there is no such priority.
+    """
+    if priority == FCFS:
+        return Queue(jobs)
+    if priority not in PRIORITIES:
+        raise InputError(f"no priority {priority!r}", mend=f"there are {', '.join(NAMES)}")
+    keys_of = PRIORITIES[priority]
+    submit, limit = np.array(jobs.submit), np.array(jobs.limit)
+    nodes = np.array(jobs.nodes, dtype=np.float64)
+    return PriorityQueue(
+        jobs, lambda waiting, now: keys_of(now - submit[waiting], limit[waiting], nodes[waiting], total)
+    )
