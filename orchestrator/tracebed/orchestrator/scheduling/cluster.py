@@ -1,11 +1,12 @@
-"""Nodes, and who holds which of them since when."""
+"""Nodes, who holds which of them since when, and who is a guest on whose."""
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,8 @@ class Ledger:
     counts: list[int] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
+    parts: dict[int, int] = field(default_factory=dict)
+    """Entry -> the cores that the job had on each of its nodes, of entries of shared nodes."""
 
     def table(self, ids: Sequence[str], cores: Sequence[int], cpus: Sequence[str]) -> pd.DataFrame:
         """Return a run's table `allocations`: a row a job and range of nodes held alike, by start, job and node.
@@ -29,19 +32,21 @@ class Ledger:
         Args:
             ids: job number -> job id.
             cores: node -> its cores.
-            cpus: node -> its CPU mask, empty where it is virtual.
+            cpus: node -> its CPU mask, empty where it is virtual; a job that has a part of the node gets none.
         """
         kind = _kinds(cores, cpus)
         row, low, high = _split(np.asarray(self.firsts, np.int64), np.asarray(self.counts, np.int64), kind)
-        job, start, end = (np.asarray(values)[row] for values in (self.jobs, self.starts, self.ends))
+        parts = np.zeros(len(self.jobs), dtype=np.int64)
+        parts[list(self.parts)] = list(self.parts.values())
+        job, start, end, part = (np.asarray(values)[row] for values in (self.jobs, self.starts, self.ends, parts))
         order = np.lexsort((end, low, job, start))
-        job, start, end, low, high = job[order], start[order], end[order], low[order], high[order]
+        job, start, end, low, high, part = (values[order] for values in (job, start, end, low, high, part))
         joins = (low[1:] == high[:-1]) & (kind[low[1:]] == kind[low[:-1]])
-        for held in (job, start, end):
+        for held in (job, start, end, part):
             joins &= held[1:] == held[:-1]
         edges = np.concatenate([[0], np.flatnonzero(~joins) + 1, [len(low)]]) if len(low) else np.zeros(1, np.int64)
         first, last = edges[:-1], edges[1:] - 1
-        job, node = job[first], low[first]
+        job, node, part = job[first], low[first], part[first]
         return pd.DataFrame(
             {
                 "job_id": pd.Series(ids, dtype="str").take(job).array,
@@ -49,14 +54,16 @@ class Ledger:
                 "count": high[last] - node,
                 "start": start[first],
                 "end": end[first],
-                "cores": np.asarray(cores, np.int64)[node],
-                "cpus": pd.Series(cpus, dtype="str").take(node).array,
+                "cores": np.where(part > 0, part, np.asarray(cores, np.int64)[node]),
+                "cpus": pd.Series(cpus, dtype="str").take(node).where(part == 0, "").array,
             }
         )
 
-    def add(self, job: int, nodes: Sequence[int], since: float, now: float) -> None:
-        """Enter that `job` held `nodes`, which ascend, from `since` until `now`."""
+    def add(self, job: int, nodes: Sequence[int], since: float, now: float, *, cores: int | None = None) -> None:
+        """Enter that `job` held `nodes`, which ascend, from `since` until `now`: whole, or `cores` cores on each."""
         for first, count in ranges(nodes):
+            if cores is not None:
+                self.parts[len(self.jobs)] = cores
             self.jobs.append(job)
             self.firsts.append(first)
             self.counts.append(count)
@@ -89,26 +96,72 @@ def ranges(nodes: Sequence[int]) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-class Cluster:
-    """Whole nodes, each idle or held by one job. Idle nodes are taken lowest number first.
+class Loan(NamedTuple):
+    """A node that two jobs share: its owner, and a guest to which the owner leaves some of the cores."""
 
-    A job's first node is its own until it ends; what it gives back first is what it took last.
+    owner: int
+    guest: int
+    cores: int
+    """Of the guest; the owner has all others."""
+    since: float
+
+
+class Cluster:
+    """Nodes, each idle or held by one job, its owner, who may lend some of its cores to one guest.
+
+    Idle nodes are taken lowest number first. A job's first node is its own until it ends; what it gives back first is
+    what it took last. A guest's cores go back to the owner when it ends; of an owner that ends first it inherits the
+    node, whole.
+
+    Attributes:
+        cores: cores of each node.
+        idle: the idle nodes, ascending.
+        loans: shared node -> who shares it.
     """
 
     def __init__(self, cores: Sequence[int]) -> None:
         """Take the cores of each node."""
         self.cores = list(cores)
-        self.idle = list(range(len(cores)))  # ascending
+        self.idle = list(range(len(cores)))
+        self.loans: dict[int, Loan] = {}
         self.ledger = Ledger()
         self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in the order of taking
+        self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is one
+        self._lends: dict[int, int] = {}  # owner -> how many of its nodes are shared
 
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self.cores)
 
     def nodes_of(self, job: int) -> list[int]:
+        """Return the nodes that `job` holds, the first one it took first, then those on which it is a guest."""
+        return [*self.owned(job), *self._visits.get(job, ())]
+
+    def owned(self, job: int) -> list[int]:
         """Return the nodes that `job` holds, the first one it took first."""
-        return [node for _, nodes in self._held[job] for node in nodes]
+        return [node for _, nodes in self._held.get(job, ()) for node in nodes]
+
+    def cores_of(self, job: int) -> list[int]:
+        """Return the cores that `job` has on each of `nodes_of(job)`."""
+        if not self.shares(job):
+            return [self.cores[node] for node in self.owned(job)]
+        lent = [self.loans[node].cores if node in self.loans else 0 for node in self.owned(job)]
+        own = [self.cores[node] - less for node, less in zip(self.owned(job), lent, strict=True)]
+        return own + [self.loans[node].cores for node in self._visits.get(job, ())]
+
+    def shares(self, job: int) -> bool:
+        """Return whether `job` shares a node, as owner or as guest."""
+        return job in self._visits or job in self._lends
+
+    def hosts(self, job: int) -> list[int]:
+        """Return the owners of the nodes on which `job` is a guest, each once."""
+        return list(dict.fromkeys(self.loans[node].owner for node in self._visits.get(job, ())))
+
+    def guests(self, job: int) -> list[int]:
+        """Return the guests on the nodes of `job`, each once."""
+        if job not in self._lends:
+            return []
+        return list(dict.fromkeys(self.loans[node].guest for node in self.owned(job) if node in self.loans))
 
     def take(self, job: int, count: int, now: float) -> list[int]:
         """Give `count` idle nodes to `job` and return them."""
@@ -119,13 +172,42 @@ class Cluster:
         self._held.setdefault(job, []).append((now, nodes))
         return nodes
 
-    def release(self, job: int, now: float) -> None:
-        """Take all nodes from `job`."""
-        for since, nodes in self._held.pop(job):
-            self._give_back(job, since, nodes, now)
+    def lend(self, owner: int, guest: int, nodes: Sequence[int], cores: int, now: float) -> None:
+        """Let `guest` have `cores` cores on each of `nodes`, which `owner` holds and nobody else uses."""
+        self._count_from(owner, nodes, now, enter=True)
+        for node in nodes:
+            self.loans[node] = Loan(owner, guest, cores, now)
+            self._visits.setdefault(guest, {})[node] = None
+        self._lends[owner] = self._lends.get(owner, 0) + len(nodes)
+
+    def release(self, job: int, now: float) -> list[int]:
+        """Take all nodes from `job`, and return the jobs that have more cores by that."""
+        gains = []
+        if job in self._visits:
+            visited = list(self._visits[job])
+            for owner, part in groupby(visited, key=lambda node: self.loans[node].owner):
+                whole = list(part)
+                for node in whole:
+                    self._settle(node, now)
+                self._count_from(owner, whole, now)
+                gains.append(owner)
+        for since, nodes in self._held.pop(job, ()):
+            if job not in self._lends:
+                self._give_back(job, since, nodes, now)
+                continue
+            for heir, part in groupby(nodes, key=lambda node: self.loans[node].guest if node in self.loans else None):
+                left = list(part)
+                if heir is None:
+                    self._give_back(job, since, left, now)
+                    continue
+                for node in left:
+                    self._settle(node, now)
+                self._held.setdefault(heir, []).append((now, left))
+                gains.append(heir)
+        return list(dict.fromkeys(gains))
 
     def shrink(self, job: int, count: int, now: float) -> list[int]:
-        """Take from `job` the `count` nodes that it took last, and return them."""
+        """Take from `job`, which shares no node, the `count` nodes that it took last, and return them."""
         groups = self._held[job]
         dropped: list[int] = []
         while len(dropped) < count:
@@ -136,6 +218,31 @@ class Cluster:
             self._give_back(job, since, nodes[keep:], now)
             dropped += nodes[keep:]
         return dropped
+
+    def _settle(self, node: int, now: float) -> None:
+        """End the sharing of `node`: until `now` both jobs had their cores of it."""
+        loan = self.loans.pop(node)
+        del self._visits[loan.guest][node]
+        if not self._visits[loan.guest]:
+            del self._visits[loan.guest]
+        self._lends[loan.owner] -= 1
+        if not self._lends[loan.owner]:
+            del self._lends[loan.owner]
+        if loan.since < now:
+            self.ledger.add(loan.owner, [node], loan.since, now, cores=self.cores[node] - loan.cores)
+            self.ledger.add(loan.guest, [node], loan.since, now, cores=loan.cores)
+
+    def _count_from(self, owner: int, nodes: Sequence[int], now: float, *, enter: bool = False) -> None:
+        """Count from `now` what `owner` has on `nodes`; `enter` that it had them whole until then."""
+        chosen = set(nodes)
+        groups = self._held[owner]
+        self._held[owner] = []
+        for since, held in groups:
+            for touched, part in groupby(held, key=chosen.__contains__):
+                same = list(part)
+                if touched and enter and since < now:
+                    self.ledger.add(owner, same, since, now)
+                self._held[owner].append((now if touched else since, same))
 
     def _give_back(self, job: int, since: float, nodes: list[int], now: float) -> None:
         if len(nodes) == 1:
