@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scale": (f"{CLI}.workloads", "Map a workload onto fewer nodes, cut a window, compress its times."),
     "malleable": (f"{CLI}.workloads", "Turn a share of the rigid jobs into malleable ones."),
     "simulate": (f"{CLI}.runs", "Predict a workload under a policy, in virtual time."),
+    "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, one table, plots, published figures beside."),
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, for real."),
     "metrics": (f"{CLI}.verdicts", "What a run amounts to: makespan, waits, slowdowns, utilisation."),
     "compare": (f"{CLI}.verdicts", "Hold a predicted run against a real one: verdict table and report."),

@@ -1,0 +1,218 @@
+"""The command that computes a study: a grid of simulations, one table, plots, published figures beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.cli.console import (
+    json_option,
+    output_option,
+    print_json,
+    print_table,
+    progress,
+    say,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tracebed.validation.studies.engines import Engine
+    from tracebed.validation.studies.study import Point, StudyFile
+    from tracebed.validation.studies.sweep import Plan, Swept
+
+SHOWN = ("mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization")
+"""Figures of the printed table; the files have all."""
+
+
+@click.command()
+@click.argument("study", required=False, metavar="STUDY")
+@click.option("--list", "listing", is_flag=True, help="List the studies that tracebed ships.")
+@click.option("--show", is_flag=True, help="Print the study: copy it, and make it your own.")
+@click.option("--log", "logs", multiple=True, metavar="[NAME=]PATH", help="Where the log of a workload is.")
+@click.option("--only", multiple=True, metavar="KEY=VALUE[,VALUE]", help="Only such points; repeat for more keys.")
+@click.option("--dry-run", is_flag=True, help="List the points and their number, and compute nothing.")
+@click.option("--workers", type=click.IntRange(1), help="Simulations at a time.  [default: this machine's cores]")
+@click.option(
+    "--engine", type=click.Choice(["local", "dask"]), default="local", show_default=True, help="What computes."
+)
+@click.option("--scheduler", metavar="ADDRESS", help="Of Dask: tcp://host:8786.")
+@output_option("The output folder; studies that share one share cells.  [default: sweeps]", required=False)
+@json_option
+def sweep(
+    study: str | None,
+    listing: bool,
+    show: bool,
+    logs: tuple[str, ...],
+    only: tuple[str, ...],
+    dry_run: bool,
+    workers: int | None,
+    engine: str,
+    scheduler: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> ExitCode:
+    """Compute a study: every point of its grid simulated once, one table, plots, published figures beside ours.
+
+    STUDY is a YAML file, or the name of a study that tracebed ships. A sweep that was stopped goes on where it was
+    when the same command is given again. docs/sweeps.md has the study file in full.
+
+    \b
+    Example:
+      tracebed sweep kassel-knl --log cori-knl/ -o sweeps
+      tracebed sweep study.yaml --only policy=easy,pref --only share=0.2 --dry-run
+    """
+    from tracebed.validation.studies.study import load_study
+    from tracebed.validation.studies.workloads import logs_of
+
+    if listing:
+        _list()
+        return ExitCode.OK
+    if study is None:
+        raise InputError("no study", mend="name one, or a file; `tracebed sweep --list` has those that are shipped")
+    file = load_study(study)
+    if show:
+        click.echo(file.source.text, nl=False)
+        return ExitCode.OK
+    paths, points = logs_of(file, logs), file.selected(_only(only))
+    if dry_run:
+        _dry_run(file, points, as_json)
+        return ExitCode.OK
+    chosen = _engine(engine, scheduler, workers)
+    folder = output or Path("sweeps")
+
+    from tracebed.validation.studies import sweep as sweeping
+
+    with sweeping.only_one(folder):
+        with progress(f"preparing {', '.join(file.study.workloads)}"):
+            plan = sweeping.plan(file, points, folder, paths)
+        say(f"{file.name}: {len(points):,} points, {plan.distinct:,} cells, {len(plan.todo):,} of them to compute")
+        with chosen, progress(f"sweeping {file.name}", total=len(plan.todo)) as bar:
+            done = sweeping.sweep(file, plan, folder, chosen, lambda done, total: bar.update(done))
+        return _finish(file, plan, done, folder, as_json)
+
+
+def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: bool) -> ExitCode:
+    """Write plots and published figures, print what there is, and say what went wrong."""
+    from tracebed.converters.formats.files import replacing
+    from tracebed.validation.studies import plots, sweep
+    from tracebed.validation.studies.published import beside
+
+    own = folder / file.name
+    held = beside(file.study, done.table) if len(done.table) else None
+    drawn: list[Path] = []
+    if held is not None and len(held):
+        with replacing(own / "published.csv") as stream:
+            held.to_csv(stream, index=False)
+
+    def jobs(point: Point) -> pd.DataFrame | None:
+        cell = plan.cells.get(point)
+        return sweep.jobs_of(cell, folder) if cell is not None and sweep.has_jobs(cell, folder) else None
+
+    if len(done.table):
+        with progress("drawing"):
+            drawn, left_out = plots.draw(file, done.table, jobs, own / "plots")
+        for reason in left_out:
+            say(f"tracebed: {reason}")
+    for warning, count in done.warnings.items():
+        say(f"tracebed: warning: {warning} (in {count:,} cells)")
+    if as_json:
+        print_json(_facts(file, plan, done, held, drawn, own))
+    elif len(done.table):
+        _print(done.table, held)
+        say(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
+    for reason, points in done.failed.items():
+        say(f"tracebed: {reason}: no row for {len(points):,} points, the first {_spelt(points[0])}")
+    return ExitCode.USAGE if done.failed else ExitCode.OK
+
+
+def _facts(
+    file: StudyFile, plan: Plan, done: Swept, held: pd.DataFrame | None, drawn: Sequence[Path], own: Path
+) -> dict[str, Any]:
+    from tracebed.validation.studies.published import means
+
+    return {
+        "study": file.name,
+        "output": str(own),
+        "points": len(plan.cells),
+        "cells": plan.distinct,
+        "computed": done.computed,
+        "failed": {reason: [asdict(point) for point in points] for reason, points in done.failed.items()},
+        "means": means(done.table).to_dict("records") if len(done.table) else [],
+        "published": [] if held is None else held.to_dict("records"),
+        "plots": [str(path) for path in drawn],
+    }
+
+
+def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
+    """Print means over seeds, without the keys that are the same everywhere, and the published figures."""
+    from tracebed.validation.metrics import FIGURES
+    from tracebed.validation.studies.published import GROUP, means
+
+    averaged = means(table)
+    keys = [key for key in [*GROUP, "window"] if key == "policy" or averaged[key].nunique(dropna=False) > 1]
+    columns = [*keys, *(str(FIGURES[name]) for name in SHOWN)]
+    print_table(columns, averaged[[*keys, *SHOWN]].to_numpy(dtype=object).tolist(), spare=columns[-2:])
+    if held is not None and len(held):
+        click.echo("")
+        rows = [
+            [str(FIGURES[figure]), at, window, published, ours, f"{difference:+.1%}", note]
+            for figure, at, window, published, ours, difference, note in held.itertuples(index=False)
+        ]
+        print_table(["published", "of", "window", "printed", "ours", "difference", "note"], rows, spare=("note",))
+
+
+def _dry_run(file: StudyFile, points: Sequence[Point], as_json: bool) -> None:
+    rows = [asdict(point) for point in points]
+    if as_json:
+        print_json({"study": file.name, "points": len(points), "grid": rows})
+        return
+    keys = [key for key in rows[0] if key in ("workload", "policy") or len({str(row[key]) for row in rows}) > 1]
+    print_table(keys, [[_cell(row[key]) for key in keys] for row in rows])
+    say(f"{file.name}: {len(points):,} points; what is equal in all that matters is simulated once")
+
+
+def _cell(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
+
+
+def _spelt(point: Point) -> str:
+    return ", ".join(f"{key} {_cell(value)}" for key, value in asdict(point).items())
+
+
+def _only(texts: Sequence[str]) -> dict[str, list[str]]:
+    wanted: dict[str, list[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not (key and equals and values):
+            raise InputError(f"--only {text!r} chooses nothing", mend="write KEY=VALUE, or KEY=VALUE,VALUE")
+        wanted.setdefault(key, []).extend(values.split(","))
+    return wanted
+
+
+def _engine(name: str, scheduler: str | None, workers: int | None) -> Engine:
+    from tracebed.validation.studies.engines import DaskEngine, LocalEngine
+
+    if name == "local":
+        if scheduler is not None:
+            raise InputError("--scheduler goes with --engine dask", mend="add it, or leave this out")
+        return LocalEngine(workers)
+    if scheduler is None:
+        raise InputError("--engine dask needs the scheduler's address", mend="--scheduler tcp://host:8786")
+    if workers is not None:
+        raise InputError("--workers goes with --engine local", mend="Dask has the workers that it was started with")
+    return DaskEngine(scheduler)
+
+
+def _list() -> None:
+    import textwrap
+
+    from tracebed.validation.studies.study import load_study, names
+
+    for name in names():
+        click.echo(f"{name:16}  {textwrap.shorten(load_study(name).study.about, 100, placeholder=' ...')}")

@@ -1,0 +1,152 @@
+"""A cell: one simulation and its measures. What is equal in everything that shapes the result is the same cell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import System, Workload, read_workload
+from tracebed.errors import Tolerated
+from tracebed.orchestrator.prediction import nodes_of, predict
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
+from tracebed.validation.metrics import FIGURES, metrics, per_job
+from tracebed.validation.studies.study import Point, Study, WindowSpec
+from tracebed.validation.studies.workloads import Prepared, Variant, variant
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a simulation takes, and what is measured of it."""
+
+    workload: Path
+    system: System
+    policy: str
+    parameters: str
+    """As JSON, defaults included."""
+    priority: str
+    runtime_model: str
+    interval_s: float
+    malleability_interval_s: float
+    kill_at_limit: bool
+    tau: float
+    windows: tuple[tuple[str, WindowSpec], ...]
+    identity: str
+    """Hash of all that shapes the result; the name of its file."""
+    jobs: bool = False
+    """Whether the jobs are kept, too."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The result of a cell."""
+
+    rows: list[dict[str, Any]]
+    """A row a window: its name, and the figures."""
+    seconds: float
+    warnings: list[str]
+    jobs: pd.DataFrame | None
+    """A row a job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller."""
+
+
+def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[Cell, Variant | None]:
+    """Return the cell that a point asks for, and the variant of the workload that it runs (None: the workload itself).
+
+    A policy that does not decide sizes treats all jobs as rigid, so that its cells are those of the workload
+    itself; where all or none of the jobs become malleable, the seed chooses nothing.
+    """
+    spec = study.policy(point)
+    policy = registry.load(spec.policy, spec.parameters)
+    wanted = None
+    if point.share and policy.malleable and study.malleable is not None:
+        seed = point.seed if point.share < 1.0 else 0
+        wanted = variant(base, point.share, seed, study.malleable.thresholds)
+    facts: dict[str, Any] = {
+        "policy": spec.policy,
+        "parameters": json.dumps(registry.parameters(policy), sort_keys=True),
+        "priority": point.priority,
+        "runtime_model": point.runtime_model,
+        "interval_s": point.interval_s,
+        "malleability_interval_s": point.malleability_interval_s,
+        "kill_at_limit": study.kill_at_limit,
+        "tau": study.tau,
+    }
+    identity = {
+        **facts,
+        "windows": {name: window.model_dump() for name, window in study.windows.items()},
+        "workload": base.sha256,
+        "system": asdict(base.system),
+        "malleable": [wanted.share, wanted.seed, asdict(wanted.thresholds)] if wanted else None,
+        "tracebed": version("tracebed"),
+        "by": _maker(spec.policy),
+    }
+    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+    path = wanted.path if wanted else base.path
+    return Cell(path, base.system, **facts, windows=tuple(study.windows.items()), identity=name, jobs=jobs), wanted
+
+
+def compute(cell: Cell) -> Measured:
+    """Simulate and measure a cell. Raises InputError where the simulation cannot be run."""
+    begun = time.perf_counter()
+    with warnings.catch_warnings(record=True) as tolerated:
+        warnings.simplefilter("always", Tolerated)
+        workload = _workload(cell.workload)
+        run = predict(
+            workload,
+            nodes_of(cell.system),
+            cell.policy,
+            policy_parameters=json.loads(cell.parameters),
+            runtime_model=RuntimeModel(cell.runtime_model),
+            interval_s=cell.interval_s,
+            malleability_interval_s=cell.malleability_interval_s,
+            kill_at_limit=cell.kill_at_limit,
+        )
+        rows = [{"window": name, **_row(run, cell.tau, window)} for name, window in cell.windows]
+        jobs = _jobs(run, workload) if cell.jobs else None
+    said = [*run.info.warnings, *(str(item.message) for item in tolerated if issubclass(item.category, Tolerated))]
+    return Measured(rows, time.perf_counter() - begun, list(dict.fromkeys(said)), jobs)
+
+
+@lru_cache(maxsize=2)
+def _workload(path: Path) -> Workload:
+    """Return a workload; a worker computes the cells of one after the other."""
+    return read_workload(path)
+
+
+def _maker(policy: str) -> list[str]:
+    """Return the package that brings a policy, and its version."""
+    entry = next(entry for entry in entry_points(group=registry.GROUP) if entry.name == policy)
+    return [entry.dist.name, entry.dist.version] if entry.dist else [entry.value, ""]
+
+
+def _row(run: Run, tau: float, window: WindowSpec) -> dict[str, Any]:
+    figures = metrics(run, tau, after=window.after_s, ended=window.ended)
+    row = {name: figures[name] for name in FIGURES}
+    for name, (low, high) in figures["quartiles"].items():
+        row |= {f"{name}_p25": low, f"{name}_p75": high}
+    return row
+
+
+def _jobs(run: Run, workload: Workload) -> pd.DataFrame:
+    """Return what plots by job need: times of finished jobs, and who started on less than was asked for."""
+    jobs = per_job(run)
+    held = run.allocations
+    first = held["start"].to_numpy() == held["job_id"].map(run.jobs.set_index("job_id")["start"]).to_numpy()
+    cores = (held["cores"] * held["count"])[first].groupby(held["job_id"][first]).sum()
+    asked = pd.Series(workload.ints("nodes") * workload.ints("cores_per_node"), workload.column("job_id"))
+    got, wanted = (jobs["job_id"].map(series).to_numpy(dtype=np.float64) for series in (cores, asked))
+    kept = jobs[["submit", "wait", "run", "response", "slowdown_ref", "nodes"]].assign(
+        run_time=run.jobs["run_time"], started_smaller=got < wanted
+    )
+    return kept[jobs["finished"]].reset_index(drop=True)

@@ -1,0 +1,266 @@
+"""The pictures of a study: bars with quartiles, normalised bars, heat maps by category, lines by day.
+
+As in the papers: bars against the share of malleable jobs (figures 6 to 9 of the Kassel study); bars normalised to a
+baseline, heat maps of ratios by requested nodes and run time, daily lines (figures 1 to 8 of the SD-Policy paper).
+Colours are of Paul Tol's colour-blind safe schemes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+
+from tracebed.converters.formats.files import replacing
+from tracebed.validation.metrics import FIGURES, Shown
+from tracebed.validation.studies.published import GROUP, chosen, means
+from tracebed.validation.studies.study import Plot, Point, StudyFile
+
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")
+STYLE: dict[Any, Any] = {
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "text.parse_math": False,  # names come from users' files
+    "pdf.fonttype": 42,
+}
+DAY = 86_400.0
+NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Upper ends of the categories of requested nodes; the last category is open."""
+RUN_TIMES: Mapping[str, float] = {
+    "1 min": 60.0,
+    "10 min": 600.0,
+    "30 min": 1800.0,
+    "1 h": 3600.0,
+    "4 h": 14_400.0,
+    "12 h": 43_200.0,
+    "1 d": DAY,
+}
+"""Upper ends of the categories of run time, s; the last category is open."""
+OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "response": "response"}
+PERCENT = {"utilization", "utilization_full", "loss_of_capacity"}
+
+Jobs = Callable[[Point], pd.DataFrame | None]
+"""The jobs of a point's cell; None where there are none."""
+
+
+def draw(file: StudyFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tuple[list[Path], list[str]]:
+    """Draw the study's plots as PNG and PDF.
+
+    Args:
+        file: the study.
+        table: of `sweep`.
+        jobs: where heat maps and daily lines find jobs.
+        folder: where to.
+
+    Returns:
+        the PNG files written, and what could not be drawn and why.
+    """
+    written: list[Path] = []
+    left_out: list[str] = []
+    for name, plot in file.study.plots.items():
+        window = plot.window or next(iter(file.study.windows))
+        rows = table[table["window"] == window]
+        for workload in _pages(file, plot):
+            title = plot.title or (file.name if workload is None else f"{file.name}, {workload}")
+            here = rows if workload is None else rows[rows["workload"] == workload]
+            with mpl.rc_context(STYLE):
+                figure = _drawn(file, plot, here, jobs, workload, title)
+            stem = name if workload is None or len(file.study.workloads) == 1 else f"{name}-{workload}"
+            if figure is None:
+                left_out.append(f"plot {stem}: the points that it needs are not there")
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            for suffix in ("png", "pdf"):
+                with replacing(folder / f"{stem}.{suffix}") as stream, mpl.rc_context(STYLE):
+                    figure.savefig(stream, format=suffix, dpi=150)
+            written.append(folder / f"{stem}.png")
+    return written, left_out
+
+
+def _pages(file: StudyFile, plot: Plot) -> list[str | None]:
+    """Return the workloads that get a picture each; normalised bars show all in one."""
+    shares = file.study.malleable.shares if file.study.malleable else []
+    several = plot.kind != "normalised" or len(shares) > 1
+    return list(file.study.workloads) if several else [None]
+
+
+def _drawn(
+    file: StudyFile, plot: Plot, rows: pd.DataFrame, jobs: Jobs, workload: str | None, title: str
+) -> Figure | None:
+    if not plot.of_jobs:
+        return _bars(plot, rows, title)
+    found = []
+    for where in (plot.at, plot.relative_to or {}):
+        points = [point for point in file.study.points() if point.fits({**where, "workload": workload})]
+        tables = [table for point in points if (table := jobs(point)) is not None]
+        if not tables:
+            return None
+        found.append(pd.concat(tables, ignore_index=True))
+    names = [_named(where) for where in (plot.at, plot.relative_to or {})]
+    return (_heat_maps if plot.kind == "heatmap" else _daily)(plot, found[0], found[1], names, title)
+
+
+def _named(where: Mapping[str, Any]) -> str:
+    return ", ".join(str(value) if key == "policy" else f"{key} {value}" for key, value in where.items())
+
+
+def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
+    """Draw a panel a figure: groups along x (shares or workloads), a bar a policy (and what else varies)."""
+    if plot.relative_to is not None:
+        rows = _normalised(rows, plot.figures, plot.relative_to)
+    rows = chosen(rows, plot.at)
+    if not len(rows):
+        return None
+    averaged = means(rows)
+    x = "share" if averaged["share"].nunique() > 1 else "workload"
+    varying = [key for key in GROUP if key != x and (key == "policy" or averaged[key].nunique() > 1)]
+    series = list(averaged[varying].drop_duplicates().itertuples(index=False, name=None))
+    groups = list(dict.fromkeys(averaged[x]))
+    figure, panels = _panels(len(plot.figures), title, legend=True)
+    width = 0.84 / len(series)
+    for axes, name in zip(panels, plot.figures, strict=True):
+        for index, values in enumerate(series):
+            mine = averaged[(averaged[varying] == pd.Series(values, varying)).all(axis=1)].set_index(x)
+            at = np.array([groups.index(group) for group in mine.index]) + (index - (len(series) - 1) / 2) * width
+            scale = 100.0 if name in PERCENT and plot.relative_to is None else 1.0
+            label = ", ".join(map(str, values))
+            axes.bar(at, mine[name] * scale, width * 0.94, color=COLOURS[index % len(COLOURS)], label=label)
+            if plot.relative_to is None:
+                _error_bars(axes, at, _spread(plot, rows, mine, name, x, varying, values), scale, width)
+        _label(axes, name, x, groups, plot)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 6), frameon=False)
+    return figure
+
+
+def _normalised(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
+    """Return all rows but the baseline's, their figures divided by the baseline's mean at the same point otherwise."""
+    same = [key for key in GROUP if key not in relative_to]
+    base = chosen(rows, relative_to).groupby(same, dropna=False)[figures].mean()
+    joined = rows.merge(base, left_on=same, right_index=True, suffixes=("", "_base"))
+    for name in figures:
+        joined[name] = joined[name] / joined[f"{name}_base"]
+    return joined.drop(index=chosen(joined, relative_to).index)
+
+
+def _spread(
+    plot: Plot, rows: pd.DataFrame, mine: pd.DataFrame, name: str, x: str, varying: list[str], values: Any
+) -> Any:
+    """Return the first and third quartile of each bar, shape (2, bars): over jobs, where there are such, or seeds."""
+    if plot.spread == "jobs" and f"{name}_p25" in mine:
+        return mine[[f"{name}_p25", f"{name}_p75"]].to_numpy().T
+    seeds = rows[(rows[varying] == pd.Series(values, varying)).all(axis=1)].groupby(x, sort=False)[name]
+    return np.array([seeds.quantile(share).reindex(mine.index) for share in (0.25, 0.75)])
+
+
+def _error_bars(axes: Axes, at: Any, spread: Any, scale: float, width: float) -> None:
+    """Draw quartiles as a line with caps; of skewed figures the mean may lie outside."""
+    low, high = spread * scale
+    axes.vlines(at, low, high, color="#222222", linewidth=0.9)
+    for end in (low, high):
+        axes.hlines(end, at - width * 0.25, at + width * 0.25, color="#222222", linewidth=0.9)
+
+
+def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot) -> None:
+    shown = FIGURES[name]
+    if plot.relative_to is not None:
+        axes.axhline(1.0, color="#222222", linewidth=0.8, linestyle="--")
+        axes.set_ylabel(f"{shown.label} / {_named(plot.relative_to)}")
+    else:
+        axes.set_ylabel(str(Shown(shown.label, "%") if name in PERCENT else shown))
+    axes.set_ylim(bottom=0)
+    ticks = [f"{100 * group:g}" if x == "share" else str(group) for group in groups]
+    axes.set_xticks(range(len(groups)), ticks)
+    axes.set_xlabel("malleable jobs (%)" if x == "share" else "workload")
+    axes.grid(axis="y", linewidth=0.4, color="#cccccc")
+
+
+def _heat_maps(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str) -> Figure:
+    """Draw a panel a figure: the baseline's mean / ours, by requested nodes and run time; above 1 ours is better."""
+    figure, panels = _panels(len(plot.figures), title, wide=True)
+    for axes, name in zip(panels, plot.figures, strict=True):
+        (mean, count), (mean_base, _) = (_by_category(table, name) for table in (ours, base))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(mean > 0, mean_base / mean, np.where(mean_base > 0, np.inf, np.nan))
+        shades = np.log2(np.clip(ratio, 1 / 8, 8))
+        image = axes.imshow(shades, origin="lower", aspect="auto", cmap="PuOr", norm=TwoSlopeNorm(0.0, -3.0, 3.0))
+        for (row, column), value in np.ndenumerate(ratio):
+            if count[row, column] and not np.isnan(value):
+                text = f"{value:.2f}" if value < 100 else f"{value:.0f}" if np.isfinite(value) else "∞"
+                colour = "white" if abs(shades[row, column]) > 2 else "black"
+                text += f"\n({count[row, column]:,})"
+                axes.text(column, row, text, ha="center", va="center", size=6, color=colour)
+        ranges = [f"{low + 1}-{high}" if high > low + 1 else f"{high}" for low, high in pairwise((0, *NODES))]
+        axes.set_yticks(range(len(NODES) + 1), [*ranges, f">{NODES[-1]}"])
+        axes.set_xticks(range(len(RUN_TIMES) + 1), [*(f"≤{end}" for end in RUN_TIMES), f">{list(RUN_TIMES)[-1]}"])
+        axes.set_ylabel("requested nodes")
+        axes.set_xlabel("run time on the requested nodes")
+        axes.set_title(f"{OF_JOBS[name]}: {names[1]} / {names[0]} (jobs)", fontsize=9)
+        bar = figure.colorbar(image, ax=axes, ticks=range(-3, 4))
+        bar.ax.set_yticklabels(["≤⅛", "¼", "½", "1", "2", "4", "≥8"])
+    return figure
+
+
+def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
+    """Return means of a figure and counts of jobs, each of shape (sizes, run times); NaN where there is no job."""
+    row = np.searchsorted(NODES, jobs["nodes"].to_numpy())
+    column = np.searchsorted(list(RUN_TIMES.values()), jobs["run_time"].to_numpy())
+    values = jobs[name].to_numpy(dtype=np.float64)
+    known = ~np.isnan(values)
+    total, count = np.zeros((2, len(NODES) + 1, len(RUN_TIMES) + 1))
+    np.add.at(total, (row[known], column[known]), values[known])
+    np.add.at(count, (row[known], column[known]), 1)
+    with np.errstate(invalid="ignore"):
+        return total / count, count.astype(int)
+
+
+def _daily(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str) -> Figure:
+    """Draw a panel a figure: its mean by day of submission; columns: jobs that started on less than asked for."""
+    figure, panels = _panels(len(plot.figures), title, wide=True)
+    days = int(max(table["submit"].max() for table in (ours, base)) // DAY) + 1
+    for axes, name in zip(panels, plot.figures, strict=True):
+        started = ours.loc[ours["started_smaller"], "submit"].to_numpy() // DAY
+        columns = np.bincount(started.astype(int), minlength=days)
+        axes.bar(range(days), columns, 1.0, color="#cccccc", label=f"jobs started on less than asked ({names[0]})")
+        axes.set_ylabel("jobs started on less than asked")
+        axes.set_xlabel("day of submission")
+        lines = axes.twinx()
+        lines.spines["right"].set_visible(True)
+        for table, label, colour in ((base, names[1], COLOURS[1]), (ours, names[0], COLOURS[0])):
+            mean = table.groupby((table["submit"] // DAY).astype(int))[name].mean().reindex(range(days))
+            lines.plot(range(days), mean, color=colour, linewidth=1.2, marker="." if days < 40 else None, label=label)
+        lines.set_ylabel(f"mean {OF_JOBS[name]}" + ("" if name == "slowdown_ref" else " (s)"))
+        lines.set_ylim(bottom=0)
+        drawn = [axes.get_legend_handles_labels(), lines.get_legend_handles_labels()]
+        axes.legend(
+            [handle for handles, _ in drawn for handle in handles],
+            [label for _, labels in drawn for label in labels],
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1.0),
+            ncols=3,
+            frameon=False,
+        )
+    return figure
+
+
+def _panels(count: int, title: str, *, legend: bool = False, wide: bool = False) -> tuple[Figure, list[Axes]]:
+    """Return a figure of `count` panels in one column (wide) or two."""
+    columns = 1 if wide or count == 1 else 2
+    rows = -(-count // columns)
+    size = (8.6, 4.2 * rows + 0.5) if columns == 1 else (11.0, 2.9 * rows + 0.7)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[count:]:
+        axes.remove()
+    figure.suptitle(title, fontsize=10)
+    return figure, list(grid[:count])

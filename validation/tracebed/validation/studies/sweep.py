@@ -1,0 +1,218 @@
+"""A sweep: the cells of a study computed, each once, kept one file a cell, and gathered into one table.
+
+    OUTPUT/cells/IDENTITY.json           the rows of a cell; appears whole or not at all
+    OUTPUT/cells/IDENTITY.jobs.parquet   its jobs, where a plot needs them
+    OUTPUT/workloads/                    workloads as they are simulated
+    OUTPUT/STUDY/                        study.yaml, table.parquet, table.csv, published.csv, plots
+
+Studies that share OUTPUT share cells. Whatever ends a sweep, what was computed is there, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tracebed.converters.formats.files import replacing
+from tracebed.errors import InputError, TracebedError
+from tracebed.validation.studies import cells
+from tracebed.validation.studies.cells import Cell, Measured
+from tracebed.validation.studies.engines import Engine
+from tracebed.validation.studies.study import Point, StudyFile
+from tracebed.validation.studies.workloads import Prepared, Variant, make, prepare
+
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of a study: which are there, and which are still to be computed."""
+
+    cells: dict[Point, Cell]
+    variants: list[Variant]
+    """Workloads that the cells need and that are not there yet."""
+    todo: list[Cell]
+    """Cells that are not there yet, each once."""
+
+    @property
+    def distinct(self) -> int:
+        """How many simulations the points amount to."""
+        return len({cell.identity for cell in self.cells.values()})
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep came to."""
+
+    table: pd.DataFrame
+    """A row a point and window."""
+    computed: int
+    failed: dict[str, list[Point]]
+    """What went wrong -> the points that have no row for it."""
+    warnings: dict[str, int]
+    """What was tolerated in the cells -> in how many of them."""
+
+
+def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[str, Path]) -> Plan:
+    """Prepare the workloads of `points` and find out which of their cells are still to be computed.
+
+    Raises:
+        InputError: a workload cannot be prepared.
+    """
+    study = file.study
+    shown = [plot for plot in study.plots.values() if plot.of_jobs]
+    bases: dict[tuple[str, int], Prepared] = {}
+    found: dict[Point, Cell] = {}
+    variants: dict[Path, Variant] = {}
+    for point in points:
+        key = point.workload, point.seed if study.workloads[point.workload].model else 0
+        if key not in bases:
+            bases[key] = prepare(file, *key, logs, folder / "workloads")
+        jobs = any(point.fits(plot.at) or point.fits(plot.relative_to or {}) for plot in shown)
+        found[point], variant = cells.cell_of(study, point, bases[key], jobs=jobs)
+        if variant is not None:
+            variants[variant.path] = variant
+    wanted: dict[str, Cell] = {}
+    for cell in found.values():
+        earlier = wanted.get(cell.identity, cell)
+        wanted[cell.identity] = replace(cell, jobs=cell.jobs or earlier.jobs)
+    todo = [cell for cell in wanted.values() if not _is_there(cell, folder)]
+    missing = {cell.workload for cell in todo}
+    needed = [variant for path, variant in variants.items() if path in missing and not path.exists()]
+    return Plan(found, needed, sorted(todo, key=lambda cell: cell.workload))  # a worker reads a workload once
+
+
+def sweep(file: StudyFile, plan: Plan, folder: Path, engine: Engine, report: Report | None = None) -> Swept:
+    """Compute what `plan` says is still to be computed, and gather the table.
+
+    Args:
+        file: the study.
+        plan: of this study, in this folder.
+        folder: the output folder; call within `only_one`.
+        engine: what computes.
+        report: called with cells done and to do, of this sweep, after each of them.
+
+    Raises:
+        InputError: the folder cannot be written, or the engine broke down.
+    """
+    errors: dict[str, str] = {}
+    unmade: dict[Path, str] = {}
+    for variant, path in engine.map(make, plan.variants):
+        if isinstance(path, TracebedError):
+            unmade[variant.path] = str(path)
+    errors |= {cell.identity: unmade[cell.workload] for cell in plan.todo if cell.workload in unmade}
+    todo = [cell for cell in plan.todo if cell.workload not in unmade]
+    for done, (cell, result) in enumerate(engine.map(cells.compute, todo), start=1):
+        if isinstance(result, TracebedError):
+            errors[cell.identity] = str(result)
+        else:
+            _keep(cell, result, folder)
+        if report is not None:
+            report(done, len(todo))
+    failed: dict[str, list[Point]] = {}
+    for point, cell in plan.cells.items():
+        if cell.identity in errors:
+            failed.setdefault(errors[cell.identity], []).append(point)
+    table, warnings = _gathered(plan, folder)
+    _write(file, table, folder / file.name)
+    return Swept(table, len(plan.todo) - len(errors), failed, warnings)
+
+
+def jobs_of(cell: Cell, folder: Path) -> pd.DataFrame:
+    """Return the jobs of a cell that kept them."""
+    return pd.read_parquet(_jobs_path(cell, folder))
+
+
+def has_jobs(cell: Cell, folder: Path) -> bool:
+    """Return whether a cell kept its jobs."""
+    return _jobs_path(cell, folder).exists()
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the output folder: two sweeps in one would compute cells twice.
+
+    Raises:
+        InputError: another sweep holds it, or it cannot be written.
+    """
+    try:
+        (folder / "cells").mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}", where=str(folder), mend="name another folder with -o"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(
+            "another sweep is at work in this folder", where=str(folder), mend="wait for it, or name another with -o"
+        ) from None
+    else:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _path(cell: Cell, folder: Path) -> Path:
+    return folder / "cells" / f"{cell.identity}.json"
+
+
+def _jobs_path(cell: Cell, folder: Path) -> Path:
+    return folder / "cells" / f"{cell.identity}.jobs.parquet"
+
+
+def _is_there(cell: Cell, folder: Path) -> bool:
+    return _path(cell, folder).exists() and (not cell.jobs or _jobs_path(cell, folder).exists())
+
+
+def _keep(cell: Cell, result: Measured, folder: Path) -> None:
+    """Write a cell's files; the one that says that it is done comes last."""
+    if result.jobs is not None:
+        with replacing(_jobs_path(cell, folder)) as stream:
+            result.jobs.to_parquet(stream, index=False)
+    facts = {key: value for key, value in asdict(cell).items() if key not in ("jobs", "windows")}
+    facts["workload"] = cell.workload.name
+    kept = {"cell": facts, "seconds": result.seconds, "warnings": result.warnings, "rows": result.rows}
+    with replacing(_path(cell, folder)) as stream:
+        stream.write(json.dumps(kept, indent=1).encode() + b"\n")
+
+
+def _gathered(plan: Plan, folder: Path) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Return the rows of all points whose cells are there, and what was tolerated in how many cells."""
+    kept: dict[str, dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = []
+    warnings: dict[str, int] = {}
+    for point, cell in plan.cells.items():
+        if cell.identity not in kept:
+            path = _path(cell, folder)
+            if not path.exists():
+                continue
+            try:
+                kept[cell.identity] = json.loads(path.read_bytes())
+            except ValueError as error:
+                raise InputError(f"is damaged: {error}", where=str(path), mend="delete it") from error
+            for warning in kept[cell.identity]["warnings"]:
+                warnings[warning] = warnings.get(warning, 0) + 1
+        found = kept[cell.identity]
+        about = {**asdict(point), "parameters": cell.parameters, "cell": cell.identity, "seconds": found["seconds"]}
+        rows += [{**about, **row} for row in found["rows"]]
+    return pd.DataFrame(rows), warnings
+
+
+def _write(file: StudyFile, table: pd.DataFrame, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    with replacing(folder / "study.yaml") as stream:
+        stream.write(file.source.text.encode())
+    with replacing(folder / "table.parquet") as stream:
+        table.to_parquet(stream, index=False)
+    with replacing(folder / "table.csv") as stream:
+        table.to_csv(stream, index=False)

@@ -1,0 +1,206 @@
+"""The workloads of a study: read, cleaned or drawn once, checked, and kept in the output folder for all its cells."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracebed.converters.malleability import Thresholds, to_malleable
+from tracebed.converters.models.registry import draw
+from tracebed.converters.scaling import scale
+from tracebed.converters.workload import System, Workload, read_workload, write_workload
+from tracebed.errors import InputError
+from tracebed.validation.studies.study import LogSpec, StudyFile, WorkloadSpec
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A workload that cells can be made of."""
+
+    path: Path
+    sha256: str
+    """Of its jobs."""
+    jobs: int
+    system: System
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A prepared workload with a share of its jobs made malleable, kept at `path`."""
+
+    base: Path
+    path: Path
+    nodes: int | None
+    """Of the machine."""
+    share: float
+    seed: int
+    thresholds: Thresholds
+
+
+def fingerprint(workload: Workload) -> str:
+    """Return a hash of what jobs ask for and do, to the millisecond, whatever they are called in which file.
+
+    It is SHA-256 over nodes, submit times, run times and time limits as little-endian 64-bit integers (times in ms,
+    -1 where not known), one column after the other, in submit order.
+    """
+    digest = hashlib.sha256(workload.ints("nodes").astype("<i8").tobytes())
+    for name in ("submit_time", "run_time", "time_limit"):
+        times = workload.floats(name)
+        digest.update(np.where(np.isnan(times), -1.0, np.rint(times * 1000)).astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
+    """Return a workload of the study, made once and then kept in `folder`.
+
+    Args:
+        file: the study.
+        name: of the workload.
+        seed: of the draw, where a model draws it.
+        logs: paths of logs, by the workload's name.
+        folder: where prepared workloads are kept.
+
+    Raises:
+        InputError: a file or log is missing or not the right one, or a model does not take its options.
+    """
+    spec = file.study.workloads[name]
+    paths = _sources(file, name, spec, logs)
+    state: Any = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+    seed = seed if spec.model is not None and "seed" not in spec.options else 0
+    key = json.dumps([name, spec.model_dump(), seed, state, version("tracebed")], sort_keys=True)
+    target = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
+    if not target.exists():
+        workload = _made(file, name, spec, seed, paths)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_workload(workload, target)
+    workload = read_workload(target)
+    own = workload.provenance.system
+    system = System(spec.nodes or own.nodes, spec.cores_per_node or own.cores_per_node)
+    if system.nodes is None:
+        raise file.source.error(f"the size of the system of {name!r} is not known: say `nodes`", "workloads", name)
+    return Prepared(target, workload.sha256, len(workload), system)
+
+
+def variant(base: Prepared, share: float, seed: int, thresholds: Thresholds) -> Variant:
+    """Return the variant of a prepared workload; `make` writes it."""
+    key = json.dumps([base.sha256, base.system.nodes, share, seed, vars(thresholds), version("tracebed")])
+    name = f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
+    return Variant(base.path, base.path.with_name(name), base.system.nodes, share, seed, thresholds)
+
+
+def make(variant: Variant) -> Path:
+    """Write the workload of a variant."""
+    base = read_workload(variant.base)
+    malleable = to_malleable(base, variant.share, variant.seed, nodes=variant.nodes, thresholds=variant.thresholds)
+    write_workload(malleable, variant.path)
+    return variant.path
+
+
+def _sources(file: StudyFile, name: str, spec: WorkloadSpec, logs: Mapping[str, Path]) -> list[Path]:
+    """Return the files that a workload is read from; none of a model."""
+    if spec.file is not None:
+        path = file.folder / spec.file
+        if not path.exists():
+            raise file.source.error(f"there is no {path}", "workloads", name, "file")
+        return _files(path)
+    if spec.log is None:
+        return []
+    path = logs[name] if name in logs else file.folder / spec.log.path if spec.log.path else Path()
+    if path == Path():
+        where = f"; get it from {spec.log.source}" if spec.log.source else ""
+        option = "--log PATH" if len(_logs(file)) == 1 else f"--log {name}=PATH"
+        raise InputError(
+            f"the workload {name!r} is made of a public log, which is not part of tracebed{where}",
+            where=file.source.where,
+            mend=f"then say where it is: {option}",
+        )
+    if not path.exists():
+        raise InputError("there is no such log", where=str(path), mend="check the path")
+    return _files(path)
+
+
+def _logs(file: StudyFile) -> list[str]:
+    return [name for name, spec in file.study.workloads.items() if spec.log is not None]
+
+
+def logs_of(file: StudyFile, texts: tuple[str, ...]) -> dict[str, Path]:
+    """Return the paths that `--log PATH` or `--log NAME=PATH` give, by the workload's name.
+
+    Raises:
+        InputError: the study has no such log, or several and a path names none.
+    """
+    wanted = _logs(file)
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals and len(wanted) == 1:
+            name, path = wanted[0], text
+        if name not in wanted:
+            have = ", ".join(f"{name}=PATH" for name in wanted)
+            mend = f"write --log {have}" if wanted else "leave out --log"
+            raise InputError(f"--log {text!r} names no log of the study {file.name}", mend=mend)
+        found[name] = Path(path)
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(item for item in path.iterdir() if item.is_file()) if path.is_dir() else [path]
+
+
+def _made(file: StudyFile, name: str, spec: WorkloadSpec, seed: int, paths: list[Path]) -> Workload:
+    if spec.model is not None:
+        workload = _drawn(file, name, spec, seed)
+    elif spec.log is not None:
+        workload = _cleaned(spec.log, paths)
+    else:
+        workload = read_workload(paths[0].parent if len(paths) > 1 else paths[0])
+    if spec.scale is not None:
+        workload = scale(workload, **spec.scale.model_dump())
+    return workload
+
+
+def _drawn(file: StudyFile, name: str, spec: WorkloadSpec, seed: int) -> Workload:
+    from tracebed.converters.models.registry import MODELS
+
+    assert spec.model is not None
+    taken = inspect.signature(MODELS[spec.model].load()).parameters
+    for option in spec.options:
+        if option not in taken:
+            has = ", ".join(taken)
+            raise file.source.error(
+                f"the model {spec.model} takes no {option!r}: it takes {has}", "workloads", name, "options", option
+            )
+    try:
+        return draw(spec.model, **({"seed": seed} | spec.options))
+    except TypeError as error:
+        raise file.source.error(f"the model {spec.model}: {error}", "workloads", name, "options") from error
+
+
+def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
+    """Return the log after its recipe, once it is known to be the right one."""
+    from tracebed.converters.cleaning.audit import clean
+    from tracebed.converters.cleaning.recipes import load_recipe
+    from tracebed.converters.formats.registry import read_raw
+
+    where = str(paths[0] if len(paths) == 1 else paths[0].parent)
+    if log.recipe is None:
+        workload = read_workload(where, **log.options)
+    else:
+        recipe = load_recipe(log.recipe).with_settings(log.settings)
+        raw = read_raw(paths, **(recipe.read | log.options))
+        workload = clean(raw, recipe.steps, system=recipe.system).workload
+    another = "this is another log: get the right one, or copy the study (--show) and mend what it expects"
+    if log.jobs not in (None, len(workload)):
+        raise InputError(f"{len(workload):,} jobs are left, not {log.jobs:,}", where=where, mend=another)
+    if log.fingerprint not in (None, found := fingerprint(workload)):
+        what = f"the jobs are not those of the study: their fingerprint is {found}, not {log.fingerprint}"
+        raise InputError(what, where=where, mend=another)
+    return workload
