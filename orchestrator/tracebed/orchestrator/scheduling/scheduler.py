@@ -15,16 +15,19 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.priorities import FCFS, queue_by
 from tracebed.orchestrator.scheduling.promises import Promises
+from tracebed.orchestrator.scheduling.sharing import Progress, Sharing
 from tracebed.orchestrator.scheduling.state import (
     Cancel,
     Policy,
     Reject,
     Reserve,
     Resize,
+    Share,
     Start,
     State,
     Wake,
     seen_by,
+    shares,
 )
 
 
@@ -46,6 +49,9 @@ class Executor(Protocol):
         `nodes` begins with those it keeps; nodes to be added are its own from now on, nodes to be dropped until then.
         """
         ...
+
+    def change_cores(self, job: int) -> None:
+        """Have the running `job` work on the cores that `Cluster.cores_of` now says."""
 
     def reject(self, job: int, reason: str) -> None:
         """Record that the waiting `job` is refused."""
@@ -91,9 +97,11 @@ class Scheduler:
         self.policy = policy
         self.executor = executor
         self.interval_s = interval_s
-        self.state = State(jobs, len(cluster), queue_by(priority, jobs, len(cluster)))
+        self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
         self._promises = Promises()
-        self._progress: dict[int, tuple[float, float, float]] = {}  # job -> progress at an instant, rate since
+        self._progress: dict[int, Progress] = {}
+        self._sharing = Sharing(jobs, cluster, self.state, self._progress)
+        self._shares = shares(policy)
         self._resized_in_call = False
         self._wake = math.inf
 
@@ -113,9 +121,12 @@ class Scheduler:
         """Take in that the running `job` has ended, however it did."""
         state = self.state
         state.now = now
-        self.cluster.release(job, now)
+        gaining = self.cluster.release(job, now)
         state.releases.remove(job, state.expected_end.pop(job))
         del state.size[job]
+        if gaining:
+            for other in self._sharing.changed(gaining):
+                self.executor.change_cores(other)
         if job in self._progress:
             del self._progress[job]
             self._promises.gave_back(job)
@@ -171,6 +182,8 @@ class Scheduler:
                 self._start(decision)
             elif type(decision) is Resize:
                 self._resize(decision.job, decision.nodes)
+            elif type(decision) is Share:
+                self._share(decision)
             elif type(decision) is Reject:
                 self._check(decision.job in state.queue, decision, "is not waiting")
                 self._leave_queue(decision.job)
@@ -208,6 +221,16 @@ class Scheduler:
             self._check(state.idle >= 0, decision, "is promised nodes that nobody gives back")
             self.serve()
 
+    def _share(self, decision: Share) -> None:
+        fault = self._sharing.fault(decision) if self._shares else "may not share nodes: the policy does not say so"
+        self._check(fault is None, decision, fault or "")
+        self._leave_queue(decision.job)
+        self._sharing.begin(decision)
+        self._set_aside()
+        self.executor.start(decision.job, self.cluster.nodes_of(decision.job))
+        for owner in self.cluster.hosts(decision.job):
+            self.executor.change_cores(owner)
+
     def _leave_queue(self, job: int) -> None:
         self.state.queue.remove(job)
         self.state.reserved.pop(job, None)
@@ -217,7 +240,7 @@ class Scheduler:
         self.state.size[job] = nodes
         if self.jobs.low[job] < self.jobs.high[job]:
             self.state.resizable[job] = None
-        if self.jobs.malleable[job]:
+        if self.jobs.malleable[job] or self._shares:
             self._progress[job] = (0.0, now, self.jobs.rate(job, nodes))
         self.executor.start(job, self.cluster.take(job, nodes, now))
 
@@ -226,6 +249,7 @@ class Scheduler:
         decision = Resize(job, nodes)
         self._check(job in state.size and jobs.malleable[job], decision, "is no running malleable job")
         self._check(job not in state.resizing, decision, "has a pending resize")
+        self._check(not self.cluster.shares(job), decision, "shares nodes")
         self._check(jobs.low[job] <= nodes <= jobs.high[job], decision, "is given a size outside its bounds")
         self._resized_in_call = True
         before = state.size[job]
@@ -274,7 +298,7 @@ class Scheduler:
         """Idle for others is what no promise needs."""
         self.state.idle, self.state.returning = self._promises.left_over(len(self.cluster.idle))
 
-    def _check(self, good: bool, decision: Start | Resize | Reject | Cancel | Reserve, what: str) -> None:
+    def _check(self, good: bool, decision: Start | Resize | Share | Reject | Cancel | Reserve, what: str) -> None:
         if not good:
             raise PolicyError(
                 f"policy {type(self.policy).__name__} decided {decision}: the job {what}",

@@ -13,7 +13,7 @@ from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.scheduler import Scheduler, next_multiple
-from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.state import Policy, shares
 
 END, POINT = 0, 1  # of events at one instant, ends come before malleability points
 REPORT_EVERY = 4096  # instants
@@ -72,13 +72,14 @@ class Simulator:
         self.malleability_interval_s = malleability_interval_s
         self._work = [*map(min, jobs.run_time, jobs.limit)] if kill_at_limit else jobs.run_time
         self._cancelled: dict[int, str] = {}
+        self._shares = shares(policy)
         self._uneven = min(cores, default=0) < max(jobs.cores, default=0)
         self._now = 0.0
         self._heap: list[tuple[float, int, int]] = []  # (time, END or POINT, job)
         self._ends: dict[int, float] = {}  # job -> the end that holds; another in the heap is out of date
         self._progress: dict[
             int, tuple[float, float, float]
-        ] = {}  # malleable job -> work done at an instant, rate since
+        ] = {}  # job that may change -> work done at an instant, rate since
         self._pending: dict[int, list[int]] = {}  # job -> nodes after its next malleability point
 
     def run(self, report: Callable[[int], None] | None = None) -> Record:
@@ -144,7 +145,7 @@ class Simulator:
         self.record.start[job] = now
         self.record.launched[job] = begin
         rate = self._rate(job, nodes)
-        if self.jobs.malleable[job]:
+        if self.jobs.malleable[job] or self._shares:
             self._progress[job] = (0.0, begin, rate)
         self._end_at(job, begin + self._work[job] / rate + self.overheads.end_s)
 
@@ -160,6 +161,10 @@ class Simulator:
         heappush(self._heap, (point, POINT, job))
         return False
 
+    def change_cores(self, job: int) -> None:
+        """Let the job go on with the cores that it has now: its next malleability point is as near as its next task."""
+        self._proceed(job, self.cluster.nodes_of(job), 0.0)
+
     def reject(self, job: int, reason: str) -> None:
         """Record it."""
         self.record.refuse(job, "rejected", reason)
@@ -172,21 +177,27 @@ class Simulator:
     # --------------------------------------------------------------------------------------------------------------
 
     def _take_effect(self, job: int, nodes: list[int]) -> None:
-        """From now on `job` works on `nodes`: what it has done counts, what is left goes at the new rate."""
+        """From now on `job` works on `nodes`."""
+        begin = self._proceed(job, nodes, self.overheads.reconfiguration_s)
+        self.record.resize_applied(job, self._now, begin, begin)
+
+    def _proceed(self, job: int, nodes: list[int], pause: float) -> float:
+        """What `job` has done counts, what is left goes at another rate after `pause` seconds; return from when on."""
         now = self._now
         done, since, rate = self._progress[job]
         done += max(0.0, now - since) * rate
-        begin = max(now, since) + self.overheads.reconfiguration_s
+        begin = max(now, since) + pause
         rate = self._rate(job, nodes)
         self._progress[job] = (done, begin, rate)
         self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.overheads.end_s)
-        self.record.resize_applied(job, now, begin, begin)
+        return begin
 
     def _rate(self, job: int, nodes: list[int]) -> float:
         rate = self.jobs.rate(job, len(nodes))
-        if self._uneven:
+        if self._uneven or self.cluster.loans:
             cores = self.cluster.cores
-            rate *= self.runtime_model.share([cores[node] for node in nodes], self.jobs.cores[job])
+            has = self.cluster.cores_of(job) if self.cluster.shares(job) else [cores[node] for node in nodes]
+            rate *= self.runtime_model.share(has, self.jobs.cores[job])
         return rate
 
     def _end_at(self, job: int, end: float) -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.queue import Queue
 
@@ -33,6 +34,22 @@ class Resize(NamedTuple):
 
     job: int
     nodes: int
+
+
+class Lend(NamedTuple):
+    """Of what `owner` holds, `nodes`: on each of them a guest gets `cores` cores, and the owner keeps the others."""
+
+    owner: int
+    nodes: tuple[int, ...]
+    cores: int
+
+
+class Share(NamedTuple):
+    """Start the waiting `job` now, on `free` idle nodes and as a guest on nodes of running jobs."""
+
+    job: int
+    free: int
+    loans: tuple[Lend, ...]
 
 
 class Reject(NamedTuple):
@@ -62,7 +79,7 @@ class Wake(NamedTuple):
     at: float
 
 
-Decision = Start | Resize | Reject | Cancel | Reserve | Wake
+Decision = Start | Resize | Share | Reject | Cancel | Reserve | Wake
 
 
 class Policy(Protocol):
@@ -89,6 +106,11 @@ class HasView(Protocol):
         ...
 
 
+def shares(policy: Policy) -> bool:
+    """Return whether `policy` has jobs share nodes (decides `Share`), which it says with `shares: ClassVar[bool]`."""
+    return bool(getattr(policy, "shares", False))
+
+
 def seen_by(policy: Policy, jobs: Jobs) -> Jobs:
     """Return `jobs` as `policy` sees them: to one that does not decide sizes they are all rigid."""
     if isinstance(policy, HasView):
@@ -103,7 +125,7 @@ class Releases:
     """The running jobs by expected end, as arrays, for the one question of when enough nodes will be idle."""
 
     def __init__(self, capacity: int) -> None:
-        """Make room for `capacity` jobs (there cannot be more than nodes)."""
+        """Make room for `capacity` jobs (there cannot be more than two a node)."""
         self._rows = np.zeros((3, max(capacity, LOOK) + 1))  # expected end, nodes, job
         self._count = 0
         self.changes = 0
@@ -150,6 +172,7 @@ class State:
     Attributes:
         jobs: what was asked for, by job number.
         now: the instant, s.
+        cluster: who holds which nodes, and who is a guest there.
         total: nodes of the machine.
         idle: idle nodes that are not promised to a job.
         returning: nodes that pending shrinks will give back and nobody is promised.
@@ -164,12 +187,13 @@ class State:
         freed: whether since then nodes came free or a resize took effect, or one was decided in that very call.
     """
 
-    def __init__(self, jobs: Jobs, total: int, queue: Queue | None = None) -> None:
+    def __init__(self, jobs: Jobs, cluster: Cluster, queue: Queue | None = None) -> None:
         """Start with an idle machine and nobody waiting; `queue`, by submission if none is given, is empty."""
         self.jobs = jobs
         self.now = 0.0
-        self.total = total
-        self.idle = total
+        self.cluster = cluster
+        self.total = len(cluster)
+        self.idle = self.total
         self.returning = 0
         self.queue = Queue(jobs) if queue is None else queue
         self.size: dict[int, int] = {}
@@ -180,7 +204,7 @@ class State:
         self.woken = False
         self.arrived: list[int] = []
         self.freed = False
-        self.releases = Releases(total)
+        self.releases = Releases(2 * self.total)
         self._question: tuple[int, int, int] | None = None  # of the last reservation, and its answer
         self._answer = (0.0, 0)
 

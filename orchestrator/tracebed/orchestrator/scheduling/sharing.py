@@ -1,0 +1,145 @@
+"""Jobs that share nodes: how fast they go by what is known of them, and when they will have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from tracebed.converters.workload import Kind
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.state import Share, State
+
+Progress = tuple[float, float, float]
+"""Progress at an instant, the instant, the rate since."""
+
+
+class Sharing:
+    """The part of the scheduler that keeps the books of shared nodes.
+
+    Rates are those of the worst-case model: the poorest node decides (SD-Policy paper, section 3.4, equation 6).
+
+    Args:
+        jobs: the workload.
+        cluster: its nodes.
+        state: where expected ends stand.
+        progress: job -> its progress; of every running job whose cores may change.
+    """
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, state: State, progress: dict[int, Progress]) -> None:
+        """Begin with nobody sharing."""
+        self.jobs, self.cluster, self.state, self.progress = jobs, cluster, state, progress
+
+    def fault(self, decision: Share) -> str | None:
+        """Return what is impossible about `decision`; None: nothing is."""
+        jobs, cluster, state = self.jobs, self.cluster, self.state
+        job, free, loans = decision
+        nodes = [node for loan in loans for node in loan.nodes]
+        if job not in state.queue:
+            return "is not waiting"
+        if jobs.kind[job] not in (Kind.MALLEABLE, Kind.MOLDABLE):
+            return f"is {jobs.kind[job]} and cannot be a guest"
+        if not nodes or free + len(nodes) != jobs.nodes[job] or len(set(nodes)) < len(nodes):
+            return f"runs on {jobs.nodes[job]} different nodes, some of them shared"
+        if not 0 <= free <= state.idle:
+            return f"is given {free} idle nodes, {state.idle} are idle"
+        for owner, shared, cores in loans:
+            name = jobs.ids[owner]
+            if owner not in state.size or jobs.kind[owner] != Kind.MALLEABLE or owner in state.resizing:
+                return f"would share with {name}, which is no running malleable job, or has a pending resize"
+            if any(node in cluster.loans for node in shared) or not set(shared) <= set(cluster.owned(owner)):
+                return f"would share nodes that {name} does not hold, or shares already"
+            if not all(1 <= cores < cluster.cores[node] for node in shared):
+                return f"would leave itself or {name} less than one core on a node"
+        return None
+
+    def begin(self, decision: Share) -> None:
+        """Give the job its nodes and its parts of nodes."""
+        job, free, loans = decision
+        now = self.state.now
+        self.state.size[job] = self.jobs.nodes[job]
+        if free:
+            self.cluster.take(job, free, now)
+        for owner, nodes, cores in loans:
+            self.cluster.lend(owner, job, nodes, cores, now)
+        self.progress[job] = (0.0, now, self._rate(job))
+        self.state.expected_end[job] = now
+        self.state.releases.add(job, now, 0)
+        self._adapt([loan.owner for loan in loans])
+        self._expect([job])
+
+    def changed(self, others: Iterable[int]) -> list[int]:
+        """Take in that `others` have more or fewer cores now, and return those that work on other cores by that.
+
+        A moldable job, though it may inherit nodes, goes on with the cores that it started with.
+        """
+        others = list(others)
+        adapting = [job for job in others if self.jobs.kind[job] == Kind.MALLEABLE]
+        self._adapt(adapting)
+        self._expect(others)
+        return adapting
+
+    def _adapt(self, jobs: Iterable[int]) -> None:
+        """Have `jobs` progress at the rate of the cores that they have now."""
+        now = self.state.now
+        for job in jobs:
+            done, since, rate = self.progress[job]
+            self.progress[job] = (done + (now - since) * rate, now, self._rate(job))
+
+    def _rate(self, job: int, without: Collection[int] = ()) -> float:
+        """Return the speed of `job` by the cores of its poorest node, once the guests `without` have left its nodes."""
+        jobs, cluster = self.jobs, self.cluster
+        share = 1.0
+        if cluster.shares(job):
+            for node in cluster.nodes_of(job):
+                loan = cluster.loans.get(node)
+                if loan is not None and loan.guest not in without:
+                    wanted = min(jobs.cores[job], cluster.cores[node])
+                    has = loan.cores if loan.guest == job else cluster.cores[node] - loan.cores
+                    share = min(share, has / wanted)
+        return share * jobs.rate(job, self.state.size[job])
+
+    def _end(self, job: int) -> float:
+        """Return when the limit of `job` ends, if its guests end when they are expected to."""
+        done, since, rate = self.progress[job]
+        now, left = self.state.now, self.jobs.limit[job] - done - (self.state.now - since) * rate
+        ends = self.state.expected_end
+        gone: set[int] = set()
+        for guest in sorted(self.cluster.guests(job), key=ends.__getitem__):
+            while_there = max(0.0, ends[guest] - now) * rate
+            if left <= while_there:
+                break
+            left -= while_there
+            now = max(now, ends[guest])
+            gone.add(guest)
+            rate = self._rate(job, gone)
+        return now + left / rate
+
+    def _expect(self, jobs: Iterable[int]) -> None:
+        """Reckon anew when `jobs` will end, and with them their hosts, to whom their cores go back."""
+        state, cluster = self.state, self.cluster
+        entered: dict[int, float] = {}
+        todo = list(jobs)
+        for job in todo:  # it grows: a host of a guest may be a guest elsewhere, but never of its own guests
+            entered.setdefault(job, state.expected_end[job])
+            state.expected_end[job] = self._end(job)
+            todo += cluster.hosts(job)
+        for job in list(entered):
+            for guest in cluster.guests(job):
+                entered.setdefault(guest, state.expected_end[guest])
+        for job, end in entered.items():
+            state.releases.remove(job, end)
+            state.releases.add(job, state.expected_end[job], self._frees(job))
+
+    def _frees(self, job: int) -> int:
+        """Return how many nodes come free at the expected end of `job`: a shared one does when both have ended."""
+        cluster, ends = self.cluster, self.state.expected_end
+        count = 0
+        for node in cluster.nodes_of(job):
+            loan = cluster.loans.get(node)
+            if loan is None:
+                count += 1
+            elif loan.owner == job:
+                count += ends[loan.guest] <= ends[job]
+            else:
+                count += ends[loan.owner] < ends[job]
+        return count
