@@ -8,7 +8,10 @@ document can be read in more than one way, a comment beginning with "Reading:" s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
 
 
 @dataclass
@@ -82,6 +85,12 @@ class _Promise:
     job: RefJob
     target: int
     expected_end: float
+    own: int = 0  # idle nodes that are set aside for it; not used for `pool`
+    missing: list[tuple[_Running, int]] = field(default_factory=list)  # who is still to give it how many
+
+
+MALLEABLE = ("avg", "min", "pref", "keep-pref")
+"""The policies that decide sizes; to all others every job is rigid."""
 
 
 def reference_schedule(
@@ -91,13 +100,14 @@ def reference_schedule(
     *,
     interval_s: float = 0.0,
     malleability_interval_s: float = 0.0,
-    count_idle: bool = True,
-    grow_at_start: bool = False,
     kill_at_limit: bool = False,
+    priority: str = "fcfs",
+    **parameters: Any,
 ) -> dict[int, RefResult]:
-    """Return what becomes of each job, by id, under `policy` (fcfs, easy or pref) on `nodes` nodes."""
-    reference = _Reference(jobs, nodes, policy, malleability_interval_s, count_idle, grow_at_start, kill_at_limit)
-    reference.go(interval_s)
+    """Return what becomes of each job, by id, under `policy` with its `parameters` on `nodes` nodes."""
+    reference = _Reference(jobs, nodes, policy, malleability_interval_s, kill_at_limit, priority, **parameters)
+    reference.interval_s = interval_s
+    reference.go()
     return reference.results
 
 
@@ -108,35 +118,65 @@ class _Reference:
         nodes: int,
         policy: str,
         malleability_interval_s: float,
-        count_idle: bool,
-        grow_at_start: bool,
         kill_at_limit: bool,
+        priority: str,
+        count_idle: bool = True,
+        grow_at_start: bool = False,
+        promise: str = "pool",
+        backfill: str = "easy",
+        backfill_depth: int = 0,
+        backfill_interval_s: float = 0.0,
     ) -> None:
-        self.policy = {"fcfs": self.fcfs, "easy": self.easy, "pref": self.pref}[policy]
-        self.sizes_count = policy == "pref"  # to fcfs and easy every job is rigid
+        self.policy = policy
+        self.call = {
+            "fcfs": self.fcfs,
+            "firstfit": self.firstfit,
+            "easy": self.easy,
+            "conservative": self.slurm if backfill_depth or backfill_interval_s else self.conservative,
+        }.get(policy, self.kassel)
         self.nodes = nodes
+        self.interval_s = 0.0
         self.malleability_interval_s = malleability_interval_s
+        self.kill_at_limit = kill_at_limit
+        self.priority_of_queue = priority
         self.count_idle = count_idle
         self.grow_at_start = grow_at_start
-        self.kill_at_limit = kill_at_limit
+        self.promise = promise
+        self.backfill = backfill
+        self.backfill_depth = backfill_depth
+        self.backfill_interval_s = backfill_interval_s
         self.now = 0.0
         self.calls = 0
+        self.wake: float | None = None  # when the policy asked to be called
+        self.woken = False  # this call is that one
         self.to_come = sorted(jobs, key=lambda job: job.submit)  # stable: ties in workload order
+        self.submission = {job.id: number for number, job in enumerate(self.to_come)}
         self.queue: list[RefJob] = []
         self.running: list[_Running] = []  # in the order in which they started
         self.promises: list[_Promise] = []  # in the order in which they were made
+        self.reservations: dict[int, float] = {}  # of conservative, by id
+        self.ended_since_call = False
         self.results: dict[int, RefResult] = {}
 
     # ---- sizes ---------------------------------------------------------------------------------------------
 
+    def sizes_count(self, job: RefJob) -> bool:
+        return job.malleable and self.policy in MALLEABLE
+
     def smallest(self, job: RefJob) -> int:
-        return job.nodes_min if self.sizes_count and job.malleable else job.nodes
+        """The fewest nodes on which it runs."""
+        if not self.sizes_count(job):
+            return job.nodes
+        return job.nodes_pref if self.policy == "keep-pref" else job.nodes_min
 
     def preferred(self, job: RefJob) -> int:
-        return job.nodes_pref if self.sizes_count and job.malleable else job.nodes
+        """The nodes on which it starts if there are as many."""
+        if not self.sizes_count(job):
+            return job.nodes
+        return job.nodes_pref if self.policy in ("pref", "keep-pref") else job.nodes_min
 
     def largest(self, job: RefJob) -> int:
-        return job.nodes_max if self.sizes_count and job.malleable else job.nodes
+        return job.nodes_max if self.sizes_count(job) else job.nodes
 
     # ---- nodes ---------------------------------------------------------------------------------------------
 
@@ -152,34 +192,52 @@ class _Reference:
 
     def free(self) -> int:
         """What the policy sees: idle nodes that are not promised to anybody."""
+        if self.promise != "pool":
+            return self.idle() - sum(promise.own for promise in self.promises)
         # Reading: more nodes to come than promised do not make more nodes idle than there are.
         return min(self.idle(), self.idle_less_promises())
 
     # ---- the loop ------------------------------------------------------------------------------------------
 
-    def go(self, interval_s: float) -> None:
+    def go(self) -> None:
         call_at: float | None = None
         while True:
             times = [run.end for run in self.running]
             times += [run.point for run in self.running if run.point is not None]
             times += [job.submit for job in self.to_come[:1]]
-            times += [call_at] if call_at is not None else []
+            times += [at for at in (call_at, self.wake) if at is not None]
             if not times:
                 break
             self.now = min(times)
             if self.take_in() and call_at is None:
                 # Reading: multiples count from time 0, and a round that a call brings about at its own tick
                 # is followed by another call at that tick ("the first tick at or after the event").
-                call_at = _first_multiple(interval_s, self.now) if interval_s > 0 else self.now
+                call_at = self.tick(self.now)
             # Reading: promises are looked at when everything of the instant has been taken in, not between
             # two ends.
             self.serve_promises()
-            if call_at == self.now:
-                call_at = None
+            if self.now in (call_at, self.wake):
+                self.woken = self.wake == self.now
+                call_at = self.wake = None
                 self.calls += 1
-                self.policy()
+                self.queue.sort(key=self.queue_key)
+                self.call()
                 self.serve_promises()
+                self.ended_since_call = False
         assert not self.queue and not self.promises, "a job was never started"
+
+    def tick(self, instant: float) -> float:
+        return _first_multiple(self.interval_s, instant) if self.interval_s > 0 else instant
+
+    def queue_key(self, job: RefJob) -> tuple[float, int]:
+        wait, limit = self.now - job.submit, job.expected_run_time()
+        key = {
+            "fcfs": 0.0,
+            "largest-slowdown-first": -(wait / max(limit, 1.0)),
+            "shortest-first": limit,
+            "aging": -(min(wait / (7 * 24 * 3600), 1.0) + job.nodes / self.nodes),
+        }[self.priority_of_queue]
+        return key, self.submission[job.id]
 
     def take_in(self) -> bool:
         """Take in what happens now: ends, malleability points, submissions; return whether anything did."""
@@ -187,6 +245,8 @@ class _Reference:
         for run in ended:
             self.running.remove(run)
             self.results[run.job.id].end = self.now
+            self.gave_back(run)
+            self.ended_since_call = True
         reached = [run for run in self.running if run.point == self.now]
         for run in reached:
             self.take_effect(run)
@@ -200,11 +260,43 @@ class _Reference:
         # Reading: the submission of a job that is rejected is something that happened.
         return bool(ended or reached or submitted)
 
+    # ---- promises --------------------------------------------------------------------------------------------
+
+    def make_promise(self, job: RefJob, target: int, taken: list[tuple[_Running, int]]) -> None:
+        expected_end = self.now + job.expected_run_time() / job.rate(target)
+        promise = _Promise(job, target, expected_end)
+        if self.promise != "pool":
+            promise.missing = [(run, count) for run, count in taken if run.point is not None]
+            promise.own = target - sum(count for _, count in promise.missing)
+        self.promises.append(promise)
+
+    def gave_back(self, run: _Running) -> None:
+        """What the job was still to give back is idle, and belongs to those whom it was promised to."""
+        for promise in self.promises:
+            promise.own += sum(count for giver, count in promise.missing if giver is run)
+            promise.missing = [(giver, count) for giver, count in promise.missing if giver is not run]
+
     def serve_promises(self, call: int = -1) -> None:
         for promise in list(self.promises):
-            if promise.target <= self.idle():
+            if self.promise == "steal":
+                self.exchange(promise)
+            there = self.idle() if self.promise == "pool" else promise.own
+            if promise.target <= there:
                 self.promises.remove(promise)
                 self.start(promise.job, promise.target, call)
+
+    def exchange(self, promise: _Promise) -> None:
+        """Let it have the idle nodes of the others for nodes still to come to it, if that is enough to start."""
+        others = [other for other in reversed(self.promises) if other is not promise]
+        if promise.own + sum(other.own for other in others) < promise.target:
+            return
+        while promise.missing:
+            giver, count = promise.missing.pop()
+            for _ in range(count):  # node by node
+                other = next(other for other in others if other.own)
+                other.own -= 1
+                other.missing.append((giver, 1))
+                promise.own += 1
 
     # ---- what happens to a job -----------------------------------------------------------------------------
 
@@ -255,6 +347,7 @@ class _Reference:
         run.point = None
         run.used = run.decided
         self.hold(run, run.decided)
+        self.gave_back(run)
         self.set_ends(run)
 
     def hold(self, run: _Running, n: int) -> None:
@@ -271,6 +364,11 @@ class _Reference:
         while self.queue and self.queue[0].nodes <= self.free():
             self.start_waiting(self.queue[0], self.queue[0].nodes)
 
+    def firstfit(self) -> None:
+        for job in list(self.queue):
+            if job.nodes <= self.free():
+                self.start_waiting(job, job.nodes)
+
     def easy(self) -> None:
         self.fcfs()
         if not self.queue:
@@ -285,6 +383,55 @@ class _Reference:
                 extra -= job.nodes
                 self.start_waiting(job, job.nodes)
 
+    def conservative(self) -> None:
+        if any(at < self.now for at in self.reservations.values()):
+            self.reservations.clear()
+        idle, running = self.idle(), list(self.running)
+        started: dict[int, tuple[RefJob, float]] = {}
+        waiting = {job.id: job for job in self.queue}
+        for job in list(self.queue):
+            at = self.reservations.pop(job.id, None)
+            if at is None or self.ended_since_call:
+                plans = [(waiting[id], other) for id, other in self.reservations.items()] + list(started.values())
+                earlier = self.earliest(job, idle, running, plans)
+                assert at is None or earlier <= at
+                at = earlier
+            if at <= self.now and job.nodes <= self.idle():
+                self.start_waiting(job, job.nodes)
+                started[job.id] = (job, at)
+            else:
+                self.reservations[job.id] = at
+
+    def slurm(self) -> None:
+        self.fcfs()
+        if self.backfill_interval_s > 0 and not self.woken:
+            if self.queue:
+                self.wake = self.tick(_first_multiple(self.backfill_interval_s, self.now))
+            return
+        idle, running = self.idle(), list(self.running)
+        plans: list[tuple[RefJob, float]] = []
+        for job in self.queue[: self.backfill_depth] if self.backfill_depth else list(self.queue):
+            at = self.earliest(job, idle, running, plans)
+            plans.append((job, at))
+            if at <= self.now and job.nodes <= self.idle():
+                self.start_waiting(job, job.nodes)
+
+    def earliest(self, job: RefJob, idle: int, running: list[_Running], plans: list[tuple[RefJob, float]]) -> float:
+        """Return the earliest instant at which the job fits the profile of who runs and of who is planned."""
+        releases = [(max(run.expected_end, self.now), run.held) for run in running]
+        spans = [(at, at + max(other.expected_run_time(), 1.0), other.nodes) for other, at in plans]
+        instants = sorted({self.now, *(at for at, _ in releases), *(at for span in spans for at in span[:2])})
+
+        def idle_at(instant: float) -> int:
+            came_free = sum(n for at, n in releases if at <= instant)
+            return idle + came_free - sum(n for start, end, n in spans if start <= instant < end)
+
+        for start in instants:
+            end = start + max(job.expected_run_time(), 1.0)
+            if all(idle_at(at) >= job.nodes for at in instants if start <= at < end):
+                return start
+        raise AssertionError("the job is larger than the machine")
+
     def reservation(self, need: int) -> tuple[float, int]:
         """Return the shadow time of a head that needs `need` nodes, and the extra nodes at that time."""
         # Reading: a job whose shrink is pending counts with the size it will have, and what it is still to
@@ -298,13 +445,18 @@ class _Reference:
                 return instant, idle_then - need
         raise AssertionError("the head is larger than the machine")
 
-    def pref(self) -> None:
-        self.pref_start()
-        self.pref_shrink()
+    def kassel(self) -> None:
+        if self.backfill == "easy":
+            self.start_by_easy()
+        else:
+            for job in list(self.queue):
+                if self.free() >= self.smallest(job):
+                    self.start_waiting(job, min(self.preferred(job), self.free()))
+        self.shrink()
         self.serve_promises(self.calls)
-        self.pref_expand()
+        self.expand()
 
-    def pref_start(self) -> None:
+    def start_by_easy(self) -> None:
         while self.queue and self.free() >= self.smallest(self.queue[0]):
             self.start_waiting(self.queue[0], min(self.preferred(self.queue[0]), self.free()))
         if not self.queue:
@@ -320,40 +472,68 @@ class _Reference:
                 extra -= n
                 self.start_waiting(job, n)
 
-    def priority(self, run: _Running) -> int:
-        return run.decided - self.preferred(run.job)
+    def priority(self, run: _Running) -> Fraction:
+        job = run.job
+        if self.policy == "avg":
+            return Fraction(run.decided - job.nodes_min, job.nodes_max - job.nodes_min)
+        if self.policy == "min":
+            return Fraction(run.decided - job.nodes_min)
+        return Fraction(run.decided - job.nodes_pref)
 
     def may_change(self, run: _Running) -> bool:
         return self.largest(run.job) > self.smallest(run.job) and run.point is None
 
-    def pref_shrink(self) -> None:
+    def shrink(self) -> None:
         # Taken once, before the first shrink of this call: a job may be shrunk again for the next waiting
         # job.
         eligible = [run for run in self.running if self.may_change(run) and run.call_started != self.calls]
         for job in list(self.queue):
-            attempts = [
-                (self.preferred(job), self.preferred),
-                (self.smallest(job), self.preferred),
-                (self.smallest(job), self.smallest),
-            ]
+            attempts = {
+                "avg": [(job.nodes_min, self.smallest)],
+                "min": [(job.nodes_min, self.smallest)],
+                "keep-pref": [(job.nodes_pref, self.preferred)],
+                "pref": [
+                    (job.nodes_pref, self.preferred),
+                    (job.nodes_min, self.preferred),
+                    (job.nodes_min, self.smallest),
+                ],
+            }[self.policy]
+            if not job.malleable:
+                attempts = [(job.nodes, floor) for _, floor in attempts]
             for target, floor in attempts:
                 need = target - self.free() if self.count_idle else target
                 if need <= 0:
                     break
-                surplus = {run.job.id: max(0, run.decided - floor(run.job)) for run in eligible}
-                if sum(surplus.values()) < need:
+                if sum(max(0, run.decided - floor(run.job)) for run in eligible) < need:
                     continue
-                for run in sorted(eligible, key=self.priority, reverse=True):  # stable: earlier start first
-                    take = min(surplus[run.job.id], need)
-                    if take:
-                        self.resize(run, run.decided - take)
-                        need -= take
+                taken = self.take_by_nodes(eligible, need) if self.policy == "avg" else []
+                taken = taken or self.take_by_jobs(eligible, floor, need)
                 self.queue.remove(job)
-                expected_end = self.now + job.expected_run_time() / job.rate(target)
-                self.promises.append(_Promise(job, target, expected_end))
+                self.make_promise(job, target, taken)
                 break
 
-    def pref_expand(self) -> None:
+    def take_by_jobs(
+        self, eligible: list[_Running], floor: Callable[[RefJob], int], need: int
+    ) -> list[tuple[_Running, int]]:
+        taken = []
+        for run in sorted(eligible, key=self.priority, reverse=True):  # stable: earlier start first
+            take = min(max(0, run.decided - floor(run.job)), need)
+            if take:
+                self.resize(run, run.decided - take)
+                need -= take
+                taken.append((run, take))
+        return taken
+
+    def take_by_nodes(self, eligible: list[_Running], need: int) -> list[tuple[_Running, int]]:
+        taken = []
+        for _ in range(need):
+            above = [run for run in eligible if run.decided > self.smallest(run.job)]
+            run = max(above, key=self.priority)  # the first of equals: earlier start first
+            self.resize(run, run.decided - 1)
+            taken.append((run, 1))
+        return taken
+
+    def expand(self) -> None:
         # Taken once as well: a job that grew to its preferred size in this call may grow on, as one resize;
         # a job shrunk in this call is not among them, whether its resize is still pending or not.
         eligible = [
@@ -363,7 +543,13 @@ class _Reference:
             and run.call_resized != self.calls
             and (self.grow_at_start or run.call_started != self.calls)
         ]
-        for ceiling in (self.preferred, self.largest):
+        if self.policy == "avg":
+            while self.free() and (below := [run for run in eligible if run.decided < run.job.nodes_max]):
+                run = min(below, key=self.priority)
+                self.resize(run, run.decided + 1)
+            return
+        ceilings = [self.largest] if self.policy == "min" else [self.preferred, self.largest]
+        for ceiling in ceilings:
             for run in sorted(eligible, key=self.priority):  # stable: earlier start first
                 grow = min(ceiling(run.job) - run.decided, self.free())
                 if grow > 0:

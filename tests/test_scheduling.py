@@ -19,6 +19,7 @@ from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.simulator import Simulator
 
 MICROSECOND = 1e-6
+POLICY_PARAMETERS = {"promise", "backfill", "count_idle", "grow_at_start", "backfill_depth", "backfill_interval_s"}
 
 
 def workload_of(jobs: list[RefJob]) -> Workload:
@@ -66,7 +67,7 @@ def ref_jobs(draw: st.DrawFn, machine: int, *, malleable: bool) -> list[RefJob]:
 
 
 def simulated(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> tuple[Record, Simulator]:
-    parameters = {key: options.pop(key) for key in ("count_idle", "grow_at_start") if key in options}
+    parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
     simulator = Simulator(Jobs.of(workload_of(jobs)), [1] * machine, registry.load(policy, parameters), **options)
     return simulator.run(), simulator
 

@@ -6,15 +6,19 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, make_run, workload_facts
+from tracebed.orchestrator.scheduling import fast
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.simulator import Overheads, Simulator
+
+Engine: TypeAlias = Literal["auto", "compiled", "python"]
 
 
 def nodes_of(system: System) -> list[NodeFacts]:
@@ -42,6 +46,8 @@ def predict(
     interval_s: float = 0.0,
     malleability_interval_s: float = 0.0,
     kill_at_limit: bool = False,
+    priority: str = FCFS,
+    engine: Engine = "auto",
     report: Callable[[int], None] | None = None,
 ) -> Run:
     """Simulate `workload` on `nodes` under `policy` and return the run.
@@ -58,15 +64,22 @@ def predict(
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
         malleability_interval_s: > 0: resizes take effect only at multiples of it since a job's start.
         kill_at_limit: jobs are killed at their time limit.
+        priority: in which order waiting jobs are considered, a name of `priorities`.
+        engine: `auto` takes the compiled simulator for what it knows; the results are the same.
         report: called now and then with the number of jobs submitted so far.
 
     Raises:
-        InputError: no job can be run, or the policy or its parameters are not known.
+        InputError: no job can be run, the policy, its parameters or the priority are not known, or the engine that
+            was asked for does not know them.
     """
     chosen = registry.load(policy, policy_parameters)
     overheads = overheads or Overheads()
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes))
-    simulator = Simulator(
+    obstacle = "" if engine == "python" else fast.obstacle(jobs, chosen, len(nodes), priority)
+    if obstacle and engine == "compiled":
+        raise InputError(obstacle, mend="leave the choice of the engine to us (auto), or take python")
+    compiled = engine != "python" and not obstacle
+    simulator = (fast.CompiledSimulator if compiled else Simulator)(
         jobs,
         [node.cores for node in nodes],
         chosen,
@@ -75,11 +88,13 @@ def predict(
         interval_s=interval_s,
         malleability_interval_s=malleability_interval_s,
         kill_at_limit=kill_at_limit,
+        priority=priority,
     )
     with _no_collection():
         record = simulator.run(report)
     info = RunInfo(
         source="simulator",
+        engine="compiled" if compiled else "python",
         execution="simulated",
         nodes=list(nodes),
         workload=workload_facts(workload, name),
@@ -90,6 +105,7 @@ def predict(
             "interval_s": interval_s,
             "malleability_interval_s": malleability_interval_s,
             "kill_at_limit": kill_at_limit,
+            "priority": priority,
             **{f"overhead_{key}": value for key, value in asdict(overheads).items()},
         },
         speed=speed,

@@ -41,6 +41,7 @@ from tracebed.orchestrator.run import (
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
@@ -69,12 +70,14 @@ class Options:
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
         kill_at_limit: jobs are killed at their time limit (by the speed that they should have).
         balance: of the ranks of a job, `static` or `dynamic`.
+        priority: in which order waiting jobs are considered, a name of `priorities`.
     """
 
     speed: float = 1.0
     interval_s: float = 0.0
     kill_at_limit: bool = False
     balance: str = "static"
+    priority: str = FCFS
 
 
 @dataclass
@@ -138,7 +141,9 @@ class Replayer:
         self.journal = journal
         self.cluster = Cluster([node.cores for node in testbed.nodes])
         self.record = Record(jobs)
-        self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=options.interval_s)
+        self.scheduler = Scheduler(
+            jobs, self.cluster, policy, self, interval_s=options.interval_s, priority=options.priority
+        )
         self.interrupted: str | None = None
         self.lateness_s: list[float] = []
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
@@ -527,6 +532,7 @@ def replay(
             "grain_s": inventory.grain_s,
             "interval_s": options.interval_s,
             "kill_at_limit": options.kill_at_limit,
+            "priority": options.priority,
             "balance": options.balance,
         },
         speed=options.speed,

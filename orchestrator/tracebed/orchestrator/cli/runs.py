@@ -31,7 +31,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def policy_options(command: Command) -> Command:
-    """`--policy`, `--policy-option`, `--interval` and `--kill-at-limit`, the same for both commands."""
+    """`--policy`, `--policy-option`, `--priority`, `--interval` and `--kill-at-limit`, the same for both commands."""
     for option in (
         click.option("--kill-at-limit", is_flag=True, help="Kill jobs at their time limit."),
         click.option(
@@ -42,6 +42,13 @@ def policy_options(command: Command) -> Command:
             help="Call the policy only every S trace seconds; 0: whenever something happened.",
         ),
         click.option(
+            "--priority",
+            type=click.Choice(["fcfs", "largest-slowdown-first", "shortest-first", "aging"]),
+            default="fcfs",
+            show_default=True,
+            help="In which order waiting jobs are considered.",
+        ),
+        click.option(
             "-P",
             "--policy-option",
             "policy_options",
@@ -49,7 +56,12 @@ def policy_options(command: Command) -> Command:
             metavar="NAME=VALUE",
             help="A parameter of the policy; may be repeated.",
         ),
-        click.option("--policy", required=True, metavar="NAME", help="fcfs, easy, pref, or one that is installed."),
+        click.option(
+            "--policy",
+            required=True,
+            metavar="NAME",
+            help="fcfs, firstfit, easy, conservative, avg, min, pref, keep-pref, or one that is installed.",
+        ),
     ):
         command = option(command)
     return command
@@ -96,12 +108,20 @@ def inventory_option(*, required: bool) -> Callable[[Command], Command]:
     metavar="S",
     help="Resizes take effect only every S trace seconds of a job; 0: at once.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "compiled", "python"]),
+    default="auto",
+    show_default=True,
+    help="Which simulator; auto takes the compiled one for what it knows. The results are the same.",
+)
 @output_option("The run's folder.")
 @json_option
 def simulate(
     workload: Path,
     policy: str,
     policy_options: Sequence[str],
+    priority: str,
     interval: float,
     kill_at_limit: bool,
     inventory: Path | None,
@@ -113,6 +133,7 @@ def simulate(
     reconfiguration_overhead: float,
     speed: float,
     malleability_interval: float,
+    engine: Engine,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -155,6 +176,8 @@ def simulate(
             interval_s=interval,
             malleability_interval_s=malleability_interval,
             kill_at_limit=kill_at_limit,
+            priority=priority,
+            engine=engine,
             report=bar.update,
         )
     run.save(output)
@@ -185,6 +208,7 @@ def replay(
     workload: Path,
     policy: str,
     policy_options: Sequence[str],
+    priority: str,
     interval: float,
     kill_at_limit: bool,
     inventory: Path,
@@ -216,7 +240,7 @@ def replay(
             output,
             name=workload.name,
             policy_parameters=parsed(policy_options),
-            options=Options(speed, interval, kill_at_limit, balance),
+            options=Options(speed, interval, kill_at_limit, balance, priority),
             report=bar.update,
         )
     summary(run, output, as_json)

@@ -10,6 +10,9 @@ from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.runtime_models import Speedup, speedup_function
 
+SHORTEST_S = 1.0
+"""A shorter time limit counts as this long where slowdowns are compared or somebody is planned around it."""
+
 
 @dataclass
 class Jobs:
@@ -29,6 +32,8 @@ class Jobs:
     """The fewest nodes; for any but a malleable job `nodes`, like `high` and `pref`."""
     high: list[int]
     pref: list[int]
+    wish: list[int]
+    """What the workload says that the job would rather have, where a policy's view makes something else of `pref`."""
     cores: list[int]
     """Requested cores on each node."""
     kind: list[str]
@@ -63,7 +68,9 @@ class Jobs:
     def as_rigid(self) -> Jobs:
         """Return the jobs with every size as requested: what a policy sees that does not decide sizes."""
         count, nodes = len(self), self.nodes
-        return replace(self, low=nodes, high=nodes, pref=nodes, malleable=[False] * count, speedup=[None] * count)
+        return replace(
+            self, low=nodes, high=nodes, pref=nodes, wish=nodes, malleable=[False] * count, speedup=[None] * count
+        )
 
     @classmethod
     def of(cls, workload: Workload, *, cores_per_node: int | None = None) -> Jobs:
@@ -105,6 +112,7 @@ class Jobs:
             low=bounds["min"].tolist(),
             high=bounds["max"].tolist(),
             pref=bounds["pref"].tolist(),
+            wish=bounds["pref"].tolist(),
             cores=cores.tolist(),
             kind=kind,
             malleable=is_malleable.tolist(),

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 from tracebed.orchestrator.scheduling.queue import PriorityQueue, Queue
 
 Floats: TypeAlias = NDArray[np.float64]
 
 MAX_AGE_S = 7 * 86_400.0
 """The age at which a job grows no older: Slurm's default of PriorityMaxAge."""
-SHORTEST_S = 1.0
-"""A shorter limit counts as this long, so that slowdowns stay finite."""
 
 
 def largest_slowdown_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:

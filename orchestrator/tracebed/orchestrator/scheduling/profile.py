@@ -26,9 +26,9 @@ class Profile:
             self.idle[-1] += nodes
 
     def earliest(self, nodes: int, duration: float) -> float:
-        """Return the first instant from which `nodes` nodes are idle for `duration` seconds.
+        """Return the first instant from which `nodes` nodes are idle for `duration` > 0 seconds.
 
-        They must be idle at that instant even if the duration is 0. There is one, as all come free in the end.
+        There is one, as all come free in the end.
         """
         times, idle = self.times, self.idle
         step = 0

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import Profile
 from tracebed.orchestrator.scheduling.scheduler import next_multiple
@@ -48,7 +49,7 @@ def _keep_reservations(state: State) -> Iterator[Decision]:
     held = {} if any(at < state.now for at in reserved.values()) else dict(reserved)
     profile = _profile(state, held)
     for job in state.queue.jobs():
-        nodes, limit = jobs.nodes[job], jobs.limit[job]
+        nodes, limit = jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)
         at = held.get(job, math.inf)
         if job in held and state.freed:
             profile.occupy(at, limit, -nodes)
@@ -67,7 +68,7 @@ def _plan_anew(state: State, depth: int) -> Iterator[Start]:
     for job in state.queue.jobs()[: depth or None]:
         if not state.idle:
             return  # nobody else can start, and the plan is not kept
-        nodes, limit = jobs.nodes[job], jobs.limit[job]
+        nodes, limit = jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)
         at = profile.earliest(nodes, limit)
         profile.occupy(at, limit, nodes)
         if at <= state.now and nodes <= state.idle:
@@ -79,5 +80,5 @@ def _profile(state: State, reserved: Mapping[int, float]) -> Profile:
     jobs = state.jobs
     changes = [(state.expected_end[job], nodes) for job, nodes in state.size.items()]
     changes += [(at, -jobs.nodes[job]) for job, at in reserved.items()]
-    changes += [(at + jobs.limit[job], jobs.nodes[job]) for job, at in reserved.items()]
+    changes += [(at + max(jobs.limit[job], SHORTEST_S), jobs.nodes[job]) for job, at in reserved.items()]
     return Profile(state.now, state.idle, changes)

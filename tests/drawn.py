@@ -1,0 +1,106 @@
+"""Drawn cases for the scheduler: a workload, a machine, a policy and its options, all from one seed.
+
+python tests/drawn.py 20000            # compares that many with the slow reference, from a seed of the hour
+python tests/drawn.py 20000 --seed 7 --policy conservative
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from reference_scheduler import MALLEABLE, RefJob
+
+POLICIES = ("fcfs", "firstfit", "easy", "conservative", *MALLEABLE)
+PRIORITIES = ("fcfs", "largest-slowdown-first", "shortest-first", "aging")
+
+
+@dataclass
+class Case:
+    """What `simulated` and `reference_schedule` take."""
+
+    jobs: list[RefJob]
+    machine: int
+    policy: str
+    options: dict[str, Any]
+
+
+def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> Case:
+    """Return the case of `seed`: times on a lattice (ties abound) or not, any share of malleable jobs, any option."""
+    rng = random.Random(seed)
+    policy = policy or rng.choice(POLICIES)
+    machine = rng.choice([1, 2, 3, 5, 8, 10, 16])
+    lattice = rng.random() < 0.7
+    share = rng.choice([0.0, 0.3, 0.7, 1.0])
+    gap = rng.choice([0.5, 2.0, 5.0])
+    limits = rng.choice(["any", "some", "exact"])
+    jobs, submit = [], 0.0
+    for number in range(rng.randint(1, 40)):
+        if rng.random() < 0.6:
+            submit += float(rng.choice([1, 2, 3, 10])) * gap if lattice else rng.expovariate(1 / gap)
+        nodes = rng.randint(1, machine) if rng.random() < 0.5 else rng.randint(1, max(1, machine // 3))
+        nodes += machine if rng.random() < 0.02 else 0
+        run_time = rng.choice([0.0, 1.0, 2.0, 5.0, 7.5, 10.0, 20.0, 40.0]) if lattice else rng.expovariate(0.1)
+        if limits == "exact" or rng.random() < 0.2:
+            limit = run_time if rng.random() < 0.9 else None
+        elif lattice:
+            limit = rng.choice([None, 0.0, 1.0, 5.0, 10.0, 20.0, 40.0, 60.0])
+        else:
+            limit = run_time * rng.uniform(0.5 if limits == "any" else 1.0, 3.0)
+        if limits_hold and limit is not None:
+            limit = max(limit, run_time)
+        job = RefJob(number, submit, run_time, limit, nodes)
+        if nodes <= machine and rng.random() < share:
+            job.malleable = True
+            job.nodes_pref = nodes if rng.random() < 0.7 else rng.randint(1, machine + 1)
+            job.nodes_min = rng.randint(1, job.nodes_pref)
+            job.nodes_max = rng.randint(job.nodes_pref, machine + 2)
+            job.parallel_fraction = rng.choice([None, 0.5, 0.9, 0.99])
+        jobs.append(job)
+    options: dict[str, Any] = {
+        "interval_s": rng.choice([0.0, 0.0, 4.0, 3.3]),
+        "malleability_interval_s": rng.choice([0.0, 2.0, 3.7, 11.0]),
+        "kill_at_limit": rng.random() < 0.3,
+        "priority": rng.choice(PRIORITIES) if rng.random() < 0.5 else "fcfs",
+    }
+    if policy in MALLEABLE:
+        options |= {
+            "promise": rng.choice(["pool", "direct", "steal"]),
+            "backfill": rng.choice(["easy", "easy", "firstfit"]),
+            "count_idle": rng.random() < 0.7,
+            "grow_at_start": rng.random() < 0.3,
+        }
+    if policy == "conservative" and rng.random() < 0.5:
+        options |= {
+            "backfill_depth": rng.choice([0, 1, 2, 5]),
+            "backfill_interval_s": rng.choice([0.0, 3.0, 5.0, 30.0]),
+        }
+    return Case(jobs, machine, policy, options)
+
+
+def main() -> int:
+    """Compare cases with the reference; say which seed differs first."""
+    from test_scheduling import assert_same
+
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=int(time.time()) // 3600 * 1_000_000)
+    parser.add_argument("--policy", choices=POLICIES)
+    arguments = parser.parse_args()
+    for seed in range(arguments.seed, arguments.seed + arguments.count):
+        case = draw(seed, arguments.policy)
+        try:
+            assert_same(case.jobs, case.machine, case.policy, **case.options)
+        except Exception as error:
+            error.add_note(f"seed {seed}: {case.policy} on {case.machine} nodes, {case.options}")
+            raise
+    print(f"{arguments.count:,} cases from seed {arguments.seed}: all the same", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
