@@ -98,7 +98,7 @@ def main() -> int:
         except Exception as error:
             error.add_note(f"seed {seed}: {case.policy} on {case.machine} nodes, {case.options}")
             raise
-    print(f"{arguments.count:,} cases from seed {arguments.seed}: all the same", file=sys.stderr)
+    sys.stdout.write(f"{arguments.count:,} cases from seed {arguments.seed}: all the same\n")
     return 0
 
 

@@ -487,6 +487,9 @@ class _Reference:
         # Taken once, before the first shrink of this call: a job may be shrunk again for the next waiting
         # job.
         eligible = [run for run in self.running if self.may_change(run) and run.call_started != self.calls]
+        # Reading: "idle" is what was idle before the first shrink, less what promises made since took of it; nodes
+        # on their way back that nobody was promised do not make up for it within the call.
+        idle = self.free()
         for job in list(self.queue):
             attempts = {
                 "avg": [(job.nodes_min, self.smallest)],
@@ -501,11 +504,12 @@ class _Reference:
             if not job.malleable:
                 attempts = [(job.nodes, floor) for _, floor in attempts]
             for target, floor in attempts:
-                need = target - self.free() if self.count_idle else target
+                need = target - idle if self.count_idle else target
                 if need <= 0:
                     break
                 if sum(max(0, run.decided - floor(run.job)) for run in eligible) < need:
                     continue
+                idle -= target - need
                 taken = self.take_by_nodes(eligible, need) if self.policy == "avg" else []
                 taken = taken or self.take_by_jobs(eligible, floor, need)
                 self.queue.remove(job)
