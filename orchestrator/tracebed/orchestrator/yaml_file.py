@@ -57,7 +57,9 @@ class YamlFile:
         try:
             return model.model_validate(self.raw)
         except ValidationError as error:
-            first = error.errors()[0]
+            errors = error.errors()
+            # A misspelt key is the reason of the missing one.
+            first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
             place = [part for part in first["loc"] if not str(part).startswith(("constrained", "list[", "function-"))]
             field = ".".join(map(str, place))
             message = first["msg"].removeprefix("Value error, ")

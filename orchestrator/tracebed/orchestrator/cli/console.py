@@ -178,9 +178,16 @@ def progress(what: str, total: float | None = None) -> Iterator[Progress]:
             now = time.monotonic()
             if now >= due:
                 due = now + 10.0
-                click.echo(f"{what}: {done / total:.0%}" if total else what, err=True)
+                click.echo(f"{what}: {done / total:.0%}{_left(now - begun, done, total)}" if total else what, err=True)
 
         yield Progress(line)
+
+
+def _left(passed: float, done: float, total: float) -> str:
+    """Return an estimate of the time left, in words; nothing before there is one."""
+    from tracebed.orchestrator.cli.charts import spell
+
+    return f", {spell(passed * (total - done) / done)} left" if 0 < done < total else ""
 
 
 class Number(click.FloatRange):

@@ -92,8 +92,12 @@ def sweep(
         with progress(f"preparing {', '.join(file.study.workloads)}"):
             plan = sweeping.plan(file, points, folder, paths)
         say(f"{file.name}: {len(points):,} points, {plan.distinct:,} cells, {len(plan.todo):,} of them to compute")
-        with chosen, progress(f"sweeping {file.name}", total=len(plan.todo)) as bar:
-            done = sweeping.sweep(file, plan, folder, chosen, lambda done, total: bar.update(done))
+        try:
+            with chosen, progress(f"sweeping {file.name}", total=len(plan.todo)) as bar:
+                done = sweeping.sweep(file, plan, folder, chosen, lambda done, total: bar.update(done))
+        except KeyboardInterrupt:
+            say(f"tracebed: what was computed is in {folder}; the same command goes on from there")
+            raise
         return _finish(file, plan, done, folder, as_json)
 
 

@@ -107,6 +107,7 @@ def compute(cell: Cell) -> Measured:
             nodes_of(cell.system),
             cell.policy,
             policy_parameters=json.loads(cell.parameters),
+            priority=cell.priority,
             runtime_model=RuntimeModel(cell.runtime_model),
             interval_s=cell.interval_s,
             malleability_interval_s=cell.malleability_interval_s,

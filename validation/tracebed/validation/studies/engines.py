@@ -19,6 +19,9 @@ from typing import Any, Protocol, TypeVar
 
 from tracebed.errors import InputError, TracebedError
 
+PATIENCE_S = 15.0
+"""How long a Dask scheduler may take to answer."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -44,7 +47,7 @@ class LocalEngine:
     """The cores of this machine: a process each, one item at a time.
 
     Args:
-        workers: processes; as many as this process may use cores where left out.
+        workers: processes; as many as this process may use cores where left out. One is this very process.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -53,12 +56,21 @@ class LocalEngine:
     def __enter__(self) -> LocalEngine:
         """Open the lifeline: workers end themselves once its other end is closed, also where we are killed."""
         self._end, self._lifeline = multiprocessing.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(
+            self.workers,
+            mp_context=multiprocessing.get_context("spawn"),  # a fork of a process with threads may hang
+            initializer=_live_while,
+            initargs=(self._end,),
+        )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Cut the lifeline."""
+        """Let idle workers go, or, after an error, cut the lifeline of all."""
+        if kind is not None:
+            self._lifeline.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
         self._lifeline.close()
         self._end.close()
 
@@ -70,28 +82,18 @@ class LocalEngine:
         Raises:
             InputError: a worker was killed by somebody else.
         """
-        if not items:
+        if self.workers == 1:
+            yield from ((item, _tried(function, item)) for item in items)
             return
-        pool = ProcessPoolExecutor(
-            min(self.workers, len(items)),
-            mp_context=multiprocessing.get_context("spawn"),  # a fork of a process with threads may hang
-            initializer=_live_while,
-            initargs=(self._end,),
-        )
+        futures = {self._pool.submit(_tried, function, item): item for item in items}
         try:
-            futures = {pool.submit(_tried, function, item): item for item in items}
-            for future in as_completed(futures):
+            for future in as_completed(list(futures)):
                 yield futures.pop(future), future.result()
         except BrokenProcessPool as error:
             raise InputError(
                 "a worker was killed, maybe for want of memory",
                 mend="the same command goes on; give it fewer --workers",
             ) from error
-        except BaseException:
-            self._lifeline.close()
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 class DaskEngine:
@@ -116,7 +118,7 @@ class DaskEngine:
                 f"dask.distributed cannot be used: {error}", mend="pip install 'tracebed[dask]', or --engine local"
             ) from error
         try:
-            self._client: Any = Client(self.scheduler, timeout=15, set_as_default=False)
+            self._client: Any = Client(self.scheduler, timeout=PATIENCE_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(
                 f"no Dask scheduler answers: {error}", where=self.scheduler, mend="start one: docs/sweeps.md"

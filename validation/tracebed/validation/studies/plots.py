@@ -105,7 +105,7 @@ def _drawn(
         tables = [table for point in points if (table := jobs(point)) is not None]
         if not tables:
             return None
-        found.append(pd.concat(tables, ignore_index=True))
+        found.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # a mean over seeds
     names = [_named(where) for where in (plot.at, plot.relative_to or {})]
     return (_heat_maps if plot.kind == "heatmap" else _daily)(plot, found[0], found[1], names, title)
 
@@ -139,7 +139,7 @@ def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
                 _error_bars(axes, at, _spread(plot, rows, mine, name, x, varying, values), scale, width)
         _label(axes, name, x, groups, plot)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 6), frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
     return figure
 
 
@@ -179,6 +179,7 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot) -> None
     else:
         axes.set_ylabel(str(Shown(shown.label, "%") if name in PERCENT else shown))
     axes.set_ylim(bottom=0)
+    axes.set_xlim(-0.5, len(groups) - 0.5)
     ticks = [f"{100 * group:g}" if x == "share" else str(group) for group in groups]
     axes.set_xticks(range(len(groups)), ticks)
     axes.set_xlabel("malleable jobs (%)" if x == "share" else "workload")
@@ -193,15 +194,17 @@ def _heat_maps(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[s
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(mean > 0, mean_base / mean, np.where(mean_base > 0, np.inf, np.nan))
         shades = np.log2(np.clip(ratio, 1 / 8, 8))
-        image = axes.imshow(shades, origin="lower", aspect="auto", cmap="PuOr", norm=TwoSlopeNorm(0.0, -3.0, 3.0))
-        for (row, column), value in np.ndenumerate(ratio):
+        highest = int(np.flatnonzero(count.any(axis=1)).max(initial=0)) + 1
+        norm = TwoSlopeNorm(0.0, -3.0, 3.0)
+        image = axes.imshow(shades[:highest], origin="lower", aspect="auto", cmap="PuOr", norm=norm)
+        for (row, column), value in np.ndenumerate(ratio[:highest]):
             if count[row, column] and not np.isnan(value):
                 text = f"{value:.2f}" if value < 100 else f"{value:.0f}" if np.isfinite(value) else "∞"
                 colour = "white" if abs(shades[row, column]) > 2 else "black"
-                text += f"\n({count[row, column]:,})"
+                text += f"\n({count[row, column]:,.0f})"
                 axes.text(column, row, text, ha="center", va="center", size=6, color=colour)
         ranges = [f"{low + 1}-{high}" if high > low + 1 else f"{high}" for low, high in pairwise((0, *NODES))]
-        axes.set_yticks(range(len(NODES) + 1), [*ranges, f">{NODES[-1]}"])
+        axes.set_yticks(range(highest), [*ranges, f">{NODES[-1]}"][:highest])
         axes.set_xticks(range(len(RUN_TIMES) + 1), [*(f"≤{end}" for end in RUN_TIMES), f">{list(RUN_TIMES)[-1]}"])
         axes.set_ylabel("requested nodes")
         axes.set_xlabel("run time on the requested nodes")
@@ -215,13 +218,13 @@ def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
     """Return means of a figure and counts of jobs, each of shape (sizes, run times); NaN where there is no job."""
     row = np.searchsorted(NODES, jobs["nodes"].to_numpy())
     column = np.searchsorted(list(RUN_TIMES.values()), jobs["run_time"].to_numpy())
-    values = jobs[name].to_numpy(dtype=np.float64)
+    values, weight = (jobs[column].to_numpy(dtype=np.float64) for column in (name, "weight"))
     known = ~np.isnan(values)
     total, count = np.zeros((2, len(NODES) + 1, len(RUN_TIMES) + 1))
-    np.add.at(total, (row[known], column[known]), values[known])
-    np.add.at(count, (row[known], column[known]), 1)
+    np.add.at(total, (row[known], column[known]), (weight * values)[known])
+    np.add.at(count, (row[known], column[known]), weight[known])
     with np.errstate(invalid="ignore"):
-        return total / count, count.astype(int)
+        return total / count, count
 
 
 def _daily(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str) -> Figure:
@@ -229,8 +232,8 @@ def _daily(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str],
     figure, panels = _panels(len(plot.figures), title, wide=True)
     days = int(max(table["submit"].max() for table in (ours, base)) // DAY) + 1
     for axes, name in zip(panels, plot.figures, strict=True):
-        started = ours.loc[ours["started_smaller"], "submit"].to_numpy() // DAY
-        columns = np.bincount(started.astype(int), minlength=days)
+        started = ours[ours["started_smaller"]]
+        columns = np.bincount((started["submit"] // DAY).astype(int), started["weight"], minlength=days)
         axes.bar(range(days), columns, 1.0, color="#cccccc", label=f"jobs started on less than asked ({names[0]})")
         axes.set_ylabel("jobs started on less than asked")
         axes.set_xlabel("day of submission")

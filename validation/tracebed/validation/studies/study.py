@@ -24,6 +24,7 @@ from tracebed.converters.malleability import Thresholds
 from tracebed.converters.models.registry import MODELS
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.yaml_file import YamlFile
 from tracebed.validation.metrics import FIGURES, TAU
@@ -243,6 +244,14 @@ class Study(_Part):
         for name in names:
             if name not in [*RuntimeModel]:
                 raise ValueError(f"no runtime model {name!r}: one of {', '.join(RuntimeModel)}")
+        return names
+
+    @field_validator("priority")
+    @classmethod
+    def _priorities(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name not in PRIORITIES:
+                raise ValueError(f"no priority {name!r}: one of {', '.join(PRIORITIES)}")
         return names
 
     def points(self) -> list[Point]:

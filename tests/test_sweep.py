@@ -1,0 +1,406 @@
+"""Studies: the file and its errors, the grid, cells that are computed once, sweeps that are stopped and go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tracebed.converters.models.registry import draw
+from tracebed.converters.workload import write_workload
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.prediction import nodes_of, predict
+from tracebed.validation.metrics import metrics
+from tracebed.validation.studies import plots
+from tracebed.validation.studies.engines import DaskEngine, LocalEngine
+from tracebed.validation.studies.published import beside
+from tracebed.validation.studies.study import load_study, names
+from tracebed.validation.studies.sweep import only_one, plan, sweep
+from tracebed.validation.studies.workloads import fingerprint
+
+SMALL = """\
+workloads:
+  w: {model: lublin99, options: {jobs: 60, nodes: 32}}
+malleable: {shares: [0, 0.5, 1]}
+policies:
+  - easy
+  - {label: tight, policy: pref, parameters: {count_idle: false}}
+seeds: 2
+windows: {A: {after_s: 3600}, B: {after_s: 3600, ended: true}}
+"""
+
+
+DRAWN = yaml.safe_load(SMALL)["workloads"]["w"]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Callable[..., Path]:
+    """Write a study: SMALL, with keys replaced."""
+
+    def write(**changes: Any) -> Path:
+        path = tmp_path / "small.yaml"
+        path.write_text(yaml.safe_dump(yaml.safe_load(SMALL) | changes, sort_keys=False))
+        return path
+
+    return write
+
+
+HERE = ("--workers", "1")
+"""One worker is the process of the test."""
+
+
+def run(*words: object) -> Result:
+    """Run the command; what a user can cause is in `exception`."""
+    result = CliRunner().invoke(tracebed, ["sweep", *map(str, words)], standalone_mode=False)
+    if result.exception is not None and not isinstance(result.exception, InputError):
+        raise result.exception
+    return result
+
+
+@pytest.mark.parametrize(
+    ("mend", "line", "says"),
+    [
+        (("policies:", "polices:"), 4, "polices: Extra inputs"),
+        (("lublin99", "lublin98"), 2, "no model 'lublin98'"),
+        (("seeds: 2", "seeds: many"), 7, "seeds"),
+        (("seeds: 2", "seeds: -1"), 7, "seeds.0"),
+        (("[0, 0.5, 1]", "[0, 50]"), 3, "malleable.shares.1"),
+        (("after_s: 3600, ended", "after_s: -1, ended"), 8, "windows.B.after_s"),
+        (("ended: true", "ended: maybe"), 8, "windows.B.ended"),
+        (("- easy", "- easy\n  - easy"), 6, "two policies are called 'easy'"),
+        (("seeds: 2", "exclude: [{polcy: easy}]"), 7, "no key 'polcy'"),
+        (("seeds: 2", "exclude: [{policy: easier}]"), 7, "no point has policy 'easier'"),
+        (("seeds: 2", "runtime_model: [ideal, worst]"), 7, "no runtime model 'worst'"),
+        (("seeds: 2", "priority: fastest"), 7, "no priority 'fastest'"),
+        (("seeds: 2", "published:\n  - {figure: wait, value: 1}"), 8, "no figure 'wait'"),
+        (("seeds: 2", "plots:\n  p: {kind: bars, figures: makespan_s, window: C}"), 8, "no window 'C'"),
+        (("seeds: 2", "plots:\n  p: {kind: heatmap, figures: wait}"), 8, "`relative_to` goes with"),
+        (("{model: lublin99, options: {jobs: 60, nodes: 32}}", "{}"), 2, "one of `file`, `log` and `model`"),
+        (("seeds: 2", "seeds: [2"), 8, "is not YAML"),
+    ],
+)
+def test_a_broken_study_names_the_line_and_the_key(tmp_path: Path, mend: tuple[str, str], line: int, says: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(SMALL.replace(*mend))
+    with pytest.raises(InputError, match=re.escape(says)) as caught:
+        load_study(str(path))
+    assert caught.value.where == f"{path}:{line}"
+    assert caught.value.mend
+
+
+def test_what_only_a_sweep_can_know_is_said_with_its_line(study: Callable[..., Path], tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
+        ({"policies": ["easy", "slowest"]}, (), r"small.yaml:14: no policy 'slowest' \(installed are"),
+        ({"policies": [{"policy": "easy", "parameters": {"depth": 3}}]}, (), "policy easy has no parameter 'depth'"),
+        ({"workloads": {"w": {"file": "gone.swf"}}}, (), r"small.yaml:\d+: there is no .*gone.swf"),
+        ({"workloads": {"w": {"model": "cirne", "options": {"jobz": 5}}}}, (), "cirne takes no 'jobz'"),
+        ({"workloads": {"w": {"log": {"source": "the archive"}}}}, (), "get it from the archive .*--log PATH"),
+        ({"workloads": {"w": {"log": {}}}}, ("--log", tmp_path / "gone"), "there is no such log"),
+        ({}, ("--log", "x"), "names no log"),
+        ({}, ("--only", "policy=pref"), "no point with policy=pref .*easy, tight"),
+        ({}, ("--only", "policy"), "chooses nothing"),
+        ({}, ("--engine", "dask"), "scheduler's address"),
+    ]
+    for changes, words, says in cases:
+        result = run(study(**changes), "-o", tmp_path / "out", *words)
+        assert isinstance(result.exception, InputError), result.output
+        assert re.search(says, str(result.exception)), str(result.exception)
+
+
+def test_cells_are_measured_as_single_simulations_are(study: Callable[..., Path], tmp_path: Path) -> None:
+    """The table's rows are those of `predict` and `metrics`, cell by cell; and equal simulations are run once."""
+    file = load_study(str(study()))
+    points = file.selected({})
+    assert len(points) == 3 * 2 * 2
+    folder = tmp_path / "out"
+    with only_one(folder), LocalEngine(2) as engine:
+        planned = plan(file, points, folder, {})
+        # Of each seed's workload: easy once, whatever the share; tight for shares 0, 0.5 and 1.
+        assert (planned.distinct, len(planned.todo), len(planned.variants)) == (8, 8, 4)
+        swept = sweep(file, planned, folder, engine)
+        assert (swept.computed, swept.failed) == (8, {})
+        again = plan(file, points, folder, {})
+        assert (len(again.todo), again.variants, again.cells) == (0, [], planned.cells)
+    assert len(swept.table) == 12 * 2
+    assert pd.read_parquet(folder / "small" / "table.parquet").equals(pd.read_csv(folder / "small" / "table.csv"))
+
+    from tracebed.converters.malleability import to_malleable
+
+    for seed in (0, 1):
+        base = draw("lublin99", jobs=60, nodes=32, seed=seed)
+        for label, policy, options in (("easy", "easy", {}), ("tight", "pref", {"count_idle": False})):
+            for share in (0.0, 0.5, 1.0):
+                mixed = to_malleable(base, share, seed)
+                predicted = predict(mixed, nodes_of(base.provenance.system), policy, policy_parameters=options)
+                for window, ended in (("A", False), ("B", True)):
+                    figures = metrics(predicted, after=3600, ended=ended)
+                    wanted = {"seed": seed, "policy": label, "share": share, "window": window}
+                    (row,) = (row for row in swept.table.to_dict("records") if wanted.items() <= row.items())
+                    for name in ("mean_response_s", "mean_wait_s", "utilization", "makespan_s"):
+                        assert row[name] == pytest.approx(figures[name], rel=1e-12), (wanted, name)
+                    assert row["mean_run_s_p75"] == pytest.approx(figures["quartiles"]["mean_run_s"][1])
+
+
+def test_studies_that_share_a_folder_share_cells(study: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    first = json.loads(run(study(), "-o", folder, *HERE, "--only", "policy=easy", "--json").stdout)
+    other = study(policies=[{"policy": "easy", "label": "another name"}, "fcfs"]).rename(tmp_path / "other.yaml")
+    second = json.loads(run(other, "-o", folder, *HERE, "--json").stdout)
+    assert (first["cells"], first["computed"]) == (2, 2)
+    assert (second["cells"], second["computed"]) == (4, 2)
+
+
+def test_what_shapes_a_result_makes_another_cell(study: Callable[..., Path], tmp_path: Path) -> None:
+    def identities(**changes: Any) -> set[str]:
+        file = load_study(str(study(**changes)))
+        return {cell.identity for cell in plan(file, file.selected({}), tmp_path / "out", {}).cells.values()}
+
+    found = [
+        identities(seeds=1, malleable=None, policies=["easy"], **changes)
+        for changes in (
+            {},
+            {"interval_s": 10},
+            {"malleability_interval_s": 10},
+            {"runtime_model": "worst-case"},
+            {"priority": "aging"},
+            {"kill_at_limit": True},
+            {"tau": 60},
+            {"windows": {"A": {}}},
+            {"workloads": {"w": {"model": "lublin99", "options": {"jobs": 61, "nodes": 32}}}},
+            {"workloads": {"w": {"model": "lublin99", "options": {"jobs": 60, "nodes": 32}, "nodes": 33}}},
+        )
+    ]
+    assert all(len(cells) == 1 for cells in found)
+    assert len(set.union(*found)) == len(found)
+
+
+def start(path: Path, folder: Path) -> subprocess.Popen[str]:
+    script = "from tracebed.orchestrator.cli import main; main()"
+    words = [sys.executable, "-c", script, "sweep", str(path), "-o", str(folder), "--workers", "2"]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def cells_in(folder: Path) -> dict[str, tuple[int, int]]:
+    """The cells that are there, with what would change if one were written again."""
+    found = [(path.name, path.stat()) for path in (folder / "cells").glob("*.json")]
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found}
+
+
+@pytest.mark.usefixtures("no_process_is_left")
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_sweep_that_is_stopped_goes_on(study: Callable[..., Path], tmp_path: Path, end: signal.Signals) -> None:
+    """Stop it with some cells done: they stay, no worker is left, and only the others are computed then."""
+    jobs = {"jobs": 1500, "nodes": 64}
+    path, folder = study(workloads={"w": {"model": "cirne", "options": jobs}}, seeds=5), tmp_path / "out"
+    process = start(path, folder)
+    deadline = time.monotonic() + 60
+    while len(cells_in(folder)) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert process.poll() is None, process.communicate()
+    if end == signal.SIGKILL:
+        process.kill()  # the main process alone: its workers must notice by themselves
+    else:
+        os.killpg(process.pid, end)  # as a terminal does
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == (-signal.SIGKILL if end == signal.SIGKILL else ExitCode.INTERRUPTED)
+    assert end == signal.SIGKILL or "the same command goes on" in said
+    while_stopped = cells_in(folder)
+    total = 5 * (1 + 3)
+    assert 2 <= len(while_stopped) < total
+
+    result = run(path, "-o", folder, "--json", "--workers", "2")
+    assert result.exit_code == 0, result.output
+    done = json.loads(result.stdout)
+    assert (done["cells"], done["computed"]) == (total, total - len(while_stopped))
+    after = cells_in(folder)
+    assert len(after) == total
+    assert while_stopped.items() <= after.items()
+    assert not list(folder.rglob("*.part")) or end == signal.SIGKILL
+
+
+def test_a_cell_that_fails_leaves_the_others(study: Callable[..., Path], tmp_path: Path) -> None:
+    """A window beyond one workload's last submission: its cells fail with a reason, the other's are in the table."""
+    workload = draw("lublin99", jobs=3, nodes=32)
+    write_workload(
+        type(workload)(workload.table.assign(submit_time=0.0), workload.provenance), tmp_path / "short.parquet"
+    )
+    path = study(
+        workloads={"w": DRAWN, "short": {"file": "short.parquet"}},
+        windows={"late": {"after_s": 20_000}},
+        policies=["easy"],
+        seeds=1,
+        malleable=None,
+    )
+    result = run(path, "-o", tmp_path / "out", *HERE)
+    assert result.return_value == ExitCode.USAGE
+    assert "no job is submitted after a warm-up of 20000 s" in result.stderr
+    table = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
+    assert list(table["workload"]) == ["w"]
+
+
+def test_two_sweeps_do_not_share_a_folder_at_a_time(tmp_path: Path) -> None:
+    with only_one(tmp_path), pytest.raises(InputError, match="another sweep"), only_one(tmp_path):
+        pass
+    with only_one(tmp_path):
+        pass
+
+
+def test_a_log_is_checked_before_anything_is_computed(study: Callable[..., Path], tmp_path: Path) -> None:
+    workload = draw("lublin99", jobs=50, nodes=32)
+    write_workload(workload, tmp_path / "log.parquet")
+    right = {"jobs": 50, "fingerprint": fingerprint(workload), "path": "log.parquet"}
+    for changes, says in (
+        ({}, None),
+        ({"jobs": 51}, "50 jobs are left, not 51"),
+        ({"fingerprint": "0" * 64}, "not those"),
+    ):
+        path = study(workloads={"w": {"log": right | changes}}, policies=["easy"], seeds=1, malleable=None)
+        result = run(path, "-o", tmp_path / "out", *HERE)
+        assert (result.exception is None) is (says is None), result.output
+        assert says is None or says in str(result.exception)
+
+
+def test_a_fingerprint_knows_jobs_and_not_their_names() -> None:
+    workload = draw("lublin99", jobs=20, nodes=32)
+    renamed = type(workload)(workload.table.assign(job_id=[f"x{n}" for n in range(20)], user="somebody"))
+    longer = type(workload)(workload.table.assign(run_time=workload.floats("run_time") + 1))
+    assert fingerprint(renamed) == fingerprint(workload) != fingerprint(longer)
+
+
+def test_published_figures_stand_beside_ours(study: Callable[..., Path], tmp_path: Path) -> None:
+    easy = {"policy": "easy"}
+    wanted = [
+        {"figure": "mean_wait_s", "value": 30.0, "at": easy},
+        {
+            "figure": "mean_wait_s",
+            "value": -0.5,
+            "at": {"policy": "tight"},
+            "take": "least",
+            "relative_to": {"policy": "easy"},
+        },
+        {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": 1}},
+    ]
+    file = load_study(str(study(published=wanted, windows={"A": {}})))
+    point = {
+        "workload": "w",
+        "priority": "fcfs",
+        "runtime_model": "ideal",
+        "interval_s": 0.0,
+        "malleability_interval_s": 0.0,
+    }
+    waits = {("easy", 0.0): (10, 30), ("easy", 0.5): (40, 40), ("tight", 0.0): (30, 10), ("tight", 0.5): (3, 9)}
+    rows = [
+        {**point, "policy": policy, "share": share, "seed": seed, "window": "A", "mean_wait_s": float(wait)}
+        for (policy, share), both in waits.items()
+        for seed, wait in enumerate(both)
+    ]
+    held = beside(file.study, pd.DataFrame(rows))
+    # easy: means 20 and 40, 30 in all; tight: 20 and 6; 6 / 30 - 1 = -0.8. Share 1 is not there.
+    assert list(held["ours"]) == pytest.approx([30.0, -0.8])
+    assert list(held["difference"]) == pytest.approx([0.0, -0.3])
+
+
+def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: Path) -> None:
+    wide = {"at": {"policy": "tight", "share": 1}, "relative_to": {"policy": "easy", "share": 0}}
+    pictures = {
+        "bars": {"kind": "bars", "figures": ["mean_response_s", "utilization"], "window": "B"},
+        "normalised": {"kind": "normalised", "figures": "makespan_s", "relative_to": {"policy": "easy"}},
+        "heat": {"kind": "heatmap", "figures": "slowdown_ref", **wide},
+        "days": {"kind": "daily", "figures": "slowdown_ref", **wide},
+    }
+    path = study(plots=pictures, seeds=1)
+    result = run(path, "-o", tmp_path / "out", *HERE)
+    assert result.exit_code == 0, result.output
+    for name in pictures:
+        assert (tmp_path / "out" / "small" / "plots" / f"{name}.png").read_bytes()[1:4] == b"PNG"
+    kept = list((tmp_path / "out" / "cells").glob("*.jobs.parquet"))
+    assert len(kept) == 2  # those of the two points that heat maps and lines are about, and no others
+
+    file = load_study(str(path))
+    rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
+    figure = plots._bars(file.study.plots["bars"], rows[rows["window"] == "B"], "title")
+    assert figure is not None
+    for axes, name, scale in zip(figure.axes, ("mean_response_s", "utilization"), (1, 100), strict=True):
+        drawn = sorted(bar.get_height() for bars in axes.containers for bar in bars)  # type: ignore[attr-defined]
+        assert drawn == pytest.approx(sorted(rows[rows["window"] == "B"][name] * scale))
+    figure = plots._bars(file.study.plots["normalised"], rows[rows["window"] == "A"], "title")
+    assert figure is not None
+    (axes,) = figure.axes
+    mine = rows[rows["window"] == "A"].set_index(["policy", "share"])["makespan_s"]
+    wanted = [mine["tight", share] / mine["easy", share] for share in (0.0, 0.5, 1.0)]
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx(wanted)  # type: ignore[attr-defined]
+
+
+def test_a_dry_run_lists_the_grid_and_touches_nothing(study: Callable[..., Path], tmp_path: Path) -> None:
+    path = study(exclude=[{"policy": "tight", "share": [0, 1]}])
+    result = run(path, "--dry-run", "--json", "--only", "seed=1", "-o", tmp_path / "out")
+    listed = json.loads(result.stdout)
+    grid = {(point["policy"], point["share"]) for point in listed["grid"]}
+    assert grid == {("easy", 0.0), ("easy", 0.5), ("easy", 1.0), ("tight", 0.5)}
+    assert listed["points"] == 4
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", names())
+def test_shipped_studies_are_whole(name: str) -> None:
+    file = load_study(name)
+    assert file.study.published
+    assert file.study.plots
+    assert all(spec.log is None or (spec.log.jobs and spec.log.source) for spec in file.study.workloads.values())
+    assert run(name, "--show").stdout == file.source.text
+
+
+def test_kassel_knl_knows_its_log(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
+    result = run(
+        "kassel-knl", "--log", reference_data("logs/cori-knl"), "-o", tmp_path, "--json", *HERE,
+        "--only", "policy=firstfit", "--only", "share=0", "--only", "seed=0",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    (rigid,) = (
+        row
+        for row in json.loads(result.stdout)["published"]
+        if row["figure"] == "mean_response_s" and row["window"] == "B" and row["published"] == 4551
+    )
+    assert abs(rigid["difference"]) < 0.01
+
+
+def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    path = study(seeds=1)
+    options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(processes=True, **options) as cluster:
+        result = run(path, "-o", tmp_path / "dask", "--engine", "dask", "--scheduler", cluster.scheduler_address)
+        assert result.exit_code == 0, result.output
+        with DaskEngine(cluster.scheduler_address) as engine:  # what one item did wrong is its own business
+            found = dict(engine.map(_picky, [1, 2, 3]))
+        assert (found[1], found[3]) == (10, 30)
+        assert str(found[2]) == "two is not liked"
+    run(path, "-o", tmp_path / "local", *HERE)
+    tables = [pd.read_parquet(tmp_path / name / "small" / "table.parquet") for name in ("dask", "local")]
+    pd.testing.assert_frame_equal(*(table.drop(columns="seconds") for table in tables))
+
+
+def test_nobody_answers_at_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("tracebed.validation.studies.engines.PATIENCE_S", 0.2)
+    with pytest.raises(InputError, match="no Dask scheduler answers"), DaskEngine("tcp://127.0.0.1:9"):
+        pass
+
+
+def _picky(item: int) -> int:
+    if item == 2:
+        raise InputError("two is not liked")
+    return 10 * item
