@@ -29,7 +29,7 @@ STANDS_ON = {
     "orchestrator": {"errors", "converters", "benchmarks"},
     "validation": {"errors", "converters", "orchestrator"},
 }
-HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "pyarrow", "pydantic", "rich", "jinja2", "yaml", "psutil"}
+HEAVY = {"distributed", "numpy", "pandas", "scipy", "matplotlib", "pyarrow", "pydantic", "rich", "jinja2", "yaml", "psutil"}
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,8 @@ def test_the_import_rules_see_what_they_must(place: str, line: str, allowed: boo
 
 def test_dependencies_are_declared_used_and_explained() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    requirements = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    optional = [name for extra in project["project"]["optional-dependencies"].values() for name in extra]
+    requirements = [*project["project"]["dependencies"], *optional, *project["build-system"]["requires"]]
     declared = {re.split(r"[^\w.-]", requirement)[0] for requirement in requirements}
     used = {found.module.partition(".")[0] for path in SOURCES for found in imports(path)}
     used = {"pyyaml" if name == "yaml" else name for name in used - {"tracebed", *sys.stdlib_module_names}}

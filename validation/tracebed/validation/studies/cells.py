@@ -21,6 +21,7 @@ from tracebed.orchestrator.prediction import nodes_of, predict
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
+from tracebed.orchestrator.scheduling.state import shares
 from tracebed.validation.metrics import FIGURES, metrics, per_job
 from tracebed.validation.studies.study import Point, Study, WindowSpec
 from tracebed.validation.studies.workloads import Prepared, Variant, variant
@@ -63,13 +64,13 @@ class Measured:
 def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[Cell, Variant | None]:
     """Return the cell that a point asks for, and the variant of the workload that it runs (None: the workload itself).
 
-    A policy that does not decide sizes treats all jobs as rigid, so that its cells are those of the workload
-    itself; where all or none of the jobs become malleable, the seed chooses nothing.
+    A policy that decides neither sizes nor shares of nodes treats all jobs as rigid, so that its cells are those of
+    the workload itself; where all or none of the jobs become malleable, the seed chooses nothing.
     """
     spec = study.policy(point)
     policy = registry.load(spec.policy, spec.parameters)
     wanted = None
-    if point.share and policy.malleable and study.malleable is not None:
+    if point.share and (policy.malleable or shares(policy)) and study.malleable is not None:
         seed = point.seed if point.share < 1.0 else 0
         wanted = variant(base, point.share, seed, study.malleable.thresholds)
     facts: dict[str, Any] = {
