@@ -110,6 +110,8 @@ class RunInfo:
     policy_parameters: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
     """Everything else that shaped the run: runtime model, overheads, interval, grain, ..."""
+    engine: str = ""
+    """Of a prediction: `compiled` or `python`, which of our two simulators made it; they agree to the bit."""
     seed: int = 0
     speed: float = 1.0
     """Trace seconds per wall second; of a simulation: the speed whose overheads it predicts."""

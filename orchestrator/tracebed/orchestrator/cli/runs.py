@@ -25,6 +25,7 @@ from tracebed.orchestrator.cli.console import (
 )
 
 if TYPE_CHECKING:
+    from tracebed.orchestrator.prediction import Engine
     from tracebed.orchestrator.run import Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracebed.converters.workload import IntArray
@@ -18,11 +20,11 @@ from tracebed.converters.workload import IntArray
 class Ledger:
     """Who held which nodes from when to when: an entry a job and range of consecutive nodes, as they were released."""
 
-    jobs: list[int] = field(default_factory=list)
-    firsts: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    starts: list[float] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
+    jobs: array[int] = field(default_factory=lambda: array("i"))
+    firsts: array[int] = field(default_factory=lambda: array("i"))
+    counts: array[int] = field(default_factory=lambda: array("i"))
+    starts: array[float] = field(default_factory=lambda: array("d"))
+    ends: array[float] = field(default_factory=lambda: array("d"))
     parts: dict[int, int] = field(default_factory=dict)
     """Entry -> the cores that the job had on each of its nodes, of entries of shared nodes."""
 
@@ -35,27 +37,31 @@ class Ledger:
             cpus: node -> its CPU mask, empty where it is virtual; a job that has a part of the node gets none.
         """
         kind = _kinds(cores, cpus)
-        row, low, high = _split(np.asarray(self.firsts, np.int64), np.asarray(self.counts, np.int64), kind)
-        parts = np.zeros(len(self.jobs), dtype=np.int64)
-        parts[list(self.parts)] = list(self.parts.values())
-        job, start, end, part = (np.asarray(values)[row] for values in (self.jobs, self.starts, self.ends, parts))
-        order = np.lexsort((end, low, job, start))
-        job, start, end, low, high, part = (values[order] for values in (job, start, end, low, high, part))
+        job, low, count, start, end = map(np.asarray, (self.jobs, self.firsts, self.counts, self.starts, self.ends))
+        high, part = low + count, np.zeros(len(job), dtype=np.int64)
+        part[list(self.parts)] = list(self.parts.values())
+        if len(job) and kind[-1]:
+            row, low, high = _split(low, high, kind)
+            job, start, end, part = job[row], start[row], end[row], part[row]
+        if not _ascend(start, job, low, end):
+            order = np.lexsort((end, low, job, start))
+            job, start, end, low, high, part = (values[order] for values in (job, start, end, low, high, part))
         joins = (low[1:] == high[:-1]) & (kind[low[1:]] == kind[low[:-1]])
         for held in (job, start, end, part):
             joins &= held[1:] == held[:-1]
-        edges = np.concatenate([[0], np.flatnonzero(~joins) + 1, [len(low)]]) if len(low) else np.zeros(1, np.int64)
-        first, last = edges[:-1], edges[1:] - 1
-        job, node, part = job[first], low[first], part[first]
+        if joins.any():
+            first, last = np.flatnonzero(np.append(True, ~joins)), np.flatnonzero(np.append(~joins, True))
+            job, start, end, low, high, part = job[first], start[first], end[first], low[first], high[last], part[first]
+        mask = pd.Series(cpus, dtype="str").take(low)
         return pd.DataFrame(
             {
                 "job_id": pd.Series(ids, dtype="str").take(job).array,
-                "node": node,
-                "count": high[last] - node,
-                "start": start[first],
-                "end": end[first],
-                "cores": np.where(part > 0, part, np.asarray(cores, np.int64)[node]),
-                "cpus": pd.Series(cpus, dtype="str").take(node).where(part == 0, "").array,
+                "node": low.astype(np.int64),
+                "count": (high - low).astype(np.int64),
+                "start": start,
+                "end": end,
+                "cores": np.where(part > 0, part, np.asarray(cores, np.int64)[low]),
+                "cpus": (mask.where(part == 0, "") if self.parts else mask).array,
             }
         )
 
@@ -77,13 +83,21 @@ def _kinds(cores: Sequence[int], cpus: Sequence[str]) -> IntArray:
     return np.cumsum(np.array([False, *unlike], dtype=np.int64)[: len(cores)])
 
 
-def _split(first: IntArray, count: IntArray, kind: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Cut ranges where the kind of the nodes changes; return of each piece its range, and its nodes [low, high)."""
-    pieces = kind[first + count - 1] - kind[first] + 1
-    row = np.repeat(np.arange(len(first)), pieces)
-    stretch = kind[first[row]] + np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    begins = np.searchsorted(kind, np.arange(kind[-1] + 2 if len(kind) else 1))
-    return row, np.maximum(first[row], begins[stretch]), np.minimum((first + count)[row], begins[stretch + 1])
+def _split(low: IntArray, high: IntArray, kind: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Cut ranges [low, high) where the kind of the nodes changes; return of each piece its range, low and high."""
+    pieces = kind[high - 1] - kind[low] + 1
+    row = np.repeat(np.arange(len(low)), pieces)
+    stretch = kind[low[row]] + np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begins = np.searchsorted(kind, np.arange(kind[-1] + 2))
+    return row, np.maximum(low[row], begins[stretch]), np.minimum(high[row], begins[stretch + 1])
+
+
+def _ascend(*keys: npt.NDArray[Any]) -> bool:
+    """Return whether rows are in order by `keys`, the first of which counts most."""
+    good = np.ones(max(0, len(keys[0]) - 1), dtype=bool)
+    for key in reversed(keys):
+        good = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & good)
+    return bool(good.all())
 
 
 def ranges(nodes: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -115,13 +129,15 @@ class Cluster:
 
     Attributes:
         cores: cores of each node.
+        sockets: sockets of each node.
         idle: the idle nodes, ascending.
         loans: shared node -> who shares it.
     """
 
-    def __init__(self, cores: Sequence[int]) -> None:
-        """Take the cores of each node."""
+    def __init__(self, cores: Sequence[int], sockets: Sequence[int] | None = None) -> None:
+        """Take the cores of each node, and its sockets (none given: one each)."""
         self.cores = list(cores)
+        self.sockets = [1] * len(self.cores) if sockets is None else list(sockets)
         self.idle = list(range(len(cores)))
         self.loans: dict[int, Loan] = {}
         self.ledger = Ledger()

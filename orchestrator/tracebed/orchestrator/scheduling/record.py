@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 
 NEVER = float("nan")
 PENDING = ""
+Row: TypeAlias = list[float | int | str]
 
 
 class Record:
@@ -27,7 +29,7 @@ class Record:
         self.end = [NEVER] * count
         self.state = [PENDING] * count
         self.reason = [""] * count
-        self._resizes: list[list[float | int | str]] = []  # job, from, to, asked, decided, applied, ended, state
+        self._resizes: list[Row] = []  # job, from, to, asked, decided, applied, ended, state
         self._open: dict[int, int] = {}  # job -> its pending row
 
     def finish(self, job: int, now: float, state: str, reason: str = "") -> None:
@@ -50,6 +52,10 @@ class Record:
     def resize_applied(self, job: int, decided: float, applied: float, ended: float) -> None:
         """Note that the pending resize of `job` took effect."""
         self._resizes[self._open.pop(job)][4:] = [decided, applied, ended, "applied"]
+
+    def take_over_resizes(self, rows: Iterable[Iterable[float | int | str]]) -> None:
+        """Take over all reconfigurations: job, from, to, asked, decided, applied, ended, state; as they were asked."""
+        self._resizes = [list(row) for row in rows]
 
     def tables(self, ledger: Ledger, cores: Sequence[int], cpus: Sequence[str]) -> dict[str, pd.DataFrame]:
         """Return the tables jobs, allocations and reconfigurations of a run (see `run.TABLES`)."""

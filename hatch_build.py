@@ -1,0 +1,58 @@
+"""Build hook: compiles the C sources, each folder into one shared library beside its binding, if there is a compiler.
+
+The libraries have no Python ABI (they are reached by ctypes), so one wheel serves every Python of a platform. Without a
+compiler the wheel is pure: benchmarks fall back to NumPy, which they say at run time, and simulations to Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+LIBRARIES = {
+    "benchmarks/tracebed/benchmarks/kernels/libtracebed_kernels.so": "-O3",
+    "orchestrator/tracebed/orchestrator/scheduling/fast/libtracebed_engine.so": "-O2",
+}
+"""Library -> how far the C sources beside it are optimised; floating point stays as the source says."""
+
+
+class CompileHook(BuildHookInterface[Any]):
+    """Compiles `LIBRARIES`, each from all `*.c` of its folder."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile; a failure is a warning, never an error."""
+        compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        if not compiler:
+            self.app.display_warning(
+                "tracebed: no C compiler (gcc): the benchmarks will use their slower NumPy kernel, simulations Python"
+            )
+        for name, optimised in LIBRARIES.items():
+            library = Path(self.root, name)
+            if not (compiler and self._compile(shlex.split(compiler), library, optimised)):
+                library.unlink(missing_ok=True)
+                continue
+            build_data["artifacts"].append(name)
+            build_data["pure_python"] = False
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"py3-none-{platform}"
+
+    def _compile(self, compiler: list[str], library: Path, optimised: str) -> bool:
+        command = [*compiler, optimised, "-std=gnu11", "-fPIC", "-shared", "-ffp-contract=off", "-o", str(library)]
+        command += [str(path) for path in sorted(library.parent.glob("*.c"))] + ["-lm"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            failure = done.returncode and (done.stderr.strip() or f"exit status {done.returncode}")
+        except OSError as error:
+            failure = str(error)
+        if failure:
+            self.app.display_warning(f"tracebed: {' '.join(command)} failed, slower without {library.name}: {failure}")
+        return not failure

@@ -1,0 +1,248 @@
+"""The compiled simulator: engine.c, for the policies that it knows; the readable one beside it is its reference.
+
+It gives the same schedule to the bit, node by node and row by row, a hundred times as fast. Where there was no compiler
+when tracebed was built, or for what the engine does not know, the Python simulator runs; `obstacle` says which it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies.easy import Easy
+from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
+from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
+from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
+from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel, Speedup
+from tracebed.orchestrator.scheduling.simulator import Overheads
+from tracebed.orchestrator.scheduling.state import Policy, seen_by
+
+LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
+POLICIES: dict[type[Any], int] = {Fcfs: 0, FirstFit: 1, Easy: 2, Pref: 3, Min: 3, KeepPref: 3, Avg: 4}
+"""Policy -> its number in engine.c. Exactly these classes: what derives from one may decide otherwise."""
+PENDING, COMPLETED, KILLED, REJECTED = range(4)
+STATES = np.array(["unknown", "completed", "killed", "rejected"], dtype=object)
+MORE = 1
+INSTANTS = 4096
+"""In one slice; between slices Ctrl-C is heard and progress is reported."""
+LONGEST = 20_000_000
+"""More values of speedup functions than this (8 bytes each) are not tabulated."""
+
+LARGEST = 2**31 - 1
+
+Array: TypeAlias = NDArray[Any]
+DOUBLES, INTS, BYTES = (ctypes.POINTER(kind) for kind in (ctypes.c_double, ctypes.c_int32, ctypes.c_uint8))
+
+
+class Setup(ctypes.Structure):
+    """`struct setup` of engine.c; arrays by their address."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("jobs", "nodes")),
+        *((name, ctypes.c_void_p) for name in ("submit", "run_time", "work", "limit")),
+        *((name, ctypes.c_void_p) for name in ("requested", "low", "high", "pref", "job_cores")),
+        *((name, ctypes.c_void_p) for name in ("malleable", "curve", "speedup", "cores")),
+        *((name, ctypes.c_int64) for name in ("policy", "runtime_model")),
+        *((name, ctypes.c_int64) for name in ("first_fit_only", "count_idle", "grow_at_start")),
+        *((name, ctypes.c_double) for name in ("launch_s", "end_s", "reconfiguration_s")),
+        *((name, ctypes.c_double) for name in ("interval_s", "malleability_interval_s")),
+    )
+
+
+class Told(ctypes.Structure):
+    """`struct told` of engine.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("reconfigurations", "ranges")),
+        *((name, DOUBLES) for name in ("start", "launched", "end")),
+        ("state", BYTES),
+        *((name, INTS) for name in ("row_job", "row_from", "row_to")),
+        *((name, DOUBLES) for name in ("row_asked", "row_decided", "row_applied")),
+        ("row_state", BYTES),
+        *((name, INTS) for name in ("held_job", "held_first", "held_nodes")),
+        *((name, DOUBLES) for name in ("held_since", "held_until")),
+    )
+
+
+def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> str:
+    """Return why the engine cannot simulate `jobs` under `policy` on `total` nodes; nothing where it can."""
+    if _library() is None:
+        return "the compiled engine was not built: no C compiler was at hand when tracebed was installed"
+    if type(policy) not in POLICIES:
+        return f"the compiled engine does not know the policy {type(policy).__name__}"
+    if isinstance(policy, Pref) and policy.promise != "pool":
+        return f"the compiled engine does not know promise={policy.promise}"
+    if priority != FCFS:
+        return f"the compiled engine does not know the priority {priority}"
+    if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > LARGEST:
+        return "there are jobs too large for the compiled engine"
+    if sum(top + 1 - low for low, top in _sizes(seen_by(policy, jobs), total).values()) > LONGEST:
+        return "there are too many different speedup functions for the compiled engine"
+    return ""
+
+
+class CompiledSimulator:
+    """`simulator.Simulator`, compiled: the same arguments, attributes and results, for what has no `obstacle`."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        cores: list[int],
+        policy: Policy,
+        *,
+        runtime_model: RuntimeModel = RuntimeModel.IDEAL,
+        overheads: Overheads | None = None,
+        interval_s: float = 0.0,
+        malleability_interval_s: float = 0.0,
+        kill_at_limit: bool = False,
+        priority: str = FCFS,
+    ) -> None:
+        """Lay the workload out. Raises ValueError where there is an obstacle."""
+        if reason := obstacle(jobs, policy, len(cores), priority):
+            raise ValueError(reason)
+        self.jobs = jobs
+        self.cluster = Cluster(cores)
+        self.record = Record(jobs)
+        self._seen = seen = seen_by(policy, jobs)
+        overheads = overheads or Overheads()
+        run_time, limit = np.array(jobs.run_time), np.array(jobs.limit)
+        curve, speedup = _curves(seen, len(cores))
+        uneven = min(cores, default=0) < max(jobs.cores, default=0)
+        pref = policy if isinstance(policy, Pref) else Pref()
+        arrays: dict[str, Array | None] = {
+            "submit": np.array(jobs.submit),
+            "run_time": run_time,
+            "work": np.minimum(run_time, limit) if kill_at_limit else run_time,
+            "limit": limit,
+            **{name: np.array(getattr(seen, name), dtype=np.int32) for name in ("low", "high", "pref")},
+            "requested": np.array(jobs.nodes, dtype=np.int32),
+            "job_cores": np.array(jobs.cores, dtype=np.int32),
+            "malleable": np.array(seen.malleable, dtype=np.uint8),
+            "curve": curve,
+            "speedup": speedup,
+            "cores": np.array(cores, dtype=np.int32) if uneven else None,
+        }
+        self._arrays = arrays  # the engine reads them
+        self._setup = Setup(
+            jobs=len(jobs),
+            nodes=len(cores),
+            policy=POLICIES[type(policy)],
+            runtime_model=list(RuntimeModel).index(runtime_model),
+            first_fit_only=pref.backfill == "firstfit",
+            count_idle=pref.count_idle,
+            grow_at_start=pref.grow_at_start,
+            launch_s=overheads.launch_s,
+            end_s=overheads.end_s,
+            reconfiguration_s=overheads.reconfiguration_s,
+            interval_s=interval_s,
+            malleability_interval_s=malleability_interval_s,
+            **{name: None if values is None else values.ctypes.data for name, values in arrays.items()},
+        )
+
+    def run(self, report: Callable[[int], None] | None = None) -> Record:
+        """Run until every job has ended and return the record.
+
+        Args:
+            report: called now and then with the number of jobs submitted so far.
+
+        Raises:
+            MemoryError: there is not enough.
+        """
+        library = _library()
+        assert library is not None
+        engine = library.tracebed_engine_new(ctypes.byref(self._setup))
+        if not engine:
+            raise MemoryError("the compiled engine")
+        try:
+            while (said := library.tracebed_engine_advance(engine, INSTANTS)) == MORE:
+                if report:
+                    report(library.tracebed_engine_submitted(engine))
+            if said < 0:
+                raise MemoryError("the compiled engine") if said == -1 else AssertionError("no reservation is possible")
+            told = Told()
+            library.tracebed_engine_tell(engine, ctypes.byref(told))
+            self._take_over(told)
+        finally:
+            library.tracebed_engine_free(engine)
+        return self.record
+
+    def _take_over(self, told: Told) -> None:
+        """Copy what the engine tells into the record and the ledger."""
+
+        def column(name: str, count: int) -> list[Any]:
+            values: list[Any] = np.ctypeslib.as_array(getattr(told, name), (count,)).tolist() if count else []
+            return values
+
+        jobs, record, count = self.jobs, self.record, len(self.jobs)
+        record.submit = list(jobs.submit)
+        record.start, record.launched, record.end = (column(name, count) for name in ("start", "launched", "end"))
+        state = np.ctypeslib.as_array(told.state, (count,))
+        record.state = STATES[state].tolist()
+        for job in np.flatnonzero(state == KILLED).tolist():
+            record.reason[job] = "time limit"
+        for job in np.flatnonzero(state == PENDING).tolist():
+            record.refuse(job, "unknown", "the policy never started it")
+        for job in np.flatnonzero(state == REJECTED).tolist():
+            record.refuse(job, "rejected", f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}")
+        names = ("job", "from", "to", "asked", "decided", "applied", "applied", "state")
+        rows = [column(f"row_{name}", told.reconfigurations) for name in names]
+        rows[-1] = [("cancelled", "applied")[applied] for applied in rows[-1]]
+        record.take_over_resizes(zip(*rows, strict=True))
+        ledger = self.cluster.ledger
+        for values, name in zip((ledger.jobs, ledger.firsts, ledger.counts), ("job", "first", "nodes"), strict=True):
+            values.frombytes(ctypes.string_at(getattr(told, f"held_{name}"), told.ranges * values.itemsize))
+        for instants, name in ((ledger.starts, "since"), (ledger.ends, "until")):
+            instants.frombytes(ctypes.string_at(getattr(told, f"held_{name}"), told.ranges * instants.itemsize))
+
+
+def _sizes(jobs: Jobs, total: int) -> dict[Speedup, tuple[int, int]]:
+    """Return the least and the most nodes that are asked of each speedup function."""
+    found: dict[Speedup, tuple[int, int]] = {}
+    for speedup, low, high, pref, nodes in zip(jobs.speedup, jobs.low, jobs.high, jobs.pref, jobs.nodes, strict=True):
+        if speedup is not None:
+            bottom, top = min(low, nodes), max(min(high, total), pref, nodes)
+            least, most = found.get(speedup, (bottom, top))
+            found[speedup] = min(least, bottom), max(most, top)
+    return found
+
+
+def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
+    """Return where the S(0) of each malleable job would stand, shape (jobs,), in a table of S, shape (values,)."""
+    values: list[float] = []
+    begins: dict[Speedup | None, int] = {None: 0}
+    for speedup, (low, top) in _sizes(jobs, total).items():
+        begins[speedup] = len(values) - low
+        values += [speedup(nodes) for nodes in range(low, top + 1)]
+    return np.array([begins[speedup] for speedup in jobs.speedup], dtype=np.int64), np.array(values)
+
+
+@cache
+def _library() -> Any:
+    """Return the bound engine; None where it was not built for this machine, or for another version of this module."""
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        return None
+    library.tracebed_engine_setup_size.restype = ctypes.c_int64
+    if library.tracebed_engine_setup_size() != ctypes.sizeof(Setup):
+        return None
+    library.tracebed_engine_new.argtypes = [ctypes.POINTER(Setup)]
+    library.tracebed_engine_new.restype = ctypes.c_void_p
+    library.tracebed_engine_free.argtypes = [ctypes.c_void_p]
+    library.tracebed_engine_free.restype = None
+    library.tracebed_engine_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.tracebed_engine_submitted.argtypes = [ctypes.c_void_p]
+    library.tracebed_engine_submitted.restype = ctypes.c_int64
+    library.tracebed_engine_tell.argtypes = [ctypes.c_void_p, ctypes.POINTER(Told)]
+    library.tracebed_engine_tell.restype = None
+    return library

@@ -1,0 +1,1082 @@
+/* The simulator, its scheduler, cluster, queue and policies, as one compiled loop.
+ *
+ * The reference is the Python beside this folder (simulator.py, scheduler.py, cluster.py, queue.py, state.py, policies/):
+ * names are the same, and every sum, product and comparison of times is made in the same order, so that a schedule is
+ * the same to the bit. Only the data structures differ. Tests compare the two on drawn workloads, under all options.
+ *
+ * Jobs are numbers in the order of submission, as there. Times are doubles, in s. No function here keeps state outside
+ * of its `engine`. Compile without contraction (-ffp-contract=off); -DTRACEBED_CHECK adds bounds and invariants.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if FLT_EVAL_METHOD != 0
+#error "double arithmetic is not IEEE double here: the Python simulator is to be used"
+#endif
+
+#ifdef TRACEBED_CHECK
+#include <stdio.h>
+#define CHECK(good) \
+    do { if (!(good)) { fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #good); abort(); } } while (0)
+#else
+#define CHECK(good) ((void)0)
+#endif
+
+enum { FCFS, FIRSTFIT, EASY, PREF, AVG };                  /* policies, as in __init__.py */
+enum { PENDING, COMPLETED, KILLED, REJECTED };             /* states of a job */
+enum { IDEAL, WORST_CASE };                                /* runtime models */
+enum { END, POINT };                                       /* events; at one instant ends come first */
+enum { DONE, MORE, NO_MEMORY = -1, IMPOSSIBLE = -2 };      /* what `advance` returns */
+
+/* The workload and the options; laid out like `Setup` in __init__.py. */
+struct setup {
+    int64_t jobs, nodes;
+    const double *submit, *run_time, *work, *limit;
+    const int32_t *requested, *low, *high, *pref, *job_cores;
+    const uint8_t *malleable;
+    const int64_t *curve;     /* job -> where its S(0) would stand in `speedup`; S(n) of the jobs' sizes do */
+    const double *speedup;
+    const int32_t *cores;     /* of each node; null: nodes never have fewer than a job asks for */
+    int64_t policy, runtime_model;
+    int64_t first_fit_only, count_idle, grow_at_start;   /* of the Kassel family */
+    double launch_s, end_s, reconfiguration_s, interval_s, malleability_interval_s;
+};
+
+struct event { double time; int32_t what, job; };
+struct range { int64_t row; int32_t first, count, below; };   /* nodes of a job, their row; `below`: taken before */
+struct progress { double done, since, rate; };
+struct release { double end; int32_t job, nodes; };
+struct candidate { double key; int32_t order, job; };          /* for a resize; the least first */
+
+/* Running jobs by (expected end, job), in chunks of at most CHUNK, in order; each knows the sum of its nodes. */
+#define CHUNK 128
+struct chunk { int32_t count; int64_t nodes; struct release row[CHUNK]; };
+
+/* Waiting jobs in blocks of BLOCK, blocks in groups of GROUP. Of each block and group, for every class of sizes, the
+ * shortest limit of those waiting in it that need at most that size (too short after removals, until looked into). */
+#define BLOCK 128
+#define GROUP 64
+#define CLASSES 128
+#define SLACK_S 1e-6
+
+struct engine {
+    struct setup in;
+    /* simulator */
+    double now, call, wake;
+    int64_t next_job;
+    struct event *heap; int64_t heap_count, heap_room;
+    double *ends;                    /* the end that holds; NaN: none */
+    struct progress *progress;       /* simulator's, of malleable jobs */
+    uint8_t *pending;                /* whether a resize awaits its malleability point */
+    /* cluster */
+    uint64_t *idle_bits; int64_t words, lowest, cluster_idle;
+    struct range *ranges; int32_t range_count, range_room, range_free;
+    int32_t *held;                   /* job -> its last range; -1: none */
+    /* scheduler and state */
+    int64_t idle, returning;
+    int freed, resized_in_call;
+    int32_t arrived;                 /* first job that arrived since the policy's last call; -1: none did */
+    int32_t *size;                   /* 0: not running */
+    double *expected_end;
+    struct progress *limits;         /* scheduler's, of malleable jobs */
+    uint8_t *resizing;
+    int32_t *giving_back;            /* nodes that a pending shrink will give back */
+    int64_t sum_promised, sum_giving_back;
+    int32_t *promised, *promised_nodes; int64_t promises, promise_room;
+    int32_t *resizable; int64_t resizable_count;   /* by order of start; -1: has ended */
+    int32_t *place;                  /* job -> where in `resizable` */
+    struct chunk **chunks; int64_t chunk_count, chunk_room; int64_t changes;
+    int64_t question_need, question_idle, question_changes; double shadow; int64_t extra;
+    /* queue */
+    uint8_t *waiting; int64_t waiting_count; int32_t queue_head, queue_end;
+    double *shortest_limit;
+    int32_t *class_of; int32_t *smallest; int32_t classes; int64_t blocks, groups;
+    double *block_shortest, *group_shortest;       /* [class][block], [class][group] */
+    /* policies' scratch */
+    int32_t *eligible; int64_t eligible_count;     /* by order of start */
+    struct candidate *candidates;
+    int32_t *new_size;               /* of eligible jobs */
+    int64_t calls, *started_in, *shrunk_in;        /* the policy's call in which a job was started, shrunk */
+    int32_t *promises_to, *promise_sizes;
+    /* record */
+    double *start, *launched, *end; uint8_t *state;
+    int64_t row_count, row_room;                    /* reconfigurations */
+    int32_t *row_job, *row_from, *row_to; double *row_asked, *row_decided, *row_applied; uint8_t *row_state;
+    int32_t *open;                   /* job -> its pending row; -1: none */
+    int64_t held_count, held_room;                  /* ledger */
+    int32_t *held_job, *held_first, *held_nodes; double *held_since, *held_until;
+    int failed;
+};
+
+/* -- memory -------------------------------------------------------------------------------------------------------- */
+
+static void *make(struct engine *e, int64_t count, size_t size) {
+    void *memory = calloc(count > 0 ? (size_t)count : 1, size);
+    if (!memory) e->failed = 1;
+    return memory;
+}
+
+/* Grow the array at `array` to hold more than `count`; a failure is noted, and the array is as it was. */
+static int grow(struct engine *e, void *array, int64_t room, size_t size) {
+    void **at = array;
+    void *larger = realloc(*at, (size_t)room * size);
+    if (!larger) { e->failed = 1; return 0; }
+    *at = larger;
+    return 1;
+}
+
+/* -- runtime model --------------------------------------------------------------------------------------------------- */
+
+static double rate(const struct engine *e, int32_t job, int32_t nodes) {
+    const struct setup *in = &e->in;
+    if (nodes == in->requested[job]) return 1.0;
+    CHECK(in->malleable[job] && nodes >= in->low[job] && nodes <= in->high[job]);
+    return in->speedup[in->curve[job] + nodes] / in->speedup[in->curve[job] + in->requested[job]];
+}
+
+/* The simulator's rate: that of `nodes` nodes times the share of the requested cores on the first `nodes` held. */
+static double rate_on_nodes(const struct engine *e, int32_t job, int32_t nodes) {
+    double r = rate(e, job, nodes);
+    if (!e->in.cores) return r;
+    int64_t held = 0, sum = 0, wanted = e->in.job_cores[job], poorest = wanted;
+    for (int32_t at = e->held[job]; at >= 0; at = e->ranges[at].below) held += e->ranges[at].count;
+    for (int32_t at = e->held[job]; at >= 0; at = e->ranges[at].below) {
+        const struct range *range = &e->ranges[at];
+        held -= range->count;  /* now: nodes taken before this range */
+        for (int64_t n = 0; n < range->count && held + n < nodes; n++) {
+            int64_t cores = e->in.cores[range->first + n];
+            sum += cores < wanted ? cores : wanted;
+            if (cores < poorest) poorest = cores;
+        }
+    }
+    return r * (e->in.runtime_model == IDEAL ? (double)sum / (double)(wanted * nodes) : (double)poorest / (double)wanted);
+}
+
+static double next_multiple(double step, double at, double origin, int64_t first) {
+    double k = ceil((at - origin) / step) - 1.0;
+    if (k < (double)first) k = (double)first;
+    while (origin + k * step < at) k += 1.0;
+    return origin + k * step;
+}
+
+/* -- events ---------------------------------------------------------------------------------------------------------- */
+
+static int sooner(const struct event *a, const struct event *b) {
+    if (a->time != b->time) return a->time < b->time;
+    if (a->what != b->what) return a->what < b->what;
+    return a->job < b->job;
+}
+
+static void push(struct engine *e, double time, int32_t what, int32_t job) {
+    if (e->heap_count == e->heap_room) {
+        if (!grow(e, &e->heap, e->heap_room * 2, sizeof *e->heap)) return;
+        e->heap_room *= 2;
+    }
+    struct event event = {time, what, job};
+    int64_t at = e->heap_count++;
+    while (at > 0 && sooner(&event, &e->heap[(at - 1) / 2])) {
+        e->heap[at] = e->heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    e->heap[at] = event;
+}
+
+static struct event pop(struct engine *e) {
+    CHECK(e->heap_count > 0);
+    struct event top = e->heap[0], last = e->heap[--e->heap_count];
+    int64_t at = 0, child;
+    while ((child = 2 * at + 1) < e->heap_count) {
+        if (child + 1 < e->heap_count && sooner(&e->heap[child + 1], &e->heap[child])) child++;
+        if (!sooner(&e->heap[child], &last)) break;
+        e->heap[at] = e->heap[child];
+        at = child;
+    }
+    if (e->heap_count) e->heap[at] = last;
+    return top;
+}
+
+static void end_at(struct engine *e, int32_t job, double end) {
+    e->ends[job] = end;
+    push(e, end, END, job);
+}
+
+/* -- cluster: idle nodes as bits, held ones as ranges ---------------------------------------------------------------- */
+
+/* A new row of the ledger, of nodes held from `since`; -1: no memory. */
+static int64_t enter(struct engine *e, int32_t job, int64_t first, int64_t count, double since) {
+    if (e->held_count == e->held_room) {
+        int64_t room = e->held_room * 2;
+        if (!grow(e, &e->held_job, room, 4) || !grow(e, &e->held_first, room, 4) || !grow(e, &e->held_nodes, room, 4)
+            || !grow(e, &e->held_since, room, 8) || !grow(e, &e->held_until, room, 8)) return -1;
+        e->held_room = room;
+    }
+    int64_t row = e->held_count++;
+    e->held_job[row] = job;
+    e->held_first[row] = (int32_t)first;
+    e->held_nodes[row] = (int32_t)count;
+    e->held_since[row] = since;
+    return row;
+}
+
+static void hold(struct engine *e, int32_t job, int64_t first, int64_t count) {
+    int64_t row = enter(e, job, first, count, e->now);  /* in the order of taking: mostly that of the table */
+    if (row < 0) return;
+    int32_t at = e->range_free;
+    if (at >= 0) {
+        e->range_free = e->ranges[at].below;
+    } else {
+        if (e->range_count == e->range_room) {
+            if (!grow(e, &e->ranges, (int64_t)e->range_room * 2, sizeof *e->ranges)) return;
+            e->range_room *= 2;
+        }
+        at = e->range_count++;
+    }
+    e->ranges[at] = (struct range){row, (int32_t)first, (int32_t)count, e->held[job]};
+    e->held[job] = at;
+}
+
+/* Give the `count` idle nodes of lowest number to `job`. */
+static void take(struct engine *e, int32_t job, int64_t count) {
+    CHECK(count >= 0 && count <= e->cluster_idle);
+    e->cluster_idle -= count;
+    int64_t first = -1, length = 0, word = e->lowest;
+    while (count > 0) {
+        CHECK(word < e->words);
+        uint64_t bits = e->idle_bits[word];
+        if (!bits) { word++; continue; }
+        int64_t bit = __builtin_ctzll(bits), at = word * 64 + bit;
+        uint64_t ones = ~(bits >> bit);
+        int64_t run = ones ? __builtin_ctzll(ones) : 64;
+        if (run > 64 - bit) run = 64 - bit;
+        if (run > count) run = count;
+        e->idle_bits[word] &= ~((run == 64 ? ~UINT64_C(0) : (UINT64_C(1) << run) - 1) << bit);
+        if (length && first + length == at) {
+            length += run;
+        } else {
+            if (length) hold(e, job, first, length);
+            first = at;
+            length = run;
+        }
+        count -= run;
+    }
+    e->lowest = word;
+    if (length) hold(e, job, first, length);
+}
+
+static void give_back(struct engine *e, int64_t first, int64_t count) {
+    e->cluster_idle += count;
+    if (first / 64 < e->lowest) e->lowest = first / 64;
+    while (count > 0) {
+        int64_t bit = first % 64, run = count < 64 - bit ? count : 64 - bit;
+        uint64_t bits = (run == 64 ? ~UINT64_C(0) : (UINT64_C(1) << run) - 1) << bit;
+        CHECK(first / 64 < e->words && !(e->idle_bits[first / 64] & bits));
+        e->idle_bits[first / 64] |= bits;
+        first += run;
+        count -= run;
+    }
+}
+
+/* Take from `job` the `count` nodes that it took last; all that it has with count = INT64_MAX. */
+static void take_back(struct engine *e, int32_t job, int64_t count) {
+    int32_t at;
+    while (count > 0 && (at = e->held[job]) >= 0) {
+        struct range *range = &e->ranges[at];
+        int64_t given = range->count < count ? range->count : count;
+        range->count -= (int32_t)given;
+        count -= given;
+        int64_t first = range->first + range->count, row = range->row;
+        if (range->count) {
+            e->held_nodes[row] = range->count;
+            row = enter(e, job, first, given, e->held_since[row]);
+            if (row < 0) return;
+        }
+        e->held_until[row] = e->now;
+        give_back(e, first, given);
+        if (!range->count) {
+            e->held[job] = range->below;
+            range->below = e->range_free;
+            e->range_free = at;
+        }
+    }
+}
+
+/* -- releases: when nodes will come free ------------------------------------------------------------------------------ */
+
+static int before(const struct release *row, double end, int32_t job) {
+    return row->end != end ? row->end < end : row->job < job;
+}
+
+/* The first chunk whose last row is not before (end, job); the number of chunks if there is none. */
+static int64_t chunk_of(const struct engine *e, double end, int32_t job) {
+    int64_t low = 0, high = e->chunk_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        const struct chunk *chunk = e->chunks[middle];
+        if (before(&chunk->row[chunk->count - 1], end, job)) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+
+static int32_t row_in(const struct chunk *chunk, double end, int32_t job) {
+    int32_t low = 0, high = chunk->count;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (before(&chunk->row[middle], end, job)) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+
+static int insert_chunk(struct engine *e, int64_t at) {
+    if (e->chunk_count == e->chunk_room) {
+        if (!grow(e, &e->chunks, e->chunk_room * 2, sizeof *e->chunks)) return 0;
+        e->chunk_room *= 2;
+    }
+    struct chunk *chunk = calloc(1, sizeof *chunk);
+    if (!chunk) { e->failed = 1; return 0; }
+    memmove(&e->chunks[at + 1], &e->chunks[at], (size_t)(e->chunk_count - at) * sizeof *e->chunks);
+    e->chunks[at] = chunk;
+    e->chunk_count++;
+    return 1;
+}
+
+static void releases_add(struct engine *e, int32_t job, double end, int32_t nodes) {
+    int64_t at = chunk_of(e, end, job);
+    if (at == e->chunk_count && at > 0) at--;
+    if (!e->chunk_count && !insert_chunk(e, 0)) return;
+    struct chunk *chunk = e->chunks[at];
+    if (chunk->count == CHUNK) {
+        if (!insert_chunk(e, at + 1)) return;
+        struct chunk *next = e->chunks[at + 1];
+        next->count = CHUNK / 2;
+        chunk->count = CHUNK - CHUNK / 2;
+        memcpy(next->row, &chunk->row[chunk->count], (size_t)next->count * sizeof *chunk->row);
+        for (int32_t row = 0; row < next->count; row++) next->nodes += next->row[row].nodes;
+        chunk->nodes -= next->nodes;
+        if (before(&chunk->row[chunk->count - 1], end, job)) chunk = next;
+    }
+    int32_t row = row_in(chunk, end, job);
+    memmove(&chunk->row[row + 1], &chunk->row[row], (size_t)(chunk->count - row) * sizeof *chunk->row);
+    chunk->row[row] = (struct release){end, job, nodes};
+    chunk->count++;
+    chunk->nodes += nodes;
+    e->changes++;
+}
+
+static void releases_remove(struct engine *e, int32_t job, double end) {
+    int64_t at = chunk_of(e, end, job);
+    CHECK(at < e->chunk_count);
+    struct chunk *chunk = e->chunks[at];
+    int32_t row = row_in(chunk, end, job);
+    CHECK(row < chunk->count && chunk->row[row].job == job && chunk->row[row].end == end);
+    chunk->nodes -= chunk->row[row].nodes;
+    chunk->count--;
+    memmove(&chunk->row[row], &chunk->row[row + 1], (size_t)(chunk->count - row) * sizeof *chunk->row);
+    if (!chunk->count) {
+        free(chunk);
+        e->chunk_count--;
+        memmove(&e->chunks[at], &e->chunks[at + 1], (size_t)(e->chunk_count - at) * sizeof *e->chunks);
+    }
+    e->changes++;
+}
+
+/* Shadow time and extra nodes of a job that needs more than are idle, into e->shadow and e->extra. */
+static void reservation(struct engine *e, int64_t need) {
+    int64_t idle = e->idle + e->returning;
+    if (e->question_need == need && e->question_idle == idle && e->question_changes == e->changes && e->shadow > e->now)
+        return;
+    e->question_need = need;
+    e->question_idle = idle;
+    e->question_changes = e->changes;
+    double shadow = e->now;
+    int64_t freed = idle, at = 0;
+    int32_t row = 0;
+    if (idle < need) {
+        while (at < e->chunk_count && freed + e->chunks[at]->nodes < need) freed += e->chunks[at++]->nodes;
+        CHECK(at < e->chunk_count);
+        if (at == e->chunk_count) { e->failed = 2; return; }
+        while (freed + e->chunks[at]->row[row].nodes < need) freed += e->chunks[at]->row[row++].nodes;
+        double end = e->chunks[at]->row[row].end;
+        if (end > shadow) shadow = end;
+    }
+    for (; at < e->chunk_count; at++, row = 0) {
+        const struct chunk *chunk = e->chunks[at];
+        if (row == 0 && chunk->row[chunk->count - 1].end <= shadow) { freed += chunk->nodes; continue; }
+        for (; row < chunk->count && chunk->row[row].end <= shadow; row++) freed += chunk->row[row].nodes;
+        if (row < chunk->count) break;
+    }
+    e->shadow = shadow;
+    e->extra = freed - need;
+}
+
+/* The least that the limit of `job` shrinks to on any number of nodes that it may start on. */
+static double shortest_limit(const struct setup *in, int64_t job) {
+    if (!in->malleable[job]) return in->limit[job];
+    int64_t zero = in->curve[job];
+    double best = in->speedup[zero + in->low[job]];
+    for (int32_t nodes = in->low[job] + 1; nodes <= in->pref[job]; nodes++)
+        if (in->speedup[zero + nodes] > best) best = in->speedup[zero + nodes];
+    return in->limit[job] * in->speedup[zero + in->requested[job]] / best;
+}
+
+/* -- queue ------------------------------------------------------------------------------------------------------------ */
+
+static void queue_append(struct engine *e, int32_t job) {
+    e->waiting[job] = 1;
+    e->waiting_count++;
+    if (job + 1 > e->queue_end) e->queue_end = job + 1;
+    if (job < e->queue_head) e->queue_head = job;
+    double limit = e->shortest_limit[job];
+    int64_t block = job / BLOCK, group = block / GROUP;
+    for (int32_t c = e->class_of[job]; c < e->classes && limit < e->block_shortest[c * e->blocks + block]; c++)
+        e->block_shortest[c * e->blocks + block] = limit;
+    for (int32_t c = e->class_of[job]; c < e->classes && limit < e->group_shortest[c * e->groups + group]; c++)
+        e->group_shortest[c * e->groups + group] = limit;
+}
+
+static void queue_remove(struct engine *e, int32_t job) {
+    CHECK(e->waiting[job]);
+    e->waiting[job] = 0;
+    e->waiting_count--;
+}
+
+/* The first job that waits; -1: nobody does. */
+static int32_t queue_first(struct engine *e) {
+    if (!e->waiting_count) return -1;
+    while (!e->waiting[e->queue_head]) e->queue_head++;
+    return e->queue_head;
+}
+
+static void summarise_block(struct engine *e, int64_t block) {
+    int64_t end = (block + 1) * BLOCK < e->in.jobs ? (block + 1) * BLOCK : e->in.jobs;
+    for (int32_t c = 0; c < e->classes; c++) e->block_shortest[c * e->blocks + block] = INFINITY;
+    for (int64_t job = block * BLOCK; job < end; job++) {
+        double *shortest = &e->block_shortest[e->class_of[job] * e->blocks + block];
+        if (e->waiting[job] && e->shortest_limit[job] < *shortest) *shortest = e->shortest_limit[job];
+    }
+    for (int32_t c = 1; c < e->classes; c++) {
+        double *shortest = &e->block_shortest[c * e->blocks + block];
+        if (shortest[-e->blocks] < *shortest) *shortest = shortest[-e->blocks];
+    }
+}
+
+static void summarise_group(struct engine *e, int64_t group) {
+    int64_t end = (group + 1) * GROUP < e->blocks ? (group + 1) * GROUP : e->blocks;
+    for (int32_t c = 0; c < e->classes; c++) {
+        double shortest = INFINITY;
+        for (int64_t block = group * GROUP; block < end; block++)
+            if (e->block_shortest[c * e->blocks + block] < shortest) shortest = e->block_shortest[c * e->blocks + block];
+        e->group_shortest[c * e->groups + group] = shortest;
+    }
+}
+
+/* The last class whose smallest size is at most `nodes`; -1: none is. */
+static int32_t class_at_most(const struct engine *e, int64_t nodes) {
+    int32_t low = 0, high = e->classes;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (e->smallest[middle] <= nodes) low = middle + 1; else high = middle;
+    }
+    return low - 1;
+}
+
+/* The first job that waits behind `after`, needs at most `idle` nodes, and has a limit of at most `time` seconds or
+ * needs at most `extra` nodes; -1: there is none. */
+static int32_t first_fit(struct engine *e, int32_t after, int64_t idle, double time, int64_t extra) {
+    time += SLACK_S;
+    if (extra > idle) extra = idle;
+    int32_t start = after + 1 > e->queue_head ? after + 1 : e->queue_head;
+    int32_t idle_class = class_at_most(e, idle), extra_class = class_at_most(e, extra);
+    if (idle_class < 0 || start >= e->queue_end) return -1;
+    const double *of_idle = &e->block_shortest[idle_class * e->blocks];
+    const double *of_extra = extra_class < 0 ? NULL : &e->block_shortest[extra_class * e->blocks];
+    const double *group_idle = &e->group_shortest[idle_class * e->groups];
+    const double *group_extra = extra_class < 0 ? NULL : &e->group_shortest[extra_class * e->groups];
+    int64_t last = (e->queue_end - 1) / BLOCK;
+    for (int64_t group = start / BLOCK / GROUP; group <= last / GROUP; group++) {
+        if (!(group_idle[group] <= time || (group_extra && group_extra[group] < INFINITY))) continue;
+        int64_t block = group * GROUP, end = block + GROUP - 1 < last ? block + GROUP - 1 : last;
+        int looked = block > start / BLOCK;  /* into the whole group */
+        if (block < start / BLOCK) block = start / BLOCK;
+        for (; block <= end; block++) {
+            if (!(of_idle[block] <= time || (of_extra && of_extra[block] < INFINITY))) continue;
+            int32_t job = (int32_t)(block * BLOCK);
+            int32_t stop = job + BLOCK < e->queue_end ? job + BLOCK : e->queue_end;
+            if (job < start) job = start;
+            for (; job < stop; job++)
+                if (e->waiting[job] && e->in.low[job] <= idle
+                    && (e->shortest_limit[job] <= time || e->in.low[job] <= extra)) return job;
+            summarise_block(e, block);
+        }
+        if (looked) summarise_group(e, group);
+    }
+    return -1;
+}
+
+/* -- scheduler -------------------------------------------------------------------------------------------------------- */
+
+static void set_aside(struct engine *e) {
+    int64_t to_hold = e->sum_promised - e->sum_giving_back;
+    e->idle = e->cluster_idle - (to_hold > 0 ? to_hold : 0);
+    e->returning = to_hold < 0 ? -to_hold : 0;
+}
+
+static void came_free(struct engine *e) {
+    e->freed = 1;
+    set_aside(e);
+}
+
+static void expect(struct engine *e, int32_t job, double end) {
+    releases_remove(e, job, e->expected_end[job]);
+    releases_add(e, job, end, e->size[job]);
+    e->expected_end[job] = end;
+}
+
+static void launch(struct engine *e, int32_t job, int32_t nodes) {
+    const struct setup *in = &e->in;
+    e->size[job] = nodes;
+    if (in->low[job] < in->high[job]) {
+        e->place[job] = (int32_t)e->resizable_count;
+        e->resizable[e->resizable_count++] = job;
+    }
+    if (in->malleable[job]) e->limits[job] = (struct progress){0.0, e->now, rate(e, job, nodes)};
+    take(e, job, nodes);
+    double begin = e->now + in->launch_s;
+    e->start[job] = e->now;
+    e->launched[job] = begin;
+    double r = rate_on_nodes(e, job, nodes);
+    if (in->malleable[job]) e->progress[job] = (struct progress){0.0, begin, r};
+    end_at(e, job, begin + in->work[job] / r + in->end_s);
+}
+
+/* Start every promised job for which enough nodes are idle, in the order of the promises. */
+static void serve(struct engine *e) {
+    if (!e->promises) return;
+    int64_t kept = 0, count = e->promises;
+    for (int64_t at = 0; at < count; at++) {
+        int32_t job = e->promised[at], nodes = e->promised_nodes[at];
+        if (nodes <= e->cluster_idle) {
+            e->sum_promised -= nodes;
+            e->size[job] = nodes;
+            expect(e, job, e->now + e->in.limit[job] / rate(e, job, nodes));
+            launch(e, job, nodes);
+        } else {
+            e->promised[kept] = job;
+            e->promised_nodes[kept++] = nodes;
+        }
+    }
+    e->promises = kept;
+    set_aside(e);
+}
+
+static void start(struct engine *e, int32_t job, int32_t nodes) {
+    CHECK(e->waiting[job] && ((nodes >= e->in.low[job] && nodes <= e->in.high[job]) || nodes == e->in.requested[job]));
+    queue_remove(e, job);
+    double end = e->now + e->in.limit[job] / rate(e, job, nodes);
+    e->expected_end[job] = end;
+    releases_add(e, job, end, nodes);
+    e->started_in[job] = e->calls;
+    if (nodes <= e->idle) {
+        e->idle -= nodes;
+        launch(e, job, nodes);
+        return;
+    }
+    if (e->promises == e->promise_room) {
+        int64_t room = e->promise_room * 2;
+        if (!grow(e, &e->promised, room, 4) || !grow(e, &e->promised_nodes, room, 4)) return;
+        e->promise_room = room;
+    }
+    e->promised[e->promises] = job;
+    e->promised_nodes[e->promises++] = nodes;
+    e->sum_promised += nodes;
+    set_aside(e);
+    CHECK(e->idle >= 0);
+    serve(e);
+}
+
+/* The pending resize of `job` has taken effect: dropped nodes are idle, its end is another. */
+static void resized(struct engine *e, int32_t job) {
+    e->resizing[job] = 0;
+    if (e->giving_back[job]) {
+        int32_t count = e->giving_back[job];
+        e->giving_back[job] = 0;
+        e->sum_giving_back -= count;
+        take_back(e, job, count);
+    }
+    struct progress *limit = &e->limits[job];
+    double done = limit->done + (e->now - limit->since) * limit->rate;
+    double r = rate(e, job, e->size[job]);
+    *limit = (struct progress){done, e->now, r};
+    expect(e, job, e->now + (e->in.limit[job] - done) / r);
+    came_free(e);
+}
+
+/* From now on `job` works on its new size: what it has done counts, what is left goes at the new rate. */
+static void take_effect(struct engine *e, int32_t job) {
+    struct progress *p = &e->progress[job];
+    double worked = e->now - p->since;
+    double done = p->done + (worked > 0.0 ? worked : 0.0) * p->rate;
+    double begin = (p->since > e->now ? p->since : e->now) + e->in.reconfiguration_s;
+    double r = rate_on_nodes(e, job, e->size[job]), left = e->in.work[job] - done;
+    *p = (struct progress){done, begin, r};
+    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / r + e->in.end_s);
+    int32_t row = e->open[job];
+    e->open[job] = -1;
+    e->row_decided[row] = e->now;
+    e->row_applied[row] = begin;
+    e->row_state[row] = 1;
+}
+
+static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to) {
+    if (e->row_count == e->row_room) {
+        int64_t room = e->row_room * 2;
+        if (!grow(e, &e->row_job, room, 4) || !grow(e, &e->row_from, room, 4) || !grow(e, &e->row_to, room, 4)
+            || !grow(e, &e->row_asked, room, 8) || !grow(e, &e->row_decided, room, 8)
+            || !grow(e, &e->row_applied, room, 8) || !grow(e, &e->row_state, room, 1)) return;
+        e->row_room = room;
+    }
+    int64_t row = e->row_count++;
+    e->open[job] = (int32_t)row;
+    e->row_job[row] = job;
+    e->row_from[row] = from;
+    e->row_to[row] = to;
+    e->row_asked[row] = e->now;
+    e->row_decided[row] = e->row_applied[row] = NAN;
+    e->row_state[row] = 0;
+}
+
+static void resize(struct engine *e, int32_t job, int32_t nodes) {
+    int32_t from = e->size[job], added = nodes - from;
+    CHECK(from > 0 && added && !e->resizing[job] && nodes >= e->in.low[job] && nodes <= e->in.high[job]);
+    CHECK(added <= e->idle);
+    e->resized_in_call = 1;
+    if (added > 0) {
+        e->idle -= added;
+        take(e, job, added);
+    } else {
+        e->giving_back[job] = -added;
+        e->sum_giving_back -= added;
+    }
+    e->size[job] = nodes;
+    e->resizing[job] = 1;
+    expect(e, job, e->expected_end[job]);
+    note_resize(e, job, from, nodes);
+    if (e->failed) return;
+    if (e->in.malleability_interval_s == 0.0) {
+        take_effect(e, job);
+        resized(e, job);
+    } else {
+        e->pending[job] = 1;
+        push(e, next_multiple(e->in.malleability_interval_s, e->now, e->start[job], 1), POINT, job);
+    }
+}
+
+/* -- policies --------------------------------------------------------------------------------------------------------- */
+
+static int32_t at_most(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
+
+/* Start the heads of the queue that fit; return the one that does not; -1: nobody waits any more. */
+static int32_t heads(struct engine *e) {
+    int32_t head;
+    while ((head = queue_first(e)) >= 0 && e->in.low[head] <= e->idle) start(e, head, at_most(e->in.pref[head], e->idle));
+    return head;
+}
+
+static void fit_first(struct engine *e) {
+    int32_t job = -1;
+    if (!e->freed) job = (e->arrived >= 0 ? e->arrived : e->queue_end) - 1;
+    while (e->idle && (job = first_fit(e, job, e->idle, 0.0, e->idle)) >= 0)
+        start(e, job, at_most(e->in.pref[job], e->idle));
+}
+
+static void backfill(struct engine *e) {
+    int32_t head = heads(e), behind = head;
+    if (head < 0 || !e->idle || e->waiting_count == 1) return;
+    reservation(e, e->in.low[head]);
+    if (e->failed) return;
+    double shadow = e->shadow;
+    int64_t extra = e->extra;
+    if (!e->freed && shadow > e->now) {
+        behind = e->arrived >= 0 ? e->arrived - 1 : e->queue_end - 1;
+        if (e->arrived >= 0 && behind < head) behind = head;
+    }
+    int32_t job;
+    while (e->idle && (job = first_fit(e, behind, e->idle, shadow - e->now, extra)) >= 0) {
+        int32_t nodes = at_most(e->in.pref[job], e->idle);
+        behind = job;
+        int in_time = e->now + e->in.limit[job] / rate(e, job, nodes) <= shadow;
+        if (in_time || nodes <= extra) {
+            start(e, job, nodes);
+            if (!in_time) extra -= nodes;
+        }
+    }
+}
+
+/* The running jobs that may be resized: `started_too` and `shrunk_too` with those of this call. */
+static void find_eligible(struct engine *e, int started_too, int shrunk_too) {
+    int64_t kept = 0;
+    e->eligible_count = 0;
+    for (int64_t at = 0; at < e->resizable_count; at++) {
+        int32_t job = e->resizable[at];
+        if (job < 0) continue;
+        e->resizable[kept] = job;
+        e->place[job] = (int32_t)kept++;
+        if (e->resizing[job] || (!started_too && e->started_in[job] == e->calls)
+            || (!shrunk_too && e->shrunk_in[job] == e->calls)) continue;
+        e->eligible[e->eligible_count++] = job;
+        e->new_size[job] = e->size[job];
+    }
+    e->resizable_count = kept;
+}
+
+static int less(const struct candidate *a, const struct candidate *b) {
+    return a->key != b->key ? a->key < b->key : a->order < b->order;
+}
+
+/* Let the candidate at `at` sink to its place in a heap whose top is the least. */
+static void sink(struct candidate *heap, int64_t count, int64_t at) {
+    struct candidate moved = heap[at];
+    int64_t child;
+    while ((child = 2 * at + 1) < count) {
+        if (child + 1 < count && less(&heap[child + 1], &heap[child])) child++;
+        if (!less(&heap[child], &moved)) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+}
+
+/* Make a heap of the eligible jobs that are above `floor`, or below `ceiling`, whichever is given. */
+static int64_t candidates(struct engine *e, const int32_t *floor, const int32_t *ceiling) {
+    int64_t count = 0;
+    for (int64_t at = 0; at < e->eligible_count; at++) {
+        int32_t job = e->eligible[at], size = e->new_size[job];
+        if (floor ? size <= floor[job] : size >= ceiling[job]) continue;
+        double part = (double)(size - e->in.low[job]) / (double)(e->in.high[job] - e->in.low[job]);
+        double key = e->in.policy == AVG ? part : (double)(size - e->in.pref[job]);
+        e->candidates[count++] = (struct candidate){floor ? -key : key, (int32_t)at, job};
+    }
+    for (int64_t at = count / 2; at-- > 0;) sink(e->candidates, count, at);
+    return count;
+}
+
+/* Take `need` nodes, no job falling below `floor`: all it has to give from the first, or of `avg` node by node. */
+static void take_room(struct engine *e, const int32_t *floor, int64_t need, int64_t *above_pref, int64_t *above_low) {
+    int64_t count = candidates(e, floor, NULL);
+    struct candidate *heap = e->candidates;
+    while (need > 0) {
+        CHECK(count > 0);
+        int32_t job = heap[0].job, size = e->new_size[job], low = e->in.low[job], pref = e->in.pref[job];
+        int32_t given = e->in.policy == AVG ? 1 : at_most(need, size - floor[job]);
+        e->new_size[job] = size - given;
+        need -= given;
+        *above_low -= given;
+        *above_pref -= (size > pref ? size - pref : 0) - (size - given > pref ? size - given - pref : 0);
+        if (e->in.policy == AVG && size - given > floor[job])
+            heap[0].key = -((double)(size - given - low) / (double)(e->in.high[job] - low));
+        else
+            heap[0] = heap[--count];
+        sink(heap, count, 0);
+    }
+}
+
+/* Give `idle` nodes, no job rising above `ceiling`: all it can take to the first, or of `avg` node by node. */
+static int64_t give_room(struct engine *e, const int32_t *ceiling, int64_t idle) {
+    int64_t count = candidates(e, NULL, ceiling);
+    struct candidate *heap = e->candidates;
+    while (idle > 0 && count > 0) {
+        int32_t job = heap[0].job, size = e->new_size[job], low = e->in.low[job];
+        int32_t given = e->in.policy == AVG ? 1 : at_most(idle, ceiling[job] - size);
+        e->new_size[job] = size + given;
+        idle -= given;
+        if (e->in.policy == AVG && size + given < ceiling[job])
+            heap[0].key = (double)(size + given - low) / (double)(e->in.high[job] - low);
+        else
+            heap[0] = heap[--count];
+        sink(heap, count, 0);
+    }
+    return idle;
+}
+
+static void carry_out(struct engine *e) {
+    for (int64_t at = 0; at < e->eligible_count && !e->failed; at++) {
+        int32_t job = e->eligible[at];
+        if (e->new_size[job] < e->size[job]) e->shrunk_in[job] = e->calls;
+        if (e->new_size[job] != e->size[job]) resize(e, job, e->new_size[job]);
+    }
+}
+
+/* Step 2 of the Kassel family: make room for each job that waits, in order. */
+static void shrink(struct engine *e) {
+    const struct setup *in = &e->in;
+    int64_t above_pref = 0, above_low = 0, idle = e->idle, promised = 0;
+    find_eligible(e, 0, 1);
+    for (int64_t at = 0; at < e->eligible_count; at++) {
+        int32_t job = e->eligible[at], size = e->size[job];
+        above_low += size - in->low[job];
+        if (size > in->pref[job]) above_pref += size - in->pref[job];
+    }
+    int32_t job = -1;
+    while (above_low > 0) {
+        int64_t counted = in->count_idle ? idle : 0, most = counted + above_low;
+        if ((job = first_fit(e, job, most, 0.0, most)) < 0) break;  /* no room can be made for those in between */
+        int32_t target = 0;
+        for (int attempt = 0; attempt < 3 && !target; attempt++) {
+            int32_t wanted = attempt == 0 ? in->pref[job] : in->low[job];
+            int64_t need = wanted - counted;
+            if (need <= 0) break;
+            if (need > (attempt == 2 ? above_low : above_pref)) continue;
+            take_room(e, attempt == 2 ? in->low : in->pref, need, &above_pref, &above_low);
+            target = wanted;
+            idle -= target - need;
+        }
+        if (!target) continue;
+        e->promises_to[promised] = job;
+        e->promise_sizes[promised++] = target;
+    }
+    carry_out(e);
+    for (int64_t at = 0; at < promised && !e->failed; at++) {
+        start(e, e->promises_to[at], e->promise_sizes[at]);
+    }
+}
+
+/* Step 3: idle nodes go to running jobs. */
+static void expand(struct engine *e) {
+    find_eligible(e, (int)e->in.grow_at_start, 0);
+    int64_t idle = e->in.policy == AVG ? e->idle : give_room(e, e->in.pref, e->idle);
+    give_room(e, e->in.high, idle);
+    carry_out(e);
+}
+
+static void kassel(struct engine *e) {
+    e->calls++;
+    if (e->in.first_fit_only) fit_first(e); else backfill(e);
+    if (e->waiting_count && !e->failed) shrink(e);
+    if (e->idle && !e->failed) expand(e);
+}
+
+static void decide(struct engine *e) {
+    switch (e->in.policy) {
+    case FCFS: heads(e); break;
+    case FIRSTFIT: fit_first(e); break;
+    case EASY: backfill(e); break;
+    case PREF: case AVG: kassel(e); break;
+    }
+    e->arrived = -1;
+    e->freed = e->resized_in_call;
+    e->resized_in_call = 0;
+}
+
+/* -- simulator -------------------------------------------------------------------------------------------------------- */
+
+static int happen(struct engine *e, struct event event) {
+    int32_t job = event.job;
+    if (event.what == END) {
+        if (!(e->ends[job] == event.time)) return 0;
+        e->ends[job] = NAN;
+        e->pending[job] = 0;
+        e->state[job] = e->in.work[job] < e->in.run_time[job] ? KILLED : COMPLETED;
+        e->end[job] = e->now;
+        e->open[job] = -1;
+        take_back(e, job, INT64_MAX);
+        releases_remove(e, job, e->expected_end[job]);
+        e->size[job] = 0;
+        if (e->giving_back[job]) {
+            e->sum_giving_back -= e->giving_back[job];
+            e->giving_back[job] = 0;
+        }
+        if (e->place[job] >= 0) {
+            e->resizable[e->place[job]] = -1;
+            e->place[job] = -1;
+                    }
+        e->resizing[job] = 0;
+        came_free(e);
+        return 1;
+    }
+    if (!e->pending[job]) return 0;
+    e->pending[job] = 0;
+    take_effect(e, job);
+    resized(e, job);
+    return 1;
+}
+
+static void submit(struct engine *e, int32_t job) {
+    if (e->in.low[job] > e->in.nodes) {
+        e->state[job] = REJECTED;
+        return;
+    }
+    queue_append(e, job);
+    if (e->arrived < 0) e->arrived = job;
+}
+
+/* Go on for `instants` instants at most. */
+int tracebed_engine_advance(struct engine *e, int64_t instants) {
+    const struct setup *in = &e->in;
+    while (e->next_job < in->jobs || e->heap_count || e->call < INFINITY) {
+        if (instants-- == 0) return MORE;
+        double now = e->next_job < in->jobs ? in->submit[e->next_job] : INFINITY;
+        if (e->heap_count && e->heap[0].time < now) now = e->heap[0].time;
+        if (e->call < now) now = e->call;
+        e->now = now;
+        int happened = 0;
+        while (e->heap_count && e->heap[0].time == now) happened |= happen(e, pop(e));
+        for (; e->next_job < in->jobs && in->submit[e->next_job] == now; e->next_job++) {
+            submit(e, (int32_t)e->next_job);
+            happened = 1;
+        }
+        if (happened) {
+            serve(e);
+            double due = in->interval_s != 0.0 ? next_multiple(in->interval_s, now, 0.0, INT64_MIN) : now;
+            if (due < e->call) e->call = due;
+        }
+        if (e->call <= now) {
+            e->call = INFINITY;
+            decide(e);
+        }
+        if (e->failed) return e->failed == 1 ? NO_MEMORY : IMPOSSIBLE;
+    }
+    return DONE;
+}
+
+int64_t tracebed_engine_submitted(const struct engine *e) { return e->next_job; }
+
+/* -- making and reading ------------------------------------------------------------------------------------------------ */
+
+int64_t tracebed_engine_setup_size(void) { return (int64_t)sizeof(struct setup); }
+
+void tracebed_engine_free(struct engine *e) {
+    if (!e) return;
+    for (int64_t at = 0; at < e->chunk_count; at++) free(e->chunks[at]);
+    void *all[] = {
+        e->heap, e->ends, e->progress, e->pending, e->idle_bits, e->ranges, e->held, e->size, e->expected_end, e->limits,
+        e->resizing, e->giving_back, e->promised, e->promised_nodes, e->resizable, e->place, e->chunks, e->waiting,
+        e->class_of, e->smallest, e->block_shortest, e->group_shortest, e->start, e->launched, e->end, e->state,
+        e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->row_state, e->open,
+        e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->eligible, e->candidates,
+        e->new_size, e->started_in, e->shrunk_in, e->promises_to, e->promise_sizes, e->shortest_limit,
+    };
+    for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
+    free(e);
+}
+
+static int by_value(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The classes of sizes: each size that occurs, or where there are more than CLASSES, neighbours together. */
+static void classify(struct engine *e) {
+    int64_t jobs = e->in.jobs, sizes = 0;
+    int32_t *size = make(e, jobs, 4);
+    e->class_of = make(e, jobs, 4);
+    e->smallest = make(e, CLASSES, 4);
+    if (!e->failed) {
+        if (jobs) memcpy(size, e->in.low, (size_t)jobs * 4);
+        qsort(size, (size_t)jobs, 4, by_value);
+        for (int64_t at = 0; at < jobs; at++)
+            if (!at || size[at] != size[at - 1]) size[sizes++] = size[at];
+        int64_t step = (sizes + CLASSES - 1) / CLASSES;
+        for (int64_t at = 0; at < sizes; at += step) e->smallest[e->classes++] = size[at];
+        for (int64_t job = 0; job < jobs; job++) e->class_of[job] = class_at_most(e, e->in.low[job]);
+    }
+    free(size);
+}
+
+/* A new engine for `in`, whose arrays must outlive it; null: no memory. */
+struct engine *tracebed_engine_new(const struct setup *in) {
+    struct engine *e = calloc(1, sizeof *e);
+    if (!e) return NULL;
+    e->in = *in;
+    int64_t jobs = in->jobs;
+    e->call = INFINITY;
+    e->arrived = -1;
+    e->range_free = -1;
+    e->question_need = -1;
+    e->words = (in->nodes + 63) / 64;
+    e->blocks = (jobs + BLOCK - 1) / BLOCK;
+    e->groups = (e->blocks + GROUP - 1) / GROUP;
+    e->heap_room = e->range_room = e->promise_room = e->chunk_room = e->row_room = e->held_room = 256;
+    e->heap = make(e, e->heap_room, sizeof *e->heap);
+    e->ends = make(e, jobs, 8);
+    e->progress = make(e, jobs, sizeof *e->progress);
+    e->limits = make(e, jobs, sizeof *e->limits);
+    e->pending = make(e, jobs, 1);
+    e->idle_bits = make(e, e->words, 8);
+    e->ranges = make(e, e->range_room, sizeof *e->ranges);
+    e->held = make(e, jobs, 4);
+    e->size = make(e, jobs, 4);
+    e->expected_end = make(e, jobs, 8);
+    e->resizing = make(e, jobs, 1);
+    e->giving_back = make(e, jobs, 4);
+    e->promised = make(e, e->promise_room, 4);
+    e->promised_nodes = make(e, e->promise_room, 4);
+    e->resizable = make(e, jobs, 4);
+    e->place = make(e, jobs, 4);
+    e->chunks = make(e, e->chunk_room, sizeof *e->chunks);
+    e->waiting = make(e, jobs, 1);
+    e->start = make(e, jobs, 8);
+    e->launched = make(e, jobs, 8);
+    e->end = make(e, jobs, 8);
+    e->state = make(e, jobs, 1);
+    e->open = make(e, jobs, 4);
+    e->row_job = make(e, e->row_room, 4);
+    e->row_from = make(e, e->row_room, 4);
+    e->row_to = make(e, e->row_room, 4);
+    e->row_asked = make(e, e->row_room, 8);
+    e->row_decided = make(e, e->row_room, 8);
+    e->row_applied = make(e, e->row_room, 8);
+    e->row_state = make(e, e->row_room, 1);
+    e->held_job = make(e, e->held_room, 4);
+    e->held_first = make(e, e->held_room, 4);
+    e->held_nodes = make(e, e->held_room, 4);
+    e->held_since = make(e, e->held_room, 8);
+    e->held_until = make(e, e->held_room, 8);
+    e->shortest_limit = make(e, jobs, 8);
+    e->eligible = make(e, in->nodes, 4);  /* no more jobs than nodes run */
+    e->candidates = make(e, in->nodes, sizeof *e->candidates);
+    e->new_size = make(e, jobs, 4);
+    e->started_in = make(e, jobs, 8);
+    e->shrunk_in = make(e, jobs, 8);
+    e->promises_to = make(e, jobs, 4);
+    e->promise_sizes = make(e, jobs, 4);
+    classify(e);
+    e->block_shortest = make(e, e->classes * e->blocks, 8);
+    e->group_shortest = make(e, e->classes * e->groups, 8);
+    if (e->failed) {
+        tracebed_engine_free(e);
+        return NULL;
+    }
+    for (int64_t at = 0; at < e->classes * e->blocks; at++) e->block_shortest[at] = INFINITY;
+    for (int64_t at = 0; at < e->classes * e->groups; at++) e->group_shortest[at] = INFINITY;
+    for (int64_t job = 0; job < jobs; job++) {
+        e->shortest_limit[job] = shortest_limit(in, job);
+        e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
+        e->held[job] = e->place[job] = e->open[job] = -1;
+    }
+    for (int64_t word = 0; word < e->words; word++) e->idle_bits[word] = ~UINT64_C(0);
+    if (in->nodes % 64) e->idle_bits[e->words - 1] = (UINT64_C(1) << in->nodes % 64) - 1;
+    e->cluster_idle = e->idle = in->nodes;
+    return e;
+}
+
+/* What has happened so far; laid out like `Told` in __init__.py. Valid until the engine goes on. */
+struct told {
+    int64_t reconfigurations, ranges;
+    const double *start, *launched, *end;
+    const uint8_t *state;
+    const int32_t *row_job, *row_from, *row_to;
+    const double *row_asked, *row_decided, *row_applied;
+    const uint8_t *row_state;
+    const int32_t *held_job, *held_first, *held_nodes;
+    const double *held_since, *held_until;
+};
+
+void tracebed_engine_tell(const struct engine *e, struct told *told) {
+    *told = (struct told){
+        e->row_count, e->held_count, e->start, e->launched, e->end, e->state, e->row_job, e->row_from, e->row_to,
+        e->row_asked, e->row_decided, e->row_applied, e->row_state, e->held_job, e->held_first, e->held_nodes,
+        e->held_since, e->held_until,
+    };
+}

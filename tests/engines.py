@@ -1,0 +1,116 @@
+"""The compiled simulator against the Python one, on cases that are all drawn from one seed.
+
+python tests/engines.py 20000            # that many cases, from a seed of the hour
+python tests/engines.py 500 --seed 7 --large
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from drawn import MALLEABLE, draw
+from reference_scheduler import RefJob
+from test_scheduling import POLICY_PARAMETERS, workload_of
+from tracebed.orchestrator.prediction import predict
+from tracebed.orchestrator.run import TABLES, NodeFacts, Run
+from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
+from tracebed.orchestrator.scheduling.simulator import Overheads
+
+KNOWN = ("fcfs", "firstfit", "easy", *MALLEABLE)
+
+
+def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[str, Any]:
+    """Return the arguments of `predict` for `seed`: what `drawn.draw` draws and more, within what the engine knows."""
+    rng = random.Random(f"engine {seed}")
+    policy = policy or rng.choice(KNOWN)
+    drawn = draw(seed, policy)
+    jobs, machine = (many_jobs(rng, policy in MALLEABLE)) if large else (drawn.jobs, drawn.machine)
+    options = drawn.options | {"priority": "fcfs"} | ({"promise": "pool"} if policy in MALLEABLE else {})
+    parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
+    cores = rng.choice([[4], [4], [2, 4, 8]])
+    workload = workload_of(jobs)
+    workload.table["cores_per_node"] = [rng.choice([1, 3, 4, 8]) for _ in jobs]
+    return {
+        "workload": workload,
+        "nodes": [NodeFacts(f"n{number}", rng.choice(cores)) for number in range(machine)],
+        "policy": policy,
+        "policy_parameters": parameters,
+        "runtime_model": rng.choice(list(RuntimeModel)),
+        "overheads": rng.choice([None, None, Overheads(0.5, 0.25, 1.5)]),
+        "speed": rng.choice([1.0, 3.0]),
+        **options,
+    }
+
+
+def many_jobs(rng: random.Random, malleable: bool) -> tuple[list[RefJob], int]:
+    """Return a few hundred jobs of many sizes on a machine with some hundred nodes, nearly overloaded."""
+    machine = rng.choice([100, 333, 1000])
+    jobs, submit = [], 0.0
+    for number in range(rng.choice([300, 1500])):
+        submit += rng.choice([0.0, 0.0, rng.expovariate(0.3)])
+        nodes = min(machine, 1 + int(rng.expovariate(8 / machine)))
+        run_time = rng.choice([0.0, 10.0, rng.expovariate(0.05)])
+        limit = rng.choice([None, run_time * rng.uniform(0.8, 4.0)])
+        job = RefJob(number, submit, run_time, limit, nodes)
+        if malleable and rng.random() < 0.8:
+            job.malleable = True
+            job.nodes_min = rng.randint(1, nodes)
+            job.nodes_max = rng.randint(nodes, machine)
+            job.parallel_fraction = rng.choice([None, 0.9, 0.99, 0.999])
+        jobs.append(job)
+    return jobs, machine
+
+
+def differences(one: Run, other: Run) -> str:
+    """Return in which tables, columns or facts two runs differ in any bit, but for the engine; nothing: in none."""
+    found = []
+    for name in TABLES:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        try:
+            pd.testing.assert_frame_equal(mine, theirs, check_exact=True)
+        except AssertionError as error:
+            found.append(f"{name}: {error}")
+            continue
+        bits = [
+            [table[column].to_numpy().tobytes() for column in mine.select_dtypes("float64")] for table in (mine, theirs)
+        ]
+        found += [f"{name}: not the same bits"] * (bits[0] != bits[1])
+    facts, others = (dict(vars(run.info), engine="") for run in (one, other))
+    found += [f"{key}: {value} and {others[key]}" for key, value in facts.items() if value != others[key]]
+    return "\n".join(found)
+
+
+def compared(seed: int, policy: str | None = None, *, large: bool = False) -> str:
+    """Return how the two simulators differ on the case of `seed`; nothing where they agree."""
+    arguments = case(seed, policy, large=large)
+    one, other = (predict(**arguments, engine=engine) for engine in ("python", "compiled"))
+    assert (one.info.engine, other.info.engine) == ("python", "compiled")
+    return differences(one, other)
+
+
+def main() -> int:
+    """Compare; name the seeds that differ."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", type=int)
+    parser.add_argument("--seed", type=int, default=int(time.time()) // 3600 * 1_000_000)
+    parser.add_argument("--policy", choices=KNOWN)
+    parser.add_argument("--large", action="store_true")
+    options = parser.parse_args()
+    for seed in range(options.seed, options.seed + options.cases):
+        if found := compared(seed, options.policy, large=options.large):
+            print(f"seed {seed}: {found}")  # noqa: T201
+            return 1
+    print(f"{options.cases:,} cases from seed {options.seed}: the same")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    np.seterr(all="raise")
+    sys.exit(main())

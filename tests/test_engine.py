@@ -1,0 +1,101 @@
+"""The compiled simulator: equal to the Python one to the bit in all that it knows, and not taken for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from engines import KNOWN, case, compared, differences
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.prediction import predict
+from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.scheduling import fast
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies.easy import Easy
+from tracebed.orchestrator.scheduling.policies.kassel import Pref
+
+pytestmark = pytest.mark.skipif(fast._library() is None, reason="there was no C compiler")
+
+
+@pytest.mark.parametrize("policy", KNOWN)
+def test_both_simulators_give_the_same_run_to_the_bit(policy: str) -> None:
+    for seed in range(40):
+        assert not compared(seed, policy), f"python tests/engines.py 1 --seed {seed} --policy {policy}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_they_do_with_hundreds_of_jobs_and_nodes(seed: int) -> None:
+    assert not compared(seed, large=True), f"python tests/engines.py 1 --seed {seed} --large"
+
+
+def test_a_difference_would_be_seen() -> None:
+    one, other = (predict(**case(3, "easy")) for _ in range(2))
+    assert not differences(one, other)
+    other.jobs.loc[0, "end"] += 1e-9
+    other.info.counts["completed"] += 1
+    assert "jobs" in differences(one, other) and "counts" in differences(one, other)
+
+
+def small() -> Workload:
+    table = {"job_id": ["a", "b"], "submit_time": [0.0, 1.0], "run_time": [5.0, 5.0], "nodes": [1, 1]}
+    return Workload(pd.DataFrame(table))
+
+
+NODES = [NodeFacts("n1", 1)]
+
+
+def test_what_the_engine_does_not_know_runs_in_python() -> None:
+    assert predict(small(), NODES, "easy").info.engine == "compiled"
+    for options in (
+        {"policy": "easy", "priority": "shortest-first"},
+        {"policy": "pref", "policy_parameters": {"promise": "steal"}},
+        {"policy": "easy", "engine": "python"},
+    ):
+        assert predict(small(), NODES, **options).info.engine == "python"
+
+
+@dataclass(frozen=True)
+class Lazy(Easy):
+    """Derives from a policy that the engine knows, and may decide otherwise."""
+
+
+def test_it_says_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs.of(small())
+    assert not fast.obstacle(jobs, Easy(), 1)
+    assert "policy Lazy" in fast.obstacle(jobs, Lazy(), 1)
+    assert "promise=direct" in fast.obstacle(jobs, Pref(promise="direct"), 1)
+    assert "priority aging" in fast.obstacle(jobs, Easy(), 1, "aging")
+    with pytest.raises(InputError, match="priority aging"):
+        predict(small(), NODES, "easy", priority="aging", engine="compiled")
+    with pytest.raises(ValueError, match="priority aging"):
+        fast.CompiledSimulator(jobs, [1], Easy(), priority="aging")
+    jobs.high = [1, 2**31]
+    assert "too large" in fast.obstacle(jobs, Easy(), 1)
+    monkeypatch.setattr(fast, "_library", lambda: None)
+    assert "no C compiler" in fast.obstacle(Jobs.of(small()), Easy(), 1)
+    assert predict(small(), NODES, "easy").info.engine == "python"
+
+
+def test_many_different_speedup_functions_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    table: dict[str, Any] = {"kind": "malleable", "nodes_max": 5, "speedup": "downey"}
+    workload = Workload(small().table.assign(**table, speedup_parameters=["3 1", "3 0.5"]))
+    assert predict(workload, [NodeFacts(name, 1) for name in "abcde"], "pref").info.engine == "compiled"
+    monkeypatch.setattr(fast, "LONGEST", 9)
+    assert "speedup functions" in fast.obstacle(Jobs.of(workload), Pref(), 5)
+
+
+def test_progress_is_told_and_interrupts_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast, "INSTANTS", 1)
+    told: list[int] = []
+    predict(small(), NODES, "easy", report=told.append)
+    assert told == sorted(told) and set(told) == {1, 2}
+
+    def interrupt(submitted: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predict(small(), NODES, "easy", report=interrupt)
