@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from tracebed.converters.workload import Kind, Workload
+from tracebed.converters.workload import FloatArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.runtime_models import Speedup, speedup_function
 
 SHORTEST_S = 1.0
 """A shorter time limit counts as this long where slowdowns are compared or somebody is planned around it."""
+
+
+class JobArrays(NamedTuple):
+    """Columns of `Jobs`, each an array of length `len(jobs)`."""
+
+    submit: FloatArray
+    limit: FloatArray
+    nodes: IntArray
+    cores: IntArray
 
 
 @dataclass
@@ -43,6 +54,11 @@ class Jobs:
     """S(n) of a malleable job; None for all others, which run on the nodes that they asked for."""
     counts: dict[str, int] = field(default_factory=dict)
     """What had to be assumed or left out, for the run's warnings."""
+
+    @cached_property
+    def arrays(self) -> JobArrays:
+        """The columns that policies read by the thousand, as arrays."""
+        return JobArrays(*(np.array(values) for values in (self.submit, self.limit, self.nodes, self.cores)))
 
     def __len__(self) -> int:
         """Return the number of jobs."""

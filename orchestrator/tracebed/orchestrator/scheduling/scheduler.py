@@ -124,6 +124,8 @@ class Scheduler:
         gaining = self.cluster.release(job, now)
         state.releases.remove(job, state.expected_end.pop(job))
         del state.size[job]
+        if self._shares:
+            state.can_host[job] = 0
         if gaining:
             for other in self._sharing.changed(gaining):
                 self.executor.change_cores(other)
@@ -177,7 +179,9 @@ class Scheduler:
         state.woken = now >= self._wake
         self._wake = math.inf
         state.queue.arrange(now)
+        decided = 0
         for decision in self.policy.decide(state):
+            decided += 1
             if type(decision) is Start:
                 self._start(decision)
             elif type(decision) is Resize:
@@ -198,6 +202,7 @@ class Scheduler:
                 self._wake = self.due(decision.at)
         state.arrived.clear()
         state.freed = self._resized_in_call
+        state.settled = not decided
         self._resized_in_call = False
         return self._wake
 
@@ -242,7 +247,10 @@ class Scheduler:
             self.state.resizable[job] = None
         if self.jobs.malleable[job] or self._shares:
             self._progress[job] = (0.0, now, self.jobs.rate(job, nodes))
-        self.executor.start(job, self.cluster.take(job, nodes, now))
+        taken = self.cluster.take(job, nodes, now)
+        if self._shares:
+            self._sharing.started(job)
+        self.executor.start(job, taken)
 
     def _resize(self, job: int, nodes: int) -> None:
         state, jobs = self.state, self.jobs
@@ -292,6 +300,7 @@ class Scheduler:
 
     def _came_free(self) -> None:
         self.state.freed = True
+        self.state.settled = False
         self._set_aside()
 
     def _set_aside(self) -> None:

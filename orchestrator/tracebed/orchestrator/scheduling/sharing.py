@@ -52,6 +52,17 @@ class Sharing:
                 return f"would leave itself or {name} less than one core on a node"
         return None
 
+    def started(self, job: int) -> None:
+        """Take in that `job` has got its nodes."""
+        self.state.started[job] = self.state.now
+        self._note_host(job)
+
+    def _note_host(self, job: int) -> None:
+        cluster = self.cluster
+        kinds = {(cluster.cores[node], cluster.sockets[node]) for node in cluster.owned(job)}
+        can = self.jobs.kind[job] == Kind.MALLEABLE and not cluster.shares(job) and len(kinds) == 1
+        self.state.can_host[job], self.state.can_host_sockets[job] = kinds.pop() if can else (0, 1)
+
     def begin(self, decision: Share) -> None:
         """Give the job its nodes and its parts of nodes."""
         job, free, loans = decision
@@ -63,6 +74,7 @@ class Sharing:
             self.cluster.lend(owner, job, nodes, cores, now)
         self.progress[job] = (0.0, now, self._rate(job))
         self.state.expected_end[job] = now
+        self.started(job)
         self.state.releases.add(job, now, 0)
         self._adapt([loan.owner for loan in loans])
         self._expect([job])
@@ -82,6 +94,7 @@ class Sharing:
         """Have `jobs` progress at the rate of the cores that they have now."""
         now = self.state.now
         for job in jobs:
+            self._note_host(job)
             done, since, rate = self.progress[job]
             self.progress[job] = (done + (now - since) * rate, now, self._rate(job))
 

@@ -47,6 +47,7 @@ class Simulator:
         malleability_interval_s: > 0: a resize takes effect only at multiples of it since the job's start.
         kill_at_limit: a job is killed when its work reaches its time limit.
         priority: in which order waiting jobs are considered, a name of `priorities`.
+        sockets: sockets of each node; none: one each.
     """
 
     def __init__(
@@ -61,10 +62,11 @@ class Simulator:
         malleability_interval_s: float = 0.0,
         kill_at_limit: bool = False,
         priority: str = FCFS,
+        sockets: list[int] | None = None,
     ) -> None:
         """Set everything to time 0."""
         self.jobs = jobs
-        self.cluster = Cluster(cores)
+        self.cluster = Cluster(cores, sockets)
         self.record = Record(jobs)
         self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
         self.runtime_model = runtime_model

@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.queue import Queue
@@ -151,6 +152,12 @@ class Releases:
         self._count = count - 1
         self.changes += 1
 
+    @property
+    def rows(self) -> tuple[FloatArray, IntArray, IntArray]:
+        """Expected ends, ascending; the nodes that come free by then; and the jobs."""
+        ends, nodes, jobs = self._rows[:, : self._count]
+        return ends, nodes.astype(np.int64), jobs.astype(np.int64)
+
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
         """Return the shadow time at which `need` nodes will be idle, and how many are so beyond the need."""
         if idle < need:
@@ -178,12 +185,17 @@ class State:
         returning: nodes that pending shrinks will give back and nobody is promised.
         queue: the waiting jobs; a promised job is not among them.
         size: job -> nodes of each running job, by order of start; after a pending resize those to come.
+        started: [job] when it started; NaN: not yet. Kept for policies that share nodes only, as is:
+        can_host: [job] the cores of each of its nodes if it may lend some: it is malleable, runs, shares nothing, and
+            its nodes are alike; else 0.
+        can_host_sockets: [job] the sockets of each of its nodes if so.
         expected_end: job -> when its limit ends at the speed it has, of running and promised jobs.
         resizable: the running malleable jobs that have more than one size, by order of start (keys of a dictionary).
         resizing: running jobs with a pending resize.
         reserved: waiting job -> the instant for which the policy has planned it, by order of planning.
         woken: whether this call is one that the policy has asked for with `Wake`.
         arrived: jobs submitted since the policy was last called, in order (some may have been started since).
+        settled: whether the last call decided nothing and nothing has come free since.
         freed: whether since then nodes came free or a resize took effect, or one was decided in that very call.
     """
 
@@ -197,6 +209,9 @@ class State:
         self.returning = 0
         self.queue = Queue(jobs) if queue is None else queue
         self.size: dict[int, int] = {}
+        self.started = np.full(len(jobs), np.nan)
+        self.can_host = np.zeros(len(jobs), dtype=np.int64)
+        self.can_host_sockets = np.ones(len(jobs), dtype=np.int64)
         self.expected_end: dict[int, float] = {}
         self.resizable: dict[int, None] = {}
         self.resizing: set[int] = set()
@@ -204,6 +219,7 @@ class State:
         self.woken = False
         self.arrived: list[int] = []
         self.freed = False
+        self.settled = False
         self.releases = Releases(2 * self.total)
         self._question: tuple[int, int, int] | None = None  # of the last reservation, and its answer
         self._answer = (0.0, 0)

@@ -1,0 +1,64 @@
+"""DMR's throughput-aware policy: jobs start large, and shrink as soon as that lets another one start.
+
+Source: the paper on the malleable HPG-aligner and the DMR API, "Experimental results".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies.easy import backfill
+from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State
+
+
+@dataclass(frozen=True)
+class Dmr:
+    """Malleable jobs start on all that is idle, up to their maximum, and make room down to their preferred size."""
+
+    malleable: ClassVar[bool] = True
+
+    def view(self, jobs: Jobs) -> Jobs:
+        """Return the jobs with their maximum as the size on which they start."""
+        return replace(jobs, pref=jobs.high)
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Yield starts; then shrinks, each with the start that it allows; then expansions into what nobody can use."""
+        changed: set[int] = set()
+        for start in backfill(state):
+            changed.add(start.job)
+            yield start
+        if len(state.queue):
+            for decision in _shrink(state, changed):
+                changed.add(decision.job)
+                yield decision
+        if state.idle and state.queue.first_fit(-1, state.idle, 0.0, state.idle) is None:
+            yield from _expand(state, changed)
+
+
+def _shrink(state: State, changed: set[int]) -> Iterator[Start | Resize]:
+    """Have running jobs, in order of start, give what they have beyond their preferred size, or their minimum."""
+    jobs = state.jobs
+    waiting = state.queue.jobs()
+    idle = state.idle
+    for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
+        for size in (jobs.wish[job], jobs.low[job]):
+            room = idle + state.size[job] - size
+            helped = next((other for other in waiting if idle < jobs.low[other] <= room), None)
+            if helped is not None:
+                nodes = min(jobs.high[helped], room)
+                yield Resize(job, size)
+                yield Start(helped, nodes)
+                idle = room - nodes
+                waiting.remove(helped)
+                break
+
+
+def _expand(state: State, changed: set[int]) -> Iterator[Resize]:
+    """Let running jobs grow towards their maximum, in order of start, as far as idle nodes go."""
+    for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
+        size = min(state.jobs.high[job], state.size[job] + state.idle)
+        if size > state.size[job]:
+            yield Resize(job, size)

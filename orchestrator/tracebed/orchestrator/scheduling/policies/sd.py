@@ -1,0 +1,330 @@
+"""SD-Policy, the Slowdown-Driven policy: waiting jobs start as guests of running ones, the mates.
+
+Source: the SD-Policy paper, sections 3.1 to 3.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.profile import Profile
+from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
+
+SLACK = 1e-9
+"""A mate's penalty must be below the limit by more than rounding."""
+Request = tuple[int, int, float]
+"""Nodes, cores on each, and time limit: what a trial knows of the waiting job."""
+
+
+@dataclass(frozen=True)
+class SlowdownDriven:
+    """EASY, and for a job that it does not start: a place beside running malleable jobs, if it ends earlier that way.
+
+    Args:
+        max_slowdown: MAX_SLOWDOWN, the penalty that a mate must stay below: a number, `inf`, or `dynamic` (DynAVGSD),
+            the average predicted slowdown of the running jobs.
+        sharing_factor: SharingFactor, the share of its cores on a node that a mate can lose.
+        mates: m, how many mates a job may have.
+        candidates: nm, how many mates are tried, those with the least penalties; 0: all.
+        include_free_nodes: idle nodes may be used beside those of mates.
+        inside: whether a job must end before its mates: before they are stretched by it, after, or not at all.
+        depth: how many waiting jobs are tried as guests in a call; 0: all.
+    """
+
+    malleable: ClassVar[bool] = False
+    shares: ClassVar[bool] = True
+
+    max_slowdown: str = "dynamic"
+    sharing_factor: float = 0.5
+    mates: int = 2
+    candidates: int = 64
+    include_free_nodes: bool = False
+    inside: Literal["before", "after", "off"] = "after"
+    depth: int = 100
+
+    def __post_init__(self) -> None:
+        """Raise InputError where a parameter is out of its range."""
+        if not 0 < self.sharing_factor < 1:
+            raise InputError(f"{self.sharing_factor} is no share", where="sd.sharing_factor", mend="above 0, below 1")
+        if self.mates < 1 or self.candidates < 0 or self.depth < 0:
+            raise InputError("mates is at least 1, candidates and depth at least 0", where="sd")
+        if self.max_slowdown != "dynamic":
+            try:
+                float(self.max_slowdown)
+            except ValueError:
+                raise InputError(
+                    f"{self.max_slowdown!r} is no slowdown", where="sd.max_slowdown", mend="a number, inf or dynamic"
+                ) from None
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Yield starts and shares, job by job in queue order (listing 1)."""
+        jobs, waiting = state.jobs, state.queue.jobs()
+        if not waiting:
+            return
+        trial = Trial(self, state)
+        refused = trial.refused_before()
+        head, job = None, -1
+        for job in waiting[: self.depth or None]:
+            nodes, limit = jobs.nodes[job], jobs.limit[job]
+            if job not in refused:
+                fits = nodes <= state.idle
+                if fits and head is not None:
+                    shadow, extra = state.reservation(jobs.nodes[head])
+                    fits = nodes <= extra or state.now + limit <= shadow
+                if fits:
+                    yield Start(job, nodes)
+                    trial.started(job)
+                    continue
+                if jobs.kind[job] in (Kind.MALLEABLE, Kind.MOLDABLE) and (share := trial.share(job, head)) is not None:
+                    yield share
+                    trial.shared(share)
+                    continue
+            head = job if head is None else head
+            trial.plan.add(None, limit, nodes)
+        if head is not None and self.depth and len(waiting) > self.depth:
+            yield from backfill_behind(state, job, head)
+
+
+class Plan:
+    """The map of reservations of one call: what is not needed to answer is not worked out."""
+
+    def __init__(self, state: State) -> None:
+        """Begin with the running jobs, which are to end when they are expected to."""
+        ends, nodes, _ = state.releases.rows
+        self._profile: Profile | None = None
+        self._begin = (state.now, state.idle + state.returning, ends, nodes)
+        self._to_come: list[tuple[float | None, float, int]] = []
+
+    def add(self, start: float | None, duration: float, nodes: int) -> None:
+        """Take `nodes` nodes from `start`, or from the earliest instant at which they are idle for so long."""
+        self._to_come.append((start, duration, nodes))
+
+    def start_of(self, nodes: int, duration: float) -> float:
+        """Return the earliest instant from which `nodes` nodes are idle for `duration` seconds."""
+        if self._profile is None:
+            now, idle, ends, freed = self._begin
+            self._profile = Profile(now, idle, zip(ends.tolist(), freed.tolist(), strict=True))
+        profile = self._profile
+        for start, long, count in self._to_come:
+            profile.occupy(profile.earliest(count, long) if start is None else start, long, count)
+        self._to_come.clear()
+        return profile.earliest(nodes, duration)
+
+
+class Mates(NamedTuple):
+    """Running jobs that may be mates of one waiting job, by penalty: a column each."""
+
+    job: IntArray
+    nodes: IntArray
+    wait: FloatArray
+    limit: FloatArray
+    left: FloatArray
+    """For how long it is expected to run yet, s."""
+    spare: IntArray
+    """Cores that it does not use, on each of its nodes."""
+    can_lose: IntArray
+    """Of those that it uses."""
+    cores: IntArray
+    """That the guest would get."""
+    guest_rate: FloatArray
+    rate: FloatArray
+    """Its own while it shares."""
+
+    def at(self, rows: BoolArray | IntArray | list[int]) -> Mates:
+        """Return these rows."""
+        return Mates._make(column[rows] for column in self)
+
+
+class Trial:
+    """The flexible trials of one call."""
+
+    def __init__(self, policy: SlowdownDriven, state: State) -> None:
+        """Set the cut-off of the penalties, for the whole call."""
+        self.policy, self.state = policy, state
+        self.plan = Plan(state)
+        self.cut_off = average_slowdown(state) if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
+        self._found: dict[tuple[Request, int | None], tuple[float, Share] | None] = {}
+        self._hosts: Mates | None = None
+        self._ends: dict[int, float] = {}  # mate of the last share -> its expected end before
+
+    def refused_before(self) -> Collection[int]:
+        """Return the waiting jobs that need not be asked: the last call refused all, and nothing but time has changed.
+
+        Time alone only takes from what is left of mates and of a job's wait, unless running jobs are overdue.
+        """
+        state = self.state
+        ends, _, _ = state.releases.rows
+        if not state.settled or not state.queue.by_submission or (len(ends) and ends[0] <= state.now):
+            return ()
+        return set(state.queue.jobs()) - set(state.arrived)
+
+    def started(self, job: int) -> None:
+        """Take in that `job` has started on idle nodes."""
+        self._changed()
+        self.plan.add(self.state.now, self.state.jobs.limit[job], self.state.jobs.nodes[job])
+
+    def _changed(self) -> None:
+        self._found.clear()
+        self._hosts = None
+
+    def share(self, job: int, head: int | None) -> Share | None:
+        """Return where `job` starts as a guest now; None: nowhere, or it would end no earlier by that."""
+        state, jobs = self.state, self.state.jobs
+        nodes, limit = jobs.nodes[job], jobs.limit[job]
+        request = (nodes, jobs.cores[job], limit)
+        if (request, head) not in self._found:
+            self._found[request, head] = self._pick(request, head)
+        if (found := self._found[request, head]) is None:
+            return None
+        duration, share = found
+        waits_at_least = state.releases.reservation(nodes, state.idle + state.returning, state.now)[0] - state.now
+        if duration >= waits_at_least + limit and duration >= self.plan.start_of(nodes, limit) - state.now + limit:
+            return None
+        self._ends = {loan.owner: state.expected_end[loan.owner] for loan in share.loans}
+        return share._replace(job=job)
+
+    def shared(self, share: Share) -> None:
+        """Take in that `share` was carried out: its idle nodes are taken, and its mates end later."""
+        state = self.state
+        self._changed()
+        if share.free:
+            self.plan.add(state.now, state.expected_end[share.job] - state.now, share.free)
+        for mate, end in self._ends.items():
+            self.plan.add(end, state.expected_end[mate] - end, state.jobs.nodes[mate])
+
+    def _pick(self, request: Request, head: int | None) -> tuple[float, Share] | None:
+        """Return the mates with the least sum of penalties (equations 1 to 3), and how long the job runs with them."""
+        policy, state = self.policy, self.state
+        wanted, _, limit = request
+        mates = self._candidates(request)
+        penalties = self._penalties(mates, limit / mates.guest_rate).tolist()
+        nodes = mates.nodes.tolist()
+        idle = state.idle if policy.include_free_nodes else 0
+        shadow, extra = (math.inf, 0) if head is None else state.reservation(state.jobs.nodes[head])
+        best: tuple[float, float, list[int]] = (math.inf, 0.0, [])
+
+        def try_out(chosen: list[int], free: int) -> None:
+            nonlocal best
+            some = mates.at(chosen)
+            duration = limit / float(some.guest_rate.min())
+            if free and free > extra and state.now + duration > shadow:
+                return
+            impact = self._penalties(some, np.full(len(chosen), duration))
+            if impact.sum() < best[0] and bool(self._fit(some, impact, duration).all()):
+                best = (float(impact.sum()), duration, chosen)
+
+        alike: dict[int, list[int]] = defaultdict(list)  # nodes -> the mates that have as many
+        for mate, count in enumerate(nodes):
+            alike[count].append(mate)
+
+        def extend(chosen: list[int], first: int, missing: int, impact: float) -> None:
+            is_last = len(chosen) + 1 == policy.mates
+            for mate in alike.get(missing, ()) if is_last and not idle else range(first, len(nodes)):
+                if impact + penalties[mate] >= best[0]:
+                    return
+                rest = missing - nodes[mate]
+                if mate >= first and 0 <= rest <= idle:
+                    try_out([*chosen, mate], rest)
+                if rest > 0 and not is_last:
+                    extend([*chosen, mate], mate + 1, rest, impact + penalties[mate])
+
+        if sum(sorted(nodes)[-policy.mates :]) + idle >= wanted:
+            extend([], 0, wanted, 0.0)
+        _, duration, chosen = best
+        if not chosen:
+            return None
+        loans = tuple(
+            Lend(int(mates.job[mate]), tuple(state.cluster.owned(int(mates.job[mate]))), int(mates.cores[mate]))
+            for mate in chosen
+        )
+        return duration, Share(-1, wanted - sum(nodes[mate] for mate in chosen), loans)
+
+    def _candidates(self, request: Request) -> Mates:
+        """Return who may be a mate, those of least penalty first; ties by start, then by submission."""
+        nodes, cores, limit = request
+        hosts = self._hosts = self._hosts or self._all_hosts()
+        wanted = np.minimum(cores, hosts.cores)
+        used = hosts.cores - hosts.spare
+        lost = np.minimum(np.maximum(wanted - hosts.spare, 0), hosts.can_lose)
+        given = np.minimum(wanted, hosts.spare + lost)
+        there = ((given > 0) & (hosts.nodes <= nodes)).nonzero()[0]
+        mates = hosts.at(there)._replace(
+            cores=given[there],
+            guest_rate=given[there] / wanted[there],
+            rate=(used - lost)[there] / used[there],
+        )
+        duration = limit / mates.guest_rate
+        penalty = self._penalties(mates, duration)
+        fit = self._fit(mates, penalty, duration).nonzero()[0]
+        order = np.lexsort((mates.job[fit], self.state.started[mates.job[fit]], penalty[fit]))
+        return mates.at(fit[order[: self.policy.candidates or None]])
+
+    def _all_hosts(self) -> Mates:
+        """Return the running jobs that may lend cores, as they are while they lend none."""
+        state, arrays = self.state, self.state.jobs.arrays
+        ends, _, running = state.releases.rows
+        there = (state.can_host[running] > 0) & (arrays.limit[running] > 0)
+        job = running[there]
+        cores, whole = state.can_host[job], np.ones(len(job))
+        used = np.minimum(arrays.cores[job], cores)
+        return Mates(
+            job=job,
+            nodes=arrays.nodes[job],
+            wait=state.started[job] - arrays.submit[job],
+            limit=arrays.limit[job],
+            left=ends[there] - state.now,
+            spare=cores - used,
+            can_lose=self._can_lose(used, cores // state.can_host_sockets[job]),
+            cores=cores,
+            guest_rate=whole,
+            rate=whole,
+        )
+
+    def _can_lose(self, used: IntArray, socket: IntArray) -> IntArray:
+        """Return the cores that a mate can lose on a node: whole sockets if it is one or more, and never the last."""
+        most = np.minimum((used * self.policy.sharing_factor + SLACK).astype(np.int64), used - 1)
+        return np.where(most >= socket, most // socket * socket, most)
+
+    def _penalties(self, mates: Mates, duration: FloatArray) -> FloatArray:
+        """Return the penalty of each mate (equation 4) if it shares for `duration` seconds (equation 6)."""
+        return (mates.wait + duration * (1 - mates.rate) + mates.limit) / mates.limit
+
+    def _fit(self, mates: Mates, penalty: FloatArray, duration: FloatArray | float) -> BoolArray:
+        """Return whether each mate stays below MAX_SLOWDOWN, and runs on until the job has ended."""
+        good = penalty < self.cut_off * (1 - SLACK)
+        if self.policy.inside == "off":
+            return good
+        work = duration if self.policy.inside == "before" else duration * mates.rate
+        return good & (mates.left >= work)
+
+
+def average_slowdown(state: State) -> float:
+    """Return DynAVGSD: the mean of (wait + expected run time) / limit of the running jobs."""
+    ends, _, running = state.releases.rows
+    arrays = state.jobs.arrays
+    limit = arrays.limit[running]
+    response = np.maximum(ends, state.now) - arrays.submit[running]
+    return float((response[limit > 0] / limit[limit > 0]).mean()) if (limit > 0).any() else math.inf
+
+
+def backfill_behind(state: State, after: int, head: int) -> Iterator[Start]:
+    """Yield the starts of EASY backfilling of the jobs behind `after`."""
+    jobs = state.jobs
+    shadow, extra = state.reservation(jobs.nodes[head])
+    while state.idle:
+        job = state.queue.first_fit(after, state.idle, shadow - state.now, extra)
+        if job is None:
+            return
+        after = job
+        in_time = state.now + jobs.limit[job] <= shadow
+        if in_time or jobs.nodes[job] <= extra:
+            yield Start(job, jobs.nodes[job])
+            extra -= 0 if in_time else jobs.nodes[job]
