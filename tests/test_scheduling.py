@@ -22,12 +22,13 @@ MICROSECOND = 1e-6
 POLICY_PARAMETERS = {"promise", "backfill", "count_idle", "grow_at_start", "backfill_depth", "backfill_interval_s"}
 
 
-def workload_of(jobs: list[RefJob]) -> Workload:
-    """Return the reference's jobs as a workload."""
+def workload_of(jobs: list[RefJob], *, cores_per_node: int = 1, ids: list[str] | None = None) -> Workload:
+    """Return the reference's jobs as a workload; `ids` are other names for them."""
     return Workload(
         pd.DataFrame(
             {
-                "job_id": [str(job.id) for job in jobs],
+                "job_id": [str(job.id) for job in jobs] if ids is None else ids,
+                "cores_per_node": cores_per_node,
                 "submit_time": [job.submit for job in jobs],
                 "run_time": [job.run_time for job in jobs],
                 "time_limit": [math.nan if job.limit is None else job.limit for job in jobs],

@@ -1,0 +1,356 @@
+"""The policies: equal to the slow reference, within what each of them guarantees, and as the papers work them out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drawn import POLICIES, PRIORITIES, draw
+from reference_scheduler import RefJob
+from test_scheduling import assert_same, simulated, workload_of
+from tracebed.converters.workload import write_workload
+from tracebed.orchestrator.cli.runs import simulate
+from tracebed.orchestrator.prediction import predict
+from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.scheduling import priorities
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.policies.conservative import Conservative
+from tracebed.orchestrator.scheduling.simulator import Simulator
+from tracebed.orchestrator.scheduling.state import Decision, Reserve, State
+
+CORES = 4
+SEEDS = st.integers(0, 2**32 - 1)
+INSTALLED = st.sampled_from(registry.names())
+
+
+def rigid(id: int, submit: float, nodes: int, run_time: float, limit: float | None = None) -> RefJob:
+    return RefJob(id, submit, run_time, run_time if limit is None else limit, nodes)
+
+
+def malleable(id: int, submit: float, run_time: float, low: int, pref: int, high: int) -> RefJob:
+    """Linear speedup; asks for what it prefers, limit = run time."""
+    return RefJob(id, submit, run_time, run_time, pref, True, low, high, pref)
+
+
+def starts(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> list[float]:
+    assert_same(jobs, machine, policy, **options)  # the twin agrees with the hand
+    return simulated(jobs, machine, policy, **options)[0].start
+
+
+def resizes(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> dict[int, list[tuple[float, int, int]]]:
+    assert_same(jobs, machine, policy, **options)
+    changes: dict[int, list[tuple[float, int, int]]] = {}
+    for job, before, after, asked, *_ in simulated(jobs, machine, policy, **options)[0]._resizes:
+        changes.setdefault(int(job), []).append((float(asked), int(before), int(after)))
+    return changes
+
+
+def predicted(jobs: list[RefJob], machine: int, policy: str, *, ids: list[str] | None = None, **options: Any) -> Run:
+    workload = workload_of(jobs, cores_per_node=CORES, ids=ids)
+    nodes = [NodeFacts(f"n{number}", CORES, 2) for number in range(machine)]
+    return predict(workload, nodes, policy, name="drawn", engine="python", **options)
+
+
+# -- the slow reference --------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=SEEDS, policy=st.sampled_from(POLICIES))
+def test_schedules_equal_the_reference_to_the_microsecond(seed: int, policy: str) -> None:
+    case = draw(seed, policy)
+    assert_same(case.jobs, case.machine, policy, **case.options)
+
+
+# -- what must hold of every policy that is installed ---------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, policy=INSTALLED)
+def test_cores_are_never_oversubscribed_bounds_are_kept_and_every_job_ends(seed: int, policy: str) -> None:
+    case = draw(seed)
+    options = {key: case.options[key] for key in ("interval_s", "malleability_interval_s", "priority")}
+    run = predicted(case.jobs, case.machine, policy, **options)
+    changes: dict[tuple[int, float], int] = {}
+    for row in run.allocations.itertuples():
+        for node in range(row.node, row.node + row.count):
+            changes[node, row.start] = changes.get((node, row.start), 0) + row.cores
+            changes[node, row.end] = changes.get((node, row.end), 0) - row.cores
+    for _, steps in itertools.groupby(sorted(changes.items()), key=lambda change: change[0][0]):
+        assert all(0 <= used <= CORES for used in itertools.accumulate(cores for _, cores in steps))
+    held = staircases_of(run)
+    for job, row in zip(case.jobs, run.jobs.itertuples(), strict=True):
+        smallest, largest = bounds(job, policy)
+        assert row.state == ("rejected" if smallest > case.machine else "completed")
+        if row.state == "completed":
+            assert job.submit <= row.start <= row.end
+            for _, _, nodes, _ in held.get(job.id, []):
+                assert smallest <= nodes <= largest
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS, policy=INSTALLED)
+def test_work_is_conserved(seed: int, policy: str) -> None:
+    """The integral of the rate over a job's life is its run time on what it asked for."""
+    case = draw(seed)
+    run = predicted(case.jobs, case.machine, policy, interval_s=case.options["interval_s"])
+    held = staircases_of(run)
+    for job, state in zip(case.jobs, run.jobs["state"], strict=True):
+        if state == "completed":
+            rates = (
+                (end - start) * (job.rate(nodes) if nodes != job.nodes else 1.0) * cores / (CORES * nodes)
+                for start, end, nodes, cores in held.get(job.id, [])
+            )
+            assert sum(rates) == pytest.approx(job.run_time, abs=1e-6)
+
+
+def bounds(job: RefJob, policy: str) -> tuple[int, int]:
+    """Return the fewest and the most nodes that `job` may have."""
+    if not (job.malleable and registry.load(policy).malleable):
+        return job.nodes, job.nodes
+    return job.nodes_pref if policy == "keep-pref" else job.nodes_min, job.nodes_max
+
+
+def staircases_of(run: Run) -> dict[int, list[tuple[float, float, int, int]]]:
+    """Return job -> (from, to, nodes, cores on all of them) for every span of time of positive length."""
+    changes: dict[int, dict[float, tuple[int, int]]] = {}
+    for row in run.allocations.itertuples():
+        of_job = changes.setdefault(int(row.job_id), {})
+        for instant, sign in ((row.start, 1), (row.end, -1)):
+            nodes, cores = of_job.get(instant, (0, 0))
+            of_job[instant] = (nodes + sign * row.count, cores + sign * row.count * row.cores)
+    stairs: dict[int, list[tuple[float, float, int, int]]] = {}
+    for job, of_job in changes.items():
+        nodes = cores = 0
+        for start, end in itertools.pairwise(sorted(of_job)):
+            nodes, cores = nodes + of_job[start][0], cores + of_job[start][1]
+            stairs.setdefault(job, []).append((start, end, nodes, cores))
+    return stairs
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, policy=INSTALLED, priority=st.sampled_from(PRIORITIES))
+def test_names_of_jobs_decide_nothing(seed: int, policy: str, priority: str) -> None:
+    case = draw(seed)
+    names = [f"{(7919 * job.id) % 1009:04d}" for job in case.jobs]
+    one, other = (predicted(case.jobs, case.machine, policy, priority=priority, ids=ids) for ids in (None, names))
+    for table in ("jobs", "allocations", "reconfigurations"):
+        mine, theirs = getattr(one, table), getattr(other, table)
+        translated = mine["job_id"].map({str(job.id): name for job, name in zip(case.jobs, names, strict=True)})
+        pd.testing.assert_frame_equal(mine.assign(job_id=translated.astype(theirs["job_id"].dtype)), theirs)
+
+
+@pytest.mark.parametrize("policy", registry.names())
+def test_the_same_input_gives_the_same_bytes_under_every_policy(policy: str, tmp_path: Path) -> None:
+    case = draw(20, policy="pref")
+    for name in ("one", "two"):
+        predicted(case.jobs, case.machine, policy, priority="aging").save(tmp_path / name)
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+
+
+# -- guarantees ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, priority=st.sampled_from(PRIORITIES))
+def test_conservative_starts_nobody_later_than_first_reserved(seed: int, priority: str) -> None:
+    case = draw(seed, "conservative", limits_hold=True)
+    first: dict[int, float] = {}
+
+    @dataclass(frozen=True)
+    class Watched(Conservative):
+        def decide(self, state: State) -> Iterator[Decision]:
+            for decision in super().decide(state):
+                if isinstance(decision, Reserve):
+                    assert decision.at <= first.setdefault(decision.job, decision.at)
+                yield decision
+
+    record = Simulator(Jobs.of(workload_of(case.jobs)), [1] * case.machine, Watched(), priority=priority).run()
+    assert all(record.start[job] <= at for job, at in first.items())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_large_job_starves_only_where_nobody_has_a_reservation(policy: str) -> None:
+    """4 nodes; the large job needs all, and small ones of 10 s come two every 5 s: never are all 4 idle by chance."""
+    submissions = sorted([*((5.0 * (number // 2), 1) for number in range(200)), (7.0, 4)])
+    jobs = [rigid(number, submit, nodes, 10.0) for number, (submit, nodes) in enumerate(submissions)]
+    start = starts(jobs, 4, policy)[submissions.index((7.0, 4))]
+    assert start == (505.0 if policy == "firstfit" else 15.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS)
+def test_fcfs_starts_in_the_order_of_submission(seed: int) -> None:
+    case = draw(seed, "fcfs")
+    record, _ = simulated(case.jobs, case.machine, "fcfs")
+    started = [start for start in record.start if not math.isnan(start)]
+    assert started == sorted(started)
+
+
+# -- worked out by hand ----------------------------------------------------------------------------------------------
+
+
+def test_easy_backfills_by_the_two_conditions_of_lifka() -> None:
+    """9 nodes; 0 holds 5 until 100, 1 needs 7: shadow 100, 2 extra. 2 is long but narrow, 3 short, 4 neither."""
+    jobs = [rigid(0, 0, 5, 100), rigid(1, 1, 7, 50), rigid(2, 2, 2, 900), rigid(3, 3, 1, 97), rigid(4, 4, 1, 97)]
+    assert starts(jobs, 9, "easy") == [0, 100, 2, 3, 150]
+    assert starts(jobs, 9, "fcfs") == [0, 100, 100, 150, 150]
+
+
+def test_easy_lets_the_second_in_the_queue_be_delayed_and_conservative_does_not() -> None:
+    """4 nodes; 3 takes the node that the reservation of 1 leaves, for so long that 2, who needs all, waits for it."""
+    jobs = [rigid(0, 0, 2, 10), rigid(1, 1, 3, 10), rigid(2, 2, 4, 10), rigid(3, 3, 1, 100)]
+    assert starts(jobs, 4, "easy") == [0, 10, 103, 3]
+    assert starts(jobs, 4, "conservative") == [0, 10, 20, 30]
+    assert starts(jobs, 4, "firstfit") == [0, 10, 103, 3]
+
+
+def test_slurm_looks_so_deep_into_the_queue_and_only_so_often() -> None:
+    """4 nodes; 2 could start beside 0 as soon as it comes, at 5, without delaying 1."""
+    jobs = [rigid(0, 0, 3, 100), rigid(1, 1, 4, 10), rigid(2, 5, 1, 20)]
+    assert starts(jobs, 4, "conservative") == [0, 100, 5]
+    assert starts(jobs, 4, "conservative", backfill_depth=2) == [0, 100, 5]
+    assert starts(jobs, 4, "conservative", backfill_depth=1) == [0, 100, 110]
+    assert starts(jobs, 4, "conservative", backfill_interval_s=30.0) == [
+        0,
+        100,
+        30,
+    ]  # nothing happens at 30 but the pass
+    assert starts(jobs, 4, "conservative", backfill_interval_s=30.0, interval_s=20.0) == [0, 100, 40]
+
+
+FAMILY = [malleable(0, 0, 1000, 2, 4, 8), malleable(1, 0, 1000, 2, 4, 6), rigid(2, 10, 1, 1), rigid(3, 20, 5, 10)]
+"""10 nodes. Two malleable jobs start at 0; 2 comes and goes, which lets them grow at 10 and 11; at 20, 3 needs room."""
+
+
+def test_pref_starts_and_stays_near_the_preferred_size() -> None:
+    """Equation 2. At 10 one node is idle, at 11 another: each goes to who has least beyond its preferred 4.
+
+    At 20 the two nodes beyond do not make 5; down to the minimum 3 + 3 do: all of the first, the rest of the other.
+    """
+    assert starts(FAMILY, 10, "pref") == [0, 0, 10, 20]
+    until_20 = {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "pref").items()}
+    assert until_20 == {0: [(10, 4, 5), (20, 5, 2)], 1: [(11, 4, 5), (20, 5, 3)]}
+
+
+def test_keep_pref_shrinks_nobody_below_the_preferred_size() -> None:
+    """The two nodes beyond the preferred sizes do not make room for 5, so nobody is shrunk, and 3 waits."""
+    until_20 = {
+        job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "keep-pref").items()
+    }
+    assert until_20 == {0: [(10, 4, 5)], 1: [(11, 4, 5)]}
+    assert starts(FAMILY, 10, "keep-pref")[3] > 500
+    smaller = [*FAMILY[:3], rigid(3, 20, 2, 10)]
+    assert starts(smaller, 10, "keep-pref")[3] == 20
+    asks_for_more = [rigid(0, 0, 7, 10), malleable(1, 0, 10, 2, 4, 8)]  # 3 idle would do for its minimum
+    assert starts(asks_for_more, 10, "keep-pref") == [0, 10]
+    assert starts(asks_for_more, 10, "pref") == [0, 0]
+
+
+def test_min_starts_small_and_resizes_as_few_jobs_as_it_can() -> None:
+    """Equation 1. At 10 all 5 idle nodes go to the first; at 20 it alone, 5 above its minimum, gives the 5 back."""
+    assert starts(FAMILY, 10, "min") == [0, 0, 10, 20]
+    until_20 = {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "min").items()}
+    assert until_20 == {0: [(10, 2, 7), (20, 7, 2)], 1: [(11, 2, 3)]}
+
+
+def test_avg_shares_node_by_node_by_the_part_of_the_range() -> None:
+    """Equation 3. The 5 idle nodes at 10 go 0: 1/6, 1: 1/4, 0: 2/6, 1: 2/4, 0: 3/6; at 11 the first of equals gets one.
+
+    At 20 they go back 0: 3/6, 0 (of equals the first): 2/6, 1: 1/4, 0: 1/6, 1: 0.
+    """
+    assert starts(FAMILY, 10, "avg") == [0, 0, 10, 20]
+    until_20 = {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "avg").items()}
+    assert until_20 == {0: [(10, 2, 5), (11, 5, 6), (20, 6, 3)], 1: [(10, 2, 4), (20, 4, 2)]}
+
+
+@pytest.mark.parametrize(("promise", "expected"), [("pool", [13, 15]), ("direct", [20, 13]), ("steal", [13, 20])])
+def test_whose_nodes_a_promised_job_starts_on(promise: str, expected: list[float]) -> None:
+    """At 11 job 0 is shrunk for 3, effective at 20, and 2 for 4, effective at 13; at 15 job 1 ends, for nobody.
+
+    direct: each waits for its own. steal: at 13 the first promised takes the nodes of the second, for its own at 20.
+    pool: whatever comes free, at 13 and 15.
+    """
+    jobs = [malleable(0, 0, 400, 1, 4, 4), rigid(1, 0, 3, 15), malleable(2, 3, 400, 1, 4, 4)]
+    jobs += [rigid(3, 11, 3, 50), rigid(4, 11, 3, 50)]
+    assert starts(jobs, 11, "pref", promise=promise, malleability_interval_s=10.0)[3:] == expected
+
+
+@pytest.mark.parametrize(
+    ("priority", "order"),
+    [
+        ("fcfs", [1, 2, 3, 4]),
+        ("shortest-first", [3, 1, 4, 2]),
+        ("largest-slowdown-first", [3, 1, 2, 4]),  # at 100 60/1, at 101 99/30, at 131 128/60 and only 41/31
+        ("aging", [4, 1, 2, 3]),  # to be as large as the machine is worth two days of waiting here
+    ],
+)
+def test_priorities_order_the_queue(priority: str, order: list[int]) -> None:
+    """0 holds all 4 nodes until 100; then only one of the others fits at a time."""
+    jobs = [rigid(0, 0, 4, 100), rigid(1, 2, 3, 30), rigid(2, 3, 3, 60), rigid(3, 40, 3, 1), rigid(4, 90, 4, 30, 31)]
+    record = starts(jobs, 4, "fcfs", priority=priority)
+    assert sorted(order, key=lambda job: record[job]) == order
+
+
+def test_the_command_knows_the_priorities_that_there_are() -> None:
+    (option,) = [option for option in simulate.params if option.name == "priority"]
+    assert list(option.type.choices) == list(priorities.NAMES)  # type: ignore[attr-defined]
+    run = predicted([rigid(0, 0, 1, 1)], 1, "easy", priority="aging")
+    assert run.info.parameters["priority"] == "aging"
+
+
+# -- somebody else's -------------------------------------------------------------------------------------------------
+
+GUIDE = Path(__file__).resolve().parents[1] / "docs" / "your-own-policy.md"
+
+
+def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    for name, text in files_of(GUIDE).items():
+        (package / name).write_text(text)
+    assert {path.name for path in package.iterdir()} == {"bestfit.py", "pyproject.toml"}
+    site = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps"]
+    subprocess.run([*pip, "--target", str(site), str(package)], check=True, env={**os.environ, "PIP_NO_INPUT": "1"})
+
+    jobs = [rigid(0, 0, 3, 10), rigid(1, 1, 4, 10), rigid(2, 2, 1, 30), rigid(3, 3, 1, 5)]
+    write_workload(workload_of(jobs), tmp_path / "w.parquet")
+    arguments = ["simulate", "w.parquet", "--policy", "best-fit", "--nodes", "4", "-o", "run", "-P", "patience_s=9"]
+    code = f"import sys; sys.argv[1:] = {arguments!r}; from tracebed.orchestrator.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    run = Run.load(tmp_path / "run")
+    assert run.info.policy_parameters == {"patience_s": 9.0}
+    assert run.jobs["start"].tolist() == [0.0, 32.0, 2.0, 42.0]  # from 10 on the patience of 1 keeps 3 waiting
+
+
+def files_of(guide: Path) -> dict[str, str]:
+    """Return name -> text of the code blocks that the guide says to put into a file."""
+    parts = guide.read_text(encoding="utf-8").split("\n```")
+    named = [(before.rstrip().splitlines()[-1], block) for before, block in itertools.pairwise(parts)]
+    return {
+        line.strip("`:"): block.split("\n", 1)[1] + "\n"
+        for line, block in named
+        if line.startswith("`") and line.endswith("`:")
+    }
