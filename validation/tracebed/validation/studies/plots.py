@@ -175,7 +175,7 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot) -> None
     shown = FIGURES[name]
     if plot.relative_to is not None:
         axes.axhline(1.0, color="#222222", linewidth=0.8, linestyle="--")
-        axes.set_ylabel(f"{shown.label} / {_named(plot.relative_to)}")
+        axes.set_ylabel(f"{shown.label}\n/ {_named(plot.relative_to)}")
     else:
         axes.set_ylabel(str(Shown(shown.label, "%") if name in PERCENT else shown))
     axes.set_ylim(bottom=0)
