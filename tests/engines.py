@@ -23,7 +23,7 @@ from tracebed.orchestrator.run import TABLES, NodeFacts, Run
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.simulator import Overheads
 
-KNOWN = ("fcfs", "firstfit", "easy", *MALLEABLE)
+KNOWN = ("fcfs", "firstfit", "easy", "conservative", *MALLEABLE)
 
 
 def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies.conservative import Conservative
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
@@ -28,7 +29,7 @@ from tracebed.orchestrator.scheduling.simulator import Overheads
 from tracebed.orchestrator.scheduling.state import Policy, seen_by
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
-POLICIES: dict[type[Any], int] = {Fcfs: 0, FirstFit: 1, Easy: 2, Pref: 3, Min: 3, KeepPref: 3, Avg: 4}
+POLICIES: dict[type[Any], int] = {Fcfs: 0, FirstFit: 1, Easy: 2, Pref: 3, Min: 3, KeepPref: 3, Avg: 4, Conservative: 5}
 """Policy -> its number in engine.c. Exactly these classes: what derives from one may decide otherwise."""
 PENDING, COMPLETED, KILLED, REJECTED = range(4)
 STATES = np.array(["unknown", "completed", "killed", "rejected"], dtype=object)
@@ -54,6 +55,8 @@ class Setup(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("malleable", "curve", "speedup", "cores")),
         *((name, ctypes.c_int64) for name in ("policy", "runtime_model")),
         *((name, ctypes.c_int64) for name in ("first_fit_only", "count_idle", "grow_at_start")),
+        ("backfill_depth", ctypes.c_int64),
+        ("backfill_interval_s", ctypes.c_double),
         *((name, ctypes.c_double) for name in ("launch_s", "end_s", "reconfiguration_s")),
         *((name, ctypes.c_double) for name in ("interval_s", "malleability_interval_s")),
     )
@@ -82,6 +85,8 @@ def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> st
         return f"the compiled engine does not know the policy {type(policy).__name__}"
     if isinstance(policy, Pref) and policy.promise != "pool":
         return f"the compiled engine does not know promise={policy.promise}"
+    if isinstance(policy, Conservative) and (policy.backfill_depth < 0 or policy.backfill_interval_s < 0):
+        return "the compiled engine does not know a negative depth or interval"
     if priority != FCFS:
         return f"the compiled engine does not know the priority {priority}"
     if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > LARGEST:
@@ -119,6 +124,7 @@ class CompiledSimulator:
         curve, speedup = _curves(seen, len(cores))
         uneven = min(cores, default=0) < max(jobs.cores, default=0)
         pref = policy if isinstance(policy, Pref) else Pref()
+        slurm = policy if isinstance(policy, Conservative) else Conservative()
         arrays: dict[str, Array | None] = {
             "submit": np.array(jobs.submit),
             "run_time": run_time,
@@ -141,6 +147,8 @@ class CompiledSimulator:
             first_fit_only=pref.backfill == "firstfit",
             count_idle=pref.count_idle,
             grow_at_start=pref.grow_at_start,
+            backfill_depth=slurm.backfill_depth,
+            backfill_interval_s=slurm.backfill_interval_s,
             launch_s=overheads.launch_s,
             end_s=overheads.end_s,
             reconfiguration_s=overheads.reconfiguration_s,

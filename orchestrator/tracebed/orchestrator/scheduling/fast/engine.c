@@ -25,7 +25,7 @@
 #define CHECK(good) ((void)0)
 #endif
 
-enum { FCFS, FIRSTFIT, EASY, PREF, AVG };                  /* policies, as in __init__.py */
+enum { FCFS, FIRSTFIT, EASY, PREF, AVG, CONSERVATIVE };    /* policies, as in __init__.py */
 enum { PENDING, COMPLETED, KILLED, REJECTED };             /* states of a job */
 enum { IDEAL, WORST_CASE };                                /* runtime models */
 enum { END, POINT };                                       /* events; at one instant ends come first */
@@ -42,7 +42,8 @@ struct setup {
     const int32_t *cores;     /* of each node; null: nodes never have fewer than a job asks for */
     int64_t policy, runtime_model;
     int64_t first_fit_only, count_idle, grow_at_start;   /* of the Kassel family */
-    double launch_s, end_s, reconfiguration_s, interval_s, malleability_interval_s;
+    int64_t backfill_depth;   /* of conservative */
+    double backfill_interval_s, launch_s, end_s, reconfiguration_s, interval_s, malleability_interval_s;
 };
 
 struct event { double time; int32_t what, job; };
@@ -61,6 +62,7 @@ struct chunk { int32_t count; int64_t nodes; struct release row[CHUNK]; };
 #define GROUP 64
 #define CLASSES 128
 #define SLACK_S 1e-6
+#define SHORTEST_S 1.0    /* as in jobs.py */
 
 struct engine {
     struct setup in;
@@ -101,6 +103,8 @@ struct engine {
     int32_t *new_size;               /* of eligible jobs */
     int64_t calls, *started_in, *shrunk_in;        /* the policy's call in which a job was started, shrunk */
     int32_t *promises_to, *promise_sizes;
+    double *times; int32_t *idle_then; int64_t step, steps, step_room, steps_merged;  /* the profile: [step, steps) */
+    double *reserved;                /* waiting job -> when it is to start; NaN: not planned */
     /* record */
     double *start, *launched, *end; uint8_t *state;
     int64_t row_count, row_room;                    /* reconfigurations */
@@ -857,12 +861,187 @@ static void kassel(struct engine *e) {
     if (e->idle && !e->failed) expand(e);
 }
 
+/* -- conservative: idle nodes over the time to come, a step function ------------------------------------------------- */
+
+/* Make the profile anew: the idle nodes if every running job ends when it is expected to. */
+static void profile_of_running(struct engine *e) {
+    int64_t rows = 1;
+    for (int64_t at = 0; at < e->chunk_count; at++) rows += e->chunks[at]->count;
+    if (rows > e->step_room) {
+        if (!grow(e, &e->times, 2 * rows, 8) || !grow(e, &e->idle_then, 2 * rows, 4)) return;
+        e->step_room = 2 * rows;
+    }
+    e->step = 0;
+    e->steps = 1;
+    e->times[0] = e->now;
+    e->idle_then[0] = (int32_t)e->idle;
+    for (int64_t at = 0; at < e->chunk_count; at++) {
+        const struct chunk *chunk = e->chunks[at];
+        for (int32_t row = 0; row < chunk->count; row++) {
+            if (chunk->row[row].end > e->times[e->steps - 1]) {
+                e->times[e->steps] = chunk->row[row].end;
+                e->idle_then[e->steps] = e->idle_then[e->steps - 1];
+                e->steps++;
+            }
+            e->idle_then[e->steps - 1] += chunk->row[row].nodes;
+        }
+    }
+    e->steps_merged = e->steps;
+}
+
+/* The first step that does not begin before `instant`. */
+static int64_t step_from(const struct engine *e, double instant) {
+    int64_t low = e->step, high = e->steps;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (e->times[middle] < instant) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+
+/* Let the profile begin now, and now and then merge steps between which nothing changes. */
+static void profile_go_on(struct engine *e) {
+    int64_t at = step_from(e, e->now);
+    if (at == e->steps || e->times[at] > e->now) at--;
+    e->step = at;
+    e->times[at] = e->now;
+    if (e->steps - e->step < 2 * e->steps_merged + 64 && e->step < e->steps_merged + 1024) return;
+    int64_t kept = 0;
+    for (; at < e->steps; at++) {
+        if (kept && e->idle_then[at] == e->idle_then[kept - 1]) continue;
+        e->times[kept] = e->times[at];
+        e->idle_then[kept++] = e->idle_then[at];
+    }
+    e->step = 0;
+    e->steps = e->steps_merged = kept;
+}
+
+/* The step that begins at `instant`, which is not before the first; made if there is none. */
+static int64_t step_at(struct engine *e, double instant) {
+    int64_t at = step_from(e, instant);
+    CHECK(at > e->step || e->times[at] == instant);
+    if (at < e->steps && e->times[at] == instant) return at;
+    if (e->steps == e->step_room) {
+        if (!grow(e, &e->times, 2 * e->step_room, 8) || !grow(e, &e->idle_then, 2 * e->step_room, 4)) return at - 1;
+        e->step_room *= 2;
+    }
+    memmove(&e->times[at + 1], &e->times[at], (size_t)(e->steps - at) * 8);
+    memmove(&e->idle_then[at + 1], &e->idle_then[at], (size_t)(e->steps - at) * 4);
+    e->times[at] = instant;
+    e->idle_then[at] = e->idle_then[at - 1];
+    e->steps++;
+    return at;
+}
+
+/* Take `nodes` nodes from `start` to `end`; a negative number gives them back. */
+static void occupy(struct engine *e, double start, double end, int32_t nodes) {
+    int64_t first = step_at(e, start), last = step_at(e, end);
+    for (int64_t at = first; at < last; at++) e->idle_then[at] -= nodes;
+}
+
+/* The first instant from which `nodes` nodes are idle for `duration` seconds, if at all before `own_start`, from where
+ * to `own_end` the job has nodes in the profile itself; `own_start` if there is none so early. */
+static double earliest(const struct engine *e, int32_t nodes, double duration, double own_start, double own_end) {
+    const double *times = e->times;
+    const int32_t *idle = e->idle_then;
+    int64_t at = e->step, steps = e->steps;
+    for (;;) {
+        while (at < steps && idle[at] < nodes && times[at] < own_start) at++;
+        if (at == steps || times[at] >= own_start) return own_start;
+        double start = times[at], end = start + duration;
+        at++;
+        while (at < steps && times[at] < end
+               && (idle[at] >= nodes || (times[at] >= own_start && times[at] < own_end))) at++;
+        if (at == steps || times[at] >= end) return start;
+    }
+}
+
+static double planned_s(const struct engine *e, int32_t job) {
+    return e->in.limit[job] > SHORTEST_S ? e->in.limit[job] : SHORTEST_S;
+}
+
+/* Whether the profile stands from call to call, with all reservations in it. */
+static int keeps_reservations(const struct engine *e) {
+    return e->in.policy == CONSERVATIVE && !e->in.backfill_depth && e->in.backfill_interval_s == 0.0;
+}
+
+/* Plan who has no reservation; when nodes came free, bring the others' forward. Start whose time has come. */
+static void keep_reservations(struct engine *e) {
+    const struct setup *in = &e->in;
+    int32_t started = -1, first = queue_first(e), end = e->queue_end;
+    int anew = 0;
+    if (first < 0) return;
+    profile_go_on(e);
+    for (int32_t job = first; job < end && !anew; job++) anew = e->waiting[job] && e->reserved[job] < e->now;
+    if (anew) profile_of_running(e);
+    for (int32_t job = first; job < end && !e->failed; job++) {
+        if (!e->waiting[job]) continue;
+        int32_t nodes = in->requested[job];
+        double limit = planned_s(e, job), held = anew ? NAN : e->reserved[job], at = held;
+        if (isnan(held)) {
+            at = earliest(e, nodes, limit, INFINITY, INFINITY);
+            occupy(e, at, at + limit, nodes);
+        } else if (e->freed) {
+            at = earliest(e, nodes, limit, held, held + limit);
+            if (at != held) {
+                occupy(e, held, held + limit, -nodes);
+                occupy(e, at, at + limit, nodes);
+            }
+        }
+        e->reserved[job] = at;
+        if (at <= e->now && nodes <= e->idle) {
+            start(e, job, nodes);
+            if (limit != in->limit[job]) {
+                e->promises_to[job] = started;  /* a chain of those whose plan is not what they are expected to take */
+                started = job;
+            }
+        }
+    }
+    for (; started >= 0 && !e->failed; started = e->promises_to[started]) {
+        occupy(e, e->now, e->now + SHORTEST_S, -in->requested[started]);
+        occupy(e, e->now, e->expected_end[started], in->requested[started]);
+    }
+}
+
+/* Plan the first `backfill_depth` queued jobs from nothing, in order, and start whose time is now. */
+static void plan_anew(struct engine *e) {
+    int64_t looked = 0;
+    if (queue_first(e) < 0 || !e->idle) return;
+    profile_of_running(e);
+    for (int32_t job = e->queue_head; job < e->queue_end && e->idle && !e->failed; job++) {
+        if (!e->waiting[job]) continue;
+        if (e->in.backfill_depth && looked++ == e->in.backfill_depth) return;
+        int32_t nodes = e->in.requested[job];
+        double limit = planned_s(e, job), at = earliest(e, nodes, limit, INFINITY, INFINITY);
+        occupy(e, at, at + limit, nodes);
+        if (at <= e->now && nodes <= e->idle) start(e, job, nodes);
+    }
+}
+
+static double due(const struct engine *e, double at) {
+    return e->in.interval_s != 0.0 ? next_multiple(e->in.interval_s, at, 0.0, INT64_MIN) : at;
+}
+
+static void conserve(struct engine *e, int woken) {
+    double interval = e->in.backfill_interval_s;
+    if (keeps_reservations(e)) {
+        keep_reservations(e);
+        return;
+    }
+    heads(e);
+    if (woken || interval == 0.0) plan_anew(e);
+    else if (e->waiting_count) e->wake = due(e, next_multiple(interval, e->now, 0.0, INT64_MIN));
+}
+
 static void decide(struct engine *e) {
+    int woken = e->now >= e->wake;
+    e->wake = INFINITY;
     switch (e->in.policy) {
     case FCFS: heads(e); break;
     case FIRSTFIT: fit_first(e); break;
     case EASY: backfill(e); break;
     case PREF: case AVG: kassel(e); break;
+    case CONSERVATIVE: conserve(e, woken); break;
     }
     e->arrived = -1;
     e->freed = e->resized_in_call;
@@ -881,6 +1060,10 @@ static int happen(struct engine *e, struct event event) {
         e->end[job] = e->now;
         e->open[job] = -1;
         take_back(e, job, INT64_MAX);
+        if (keeps_reservations(e) && e->expected_end[job] > e->now) {
+            profile_go_on(e);
+            occupy(e, e->now, e->expected_end[job], -e->size[job]);
+        }
         releases_remove(e, job, e->expected_end[job]);
         e->size[job] = 0;
         if (e->giving_back[job]) {
@@ -928,12 +1111,12 @@ int tracebed_engine_advance(struct engine *e, int64_t instants) {
         }
         if (happened) {
             serve(e);
-            double due = in->interval_s != 0.0 ? next_multiple(in->interval_s, now, 0.0, INT64_MIN) : now;
-            if (due < e->call) e->call = due;
+            double next = due(e, now);
+            if (next < e->call) e->call = next;
         }
         if (e->call <= now) {
-            e->call = INFINITY;
             decide(e);
+            e->call = e->wake;
         }
         if (e->failed) return e->failed == 1 ? NO_MEMORY : IMPOSSIBLE;
     }
@@ -956,6 +1139,7 @@ void tracebed_engine_free(struct engine *e) {
         e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->row_state, e->open,
         e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->eligible, e->candidates,
         e->new_size, e->started_in, e->shrunk_in, e->promises_to, e->promise_sizes, e->shortest_limit,
+        e->times, e->idle_then, e->reserved,
     };
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(e);
@@ -990,7 +1174,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     if (!e) return NULL;
     e->in = *in;
     int64_t jobs = in->jobs;
-    e->call = INFINITY;
+    e->call = e->wake = INFINITY;
     e->arrived = -1;
     e->range_free = -1;
     e->question_need = -1;
@@ -1034,6 +1218,10 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->held_since = make(e, e->held_room, 8);
     e->held_until = make(e, e->held_room, 8);
     e->shortest_limit = make(e, jobs, 8);
+    e->reserved = make(e, jobs, 8);
+    e->step_room = 256;
+    e->times = make(e, e->step_room, 8);
+    e->idle_then = make(e, e->step_room, 4);
     e->eligible = make(e, in->nodes, 4);  /* no more jobs than nodes run */
     e->candidates = make(e, in->nodes, sizeof *e->candidates);
     e->new_size = make(e, jobs, 4);
@@ -1052,12 +1240,15 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     for (int64_t at = 0; at < e->classes * e->groups; at++) e->group_shortest[at] = INFINITY;
     for (int64_t job = 0; job < jobs; job++) {
         e->shortest_limit[job] = shortest_limit(in, job);
-        e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
+        e->reserved[job] = e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
         e->held[job] = e->place[job] = e->open[job] = -1;
     }
     for (int64_t word = 0; word < e->words; word++) e->idle_bits[word] = ~UINT64_C(0);
     if (in->nodes % 64) e->idle_bits[e->words - 1] = (UINT64_C(1) << in->nodes % 64) - 1;
     e->cluster_idle = e->idle = in->nodes;
+    e->steps = e->steps_merged = 1;
+    e->times[0] = -INFINITY;
+    e->idle_then[0] = (int32_t)in->nodes;
     return e;
 }
 
