@@ -187,6 +187,15 @@ def test_what_shapes_a_result_makes_another_cell(study: Callable[..., Path], tmp
     assert len(set.union(*found)) == len(found)
 
 
+def test_malleable_jobs_are_made_for_policies_that_see_them(study: Callable[..., Path], tmp_path: Path) -> None:
+    """easy sees rigid jobs only; pref resizes malleable ones, and sd shares their nodes."""
+    file = load_study(str(study(policies=["easy", "pref", "sd"], malleable={"shares": 1}, seeds=1)))
+    planned = plan(file, file.selected({}), tmp_path, {})
+    easy, pref, sd = (cell.workload for cell in planned.cells.values())
+    assert [variant.path for variant in planned.variants] == [pref] == [sd]
+    assert easy != pref
+
+
 def start(path: Path, folder: Path) -> subprocess.Popen[str]:
     script = "from tracebed.orchestrator.cli import main; main()"
     words = [sys.executable, "-c", script, "sweep", str(path), "-o", str(folder), "--workers", "2"]

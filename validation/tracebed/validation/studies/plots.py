@@ -18,6 +18,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tracebed.converters.formats.files import replacing
 from tracebed.validation.metrics import FIGURES, Shown
@@ -237,6 +238,7 @@ def _daily(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str],
         axes.bar(range(days), columns, 1.0, color="#cccccc", label=f"jobs started on less than asked ({names[0]})")
         axes.set_ylabel("jobs started on less than asked")
         axes.set_xlabel("day of submission")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         lines = axes.twinx()
         lines.spines["right"].set_visible(True)
         for table, label, colour in ((base, names[1], COLOURS[1]), (ours, names[0], COLOURS[0])):
