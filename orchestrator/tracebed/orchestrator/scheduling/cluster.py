@@ -62,7 +62,8 @@ class Ledger:
                 "end": end,
                 "cores": np.where(part > 0, part, np.asarray(cores, np.int64)[low]),
                 "cpus": (mask.where(part == 0, "") if self.parts else mask).array,
-            }
+            },
+            copy=False,
         )
 
     def add(self, job: int, nodes: Sequence[int], since: float, now: float, *, cores: int | None = None) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 
 NEVER = float("nan")
 PENDING = ""
-Row: TypeAlias = list[float | int | str]
+RESIZES = ("job", "nodes_from", "nodes_to", "asked", "decided", "applied", "ended", "state")
 
 
 class Record:
@@ -29,7 +28,9 @@ class Record:
         self.end = [NEVER] * count
         self.state = [PENDING] * count
         self.reason = [""] * count
-        self._resizes: list[Row] = []  # job, from, to, asked, decided, applied, ended, state
+        self._resizes: list[list[float | int | str]] = []  # job, from, to, asked, decided, applied, ended, state
+        self.resizes: pd.DataFrame | None = None
+        """All of them as a table of the columns `RESIZES`, of who did not note them one by one."""
         self._open: dict[int, int] = {}  # job -> its pending row
 
     def finish(self, job: int, now: float, state: str, reason: str = "") -> None:
@@ -53,10 +54,6 @@ class Record:
         """Note that the pending resize of `job` took effect."""
         self._resizes[self._open.pop(job)][4:] = [decided, applied, ended, "applied"]
 
-    def take_over_resizes(self, rows: Iterable[Iterable[float | int | str]]) -> None:
-        """Take over all reconfigurations: job, from, to, asked, decided, applied, ended, state; as they were asked."""
-        self._resizes = [list(row) for row in rows]
-
     def tables(self, ledger: Ledger, cores: Sequence[int], cpus: Sequence[str]) -> dict[str, pd.DataFrame]:
         """Return the tables jobs, allocations and reconfigurations of a run (see `run.TABLES`)."""
         jobs = self.jobs
@@ -75,12 +72,11 @@ class Record:
                 "run_time": jobs.run_time,
                 "time_limit": jobs.limit,
                 "user": jobs.user,
-            }
+            },
+            copy=False,
         )
-        columns = ("job", "nodes_from", "nodes_to", "asked", "decided", "applied", "ended", "state")
-        resizes = pd.DataFrame(self._resizes, columns=list(columns)).astype(
-            dict.fromkeys(columns[3:7], "float64") | dict.fromkeys(columns[:3], "int64")
-        )
+        resizes = pd.DataFrame(self._resizes, columns=list(RESIZES)) if self.resizes is None else self.resizes
+        resizes = resizes.astype(dict.fromkeys(RESIZES[3:7], "float64") | dict.fromkeys(RESIZES[:3], "int64"))
         resizes["job_id"] = np.array(jobs.ids, dtype=object)[resizes["job"].to_numpy()]
         resizes["kind"] = np.where(resizes["nodes_to"] > resizes["nodes_from"], "expand", "shrink")
         return {

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -23,7 +24,7 @@ from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
 from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import RESIZES, Record
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel, Speedup
 from tracebed.orchestrator.scheduling.simulator import Overheads
 from tracebed.orchestrator.scheduling.state import Policy, seen_by
@@ -187,14 +188,15 @@ class CompiledSimulator:
     def _take_over(self, told: Told) -> None:
         """Copy what the engine tells into the record and the ledger."""
 
-        def column(name: str, count: int) -> list[Any]:
-            values: list[Any] = np.ctypeslib.as_array(getattr(told, name), (count,)).tolist() if count else []
-            return values
+        def array(name: str, count: int) -> Array:
+            return np.ctypeslib.as_array(getattr(told, name), (count,)) if count else np.empty(0, dtype=np.int64)
 
         jobs, record, count = self.jobs, self.record, len(self.jobs)
         record.submit = list(jobs.submit)
-        record.start, record.launched, record.end = (column(name, count) for name in ("start", "launched", "end"))
-        state = np.ctypeslib.as_array(told.state, (count,))
+        record.start, record.launched, record.end = (
+            array(name, count).tolist() for name in ("start", "launched", "end")
+        )
+        state = array("state", count)
         record.state = STATES[state].tolist()
         for job in np.flatnonzero(state == KILLED).tolist():
             record.reason[job] = "time limit"
@@ -202,10 +204,9 @@ class CompiledSimulator:
             record.refuse(job, "unknown", "the policy never started it")
         for job in np.flatnonzero(state == REJECTED).tolist():
             record.refuse(job, "rejected", f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}")
-        names = ("job", "from", "to", "asked", "decided", "applied", "applied", "state")
-        rows = [column(f"row_{name}", told.reconfigurations) for name in names]
-        rows[-1] = [("cancelled", "applied")[applied] for applied in rows[-1]]
-        record.take_over_resizes(zip(*rows, strict=True))
+        fields = ("job", "from", "to", "asked", "decided", "applied", "applied", "state")
+        rows = {of: array(f"row_{name}", told.reconfigurations) for of, name in zip(RESIZES, fields, strict=True)}
+        record.resizes = pd.DataFrame(rows | {"state": np.array(["cancelled", "applied"], dtype=object)[rows["state"]]})
         ledger = self.cluster.ledger
         for values, name in zip((ledger.jobs, ledger.firsts, ledger.counts), ("job", "first", "nodes"), strict=True):
             values.frombytes(ctypes.string_at(getattr(told, f"held_{name}"), told.ranges * values.itemsize))
@@ -215,13 +216,14 @@ class CompiledSimulator:
 
 def _sizes(jobs: Jobs, total: int) -> dict[Speedup, tuple[int, int]]:
     """Return the least and the most nodes that are asked of each speedup function."""
-    found: dict[Speedup, tuple[int, int]] = {}
-    for speedup, low, high, pref, nodes in zip(jobs.speedup, jobs.low, jobs.high, jobs.pref, jobs.nodes, strict=True):
-        if speedup is not None:
-            bottom, top = min(low, nodes), max(min(high, total), pref, nodes)
-            least, most = found.get(speedup, (bottom, top))
-            found[speedup] = min(least, bottom), max(most, top)
-    return found
+    numbers: dict[Speedup, int] = {}
+    number = np.array([-1 if s is None else numbers.setdefault(s, len(numbers)) for s in jobs.speedup], dtype=np.int64)
+    adapts = number >= 0
+    low, high, pref, nodes = (np.array(sizes)[adapts] for sizes in (jobs.low, jobs.high, jobs.pref, jobs.nodes))
+    least, most = np.full(len(numbers), LARGEST), np.zeros(len(numbers), dtype=np.int64)
+    np.minimum.at(least, number[adapts], np.minimum(low, nodes))
+    np.maximum.at(most, number[adapts], np.maximum(np.minimum(high, total), np.maximum(pref, nodes)))
+    return dict(zip(numbers, zip(least.tolist(), most.tolist(), strict=True), strict=True))
 
 
 def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
