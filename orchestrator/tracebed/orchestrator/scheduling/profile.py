@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable
 
@@ -25,22 +26,28 @@ class Profile:
                 self.idle.append(self.idle[-1])
             self.idle[-1] += nodes
 
-    def earliest(self, nodes: int, duration: float) -> float:
+    def earliest(self, nodes: int, duration: float, *, since: float = -math.inf, until: float = math.inf) -> float:
         """Return the first instant from which `nodes` nodes are idle for `duration` > 0 seconds.
 
-        There is one, as all come free in the end.
+        Args:
+            nodes: how many.
+            duration: for how long, s.
+            since: the instant is not earlier.
+            until: from this instant on they are known to be idle for so long, whatever the profile says (the job
+                itself stands there), so that it is the last answer.
         """
         times, idle = self.times, self.idle
-        step = 0
-        while True:
-            while idle[step] < nodes:
+        step, steps = bisect_left(times, since), len(times)
+        while step < steps and times[step] < until:
+            if idle[step] < nodes:
                 step += 1
-            start, end = times[step], times[step] + duration
-            step += 1
-            while step < len(times) and times[step] < end and idle[step] >= nodes:
+                continue
+            start, end = times[step], min(times[step] + duration, until)
+            while step < steps and times[step] < end and idle[step] >= nodes:
                 step += 1
-            if step == len(times) or times[step] >= end:
+            if step == steps or times[step] >= end:
                 return start
+        return until
 
     def occupy(self, start: float, duration: float, nodes: int) -> None:
         """Take `nodes` nodes from `start`, for `duration` seconds; a negative number gives them back."""

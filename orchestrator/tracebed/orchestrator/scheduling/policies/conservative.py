@@ -48,14 +48,21 @@ def _keep_reservations(state: State) -> Iterator[Decision]:
     jobs, reserved = state.jobs, state.reserved
     held = {} if any(at < state.now for at in reserved.values()) else dict(reserved)
     profile = _profile(state, held)
+    in_vain: dict[tuple[int, float], float] = {}  # (nodes, limit) -> nobody like this fits before that instant
     for job in state.queue.jobs():
         nodes, limit = jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)
-        at = held.get(job, math.inf)
-        if job in held and state.freed:
-            profile.occupy(at, limit, -nodes)
-        if job not in held or state.freed:
-            at = profile.earliest(nodes, limit)
-            profile.occupy(at, limit, nodes)
+        at, holds = held.get(job, math.inf), job in held
+        if not holds or state.freed:
+            tried = in_vain.get((nodes, limit), -math.inf)
+            earlier = profile.earliest(nodes, limit, since=tried if tried <= at else -math.inf, until=at)
+            if earlier < at:
+                profile.occupy(earlier, limit, nodes)
+            if holds and earlier < at:
+                profile.occupy(at, limit, -nodes)
+                in_vain.clear()  # the place that it leaves may do for somebody
+            elif tried < earlier:
+                in_vain[nodes, limit] = earlier
+            at = earlier
         if at <= state.now and nodes <= state.idle:
             yield Start(job, nodes)
         elif reserved.get(job) != at:
