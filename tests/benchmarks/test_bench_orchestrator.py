@@ -10,11 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import growth
+from tracebed.converters.cleaning.audit import clean
+from tracebed.converters.cleaning.recipes import load_recipe
+from tracebed.converters.formats.registry import read_raw
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload, read_workload
-from tracebed.orchestrator.prediction import nodes_of, predict
+from tracebed.orchestrator.prediction import Engine, nodes_of, predict
 from tracebed.orchestrator.replayer import Options, replay
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node
@@ -22,16 +26,50 @@ from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 RICC = "logs/RICC-2010-2.swf.gz"
 
 
-@pytest.mark.parametrize("by", ["node", "core"])
-@pytest.mark.parametrize("policy", ["fcfs", "easy", "pref"])
-def test_ricc(benchmark: Any, reference_data: Callable[[str], Path], policy: str, by: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "by", "engine"),
+    [
+        *((policy, "node", "compiled") for policy in ("fcfs", "easy", "pref")),
+        ("easy", "core", "compiled"),
+        *((policy, "node", "python") for policy in ("fcfs", "easy")),
+    ],
+)
+def test_ricc(benchmark: Any, reference_data: Callable[[str], Path], policy: str, by: str, engine: Engine) -> None:
     """447,794 jobs on 1,024 whole nodes, or on 8,192 cores."""
-    if by == "core" and policy != "easy":
-        pytest.skip("one policy is enough to see what 8,192 nodes cost")
     workload = read_workload(reference_data(RICC), by=by)
     nodes = nodes_of(workload.provenance.system)
-    run = benchmark.pedantic(predict, (workload, nodes, policy), rounds=1)
+    rounds = 3 if engine == "compiled" else 1
+    run = benchmark.pedantic(predict, (workload, nodes, policy), {"engine": engine}, rounds=rounds)
     assert run.info.counts["completed"] == 447_794
+
+
+@pytest.mark.parametrize("policy", ["firstfit", "easy", "min", "avg", "pref", "keep-pref"])
+def test_knl(benchmark: Any, reference_data: Callable[[str], Path], policy: str) -> None:
+    """41,524 jobs, all malleable, on 9,688 nodes, in ticks of 10 s: a cell of the study kassel-knl."""
+    recipe = load_recipe("cori-knl")
+    cleaned = clean(read_raw([reference_data("logs/cori-knl")]), recipe.steps, system=recipe.system).workload
+    workload, nodes = to_malleable(cleaned, 1.0, 1), nodes_of(cleaned.provenance.system)
+    run = benchmark.pedantic(predict, (workload, nodes, policy), {"interval_s": 10.0, "engine": "compiled"}, rounds=3)
+    assert run.info.counts["completed"] == 41_524
+
+
+@pytest.mark.parametrize("parameters", [{}, {"backfill_depth": 50, "backfill_interval_s": 30.0}])
+def test_conservative(benchmark: Any, reference_data: Callable[[str], Path], parameters: dict[str, Any]) -> None:
+    """10,000 jobs of RICC's September, on 1,024 nodes: textbook, and as Slurm's sched/backfill."""
+    recipe = load_recipe("ricc-sept")
+    workload = clean(read_raw([reference_data(RICC)]), recipe.steps, system=recipe.system).workload
+    options = {"policy_parameters": parameters, "engine": "compiled"}
+    nodes = nodes_of(workload.provenance.system)
+    run = benchmark.pedantic(predict, (workload, nodes, "conservative"), options, rounds=3)
+    assert run.info.counts["completed"] == 10_000
+
+
+@pytest.mark.parametrize(("jobs", "nodes"), [(10_000, 1_000), (100_000, 1_000), (1_000_000, 1_000), (100_000, 100_000)])
+def test_growth(benchmark: Any, jobs: int, nodes: int) -> None:
+    """EASY at a load of 0.85; `growth.py` draws more of it."""
+    machine = [NodeFacts(f"n{number}", 1) for number in range(nodes)]
+    run = benchmark.pedantic(predict, (growth.workload(jobs, nodes), machine, "easy"), {"engine": "compiled"}, rounds=1)
+    assert run.info.counts["completed"] == jobs
 
 
 @pytest.mark.parametrize("policy", ["easy", "pref"])
