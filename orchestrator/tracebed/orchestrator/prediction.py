@@ -90,6 +90,7 @@ def predict(
         kill_at_limit=kill_at_limit,
         priority=priority,
     )
+    simulator.cluster.sockets = [node.sockets for node in nodes]
     with _no_collection():
         record = simulator.run(report)
     info = RunInfo(

@@ -44,7 +44,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event, Testbed
 from tracebed.orchestrator.testbeds.inventory import Inventory
 from tracebed.orchestrator.testbeds.local import LocalTestbed
@@ -387,6 +387,10 @@ class Replayer:
             self._tell_members(job, active)
         return False
 
+    def change_cores(self, job: int) -> None:
+        """Never asked for: `replay` refuses policies that have jobs share nodes."""
+        raise AssertionError(f"job {self.jobs.ids[job]} shares a node in a replay")
+
     def reject(self, job: int, reason: str) -> None:
         """Record it."""
         self._note("reject", job, reason=reason)
@@ -514,6 +518,8 @@ def replay(
     """
     options = options or Options()
     chosen = registry.load(policy, policy_parameters)
+    if shares(chosen):
+        raise InputError(f"policy {policy} has jobs share nodes, which no testbed can do yet", mend="simulate it")
     if "+" in inventory.execution:
         raise InputError("computing and emulated nodes are mixed", where=inventory.where, mend="replay on one kind")
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes))

@@ -156,7 +156,7 @@ class Releases:
     def rows(self) -> tuple[FloatArray, IntArray, IntArray]:
         """Expected ends, ascending; the nodes that come free by then; and the jobs."""
         ends, nodes, jobs = self._rows[:, : self._count]
-        return ends, nodes.astype(np.int64), jobs.astype(np.int64)
+        return ends.copy(), nodes.astype(np.int64), jobs.astype(np.int64)
 
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
         """Return the shadow time at which `need` nodes will be idle, and how many are so beyond the need."""

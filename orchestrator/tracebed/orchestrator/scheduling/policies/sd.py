@@ -15,6 +15,8 @@ import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
+from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import Profile
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
@@ -88,8 +90,8 @@ class SlowdownDriven:
                     trial.shared(share)
                     continue
             head = job if head is None else head
-            trial.plan.add(None, limit, nodes)
-        if head is not None and self.depth and len(waiting) > self.depth:
+            trial.plan.add(None, max(limit, SHORTEST_S), nodes)
+        if self.depth and len(waiting) > self.depth:
             yield from backfill_behind(state, job, head)
 
 
@@ -185,8 +187,9 @@ class Trial:
         if (found := self._found[request, head]) is None:
             return None
         duration, share = found
-        waits_at_least = state.releases.reservation(nodes, state.idle + state.returning, state.now)[0] - state.now
-        if duration >= waits_at_least + limit and duration >= self.plan.start_of(nodes, limit) - state.now + limit:
+        mall_end = state.now + duration
+        no_earlier, _ = state.releases.reservation(nodes, state.idle + state.returning, state.now)
+        if mall_end >= no_earlier + limit and mall_end >= self.plan.start_of(nodes, max(limit, SHORTEST_S)) + limit:
             return None
         self._ends = {loan.owner: state.expected_end[loan.owner] for loan in share.loans}
         return share._replace(job=job)
@@ -315,9 +318,14 @@ def average_slowdown(state: State) -> float:
     return float((response[limit > 0] / limit[limit > 0]).mean()) if (limit > 0).any() else math.inf
 
 
-def backfill_behind(state: State, after: int, head: int) -> Iterator[Start]:
-    """Yield the starts of EASY backfilling of the jobs behind `after`."""
+def backfill_behind(state: State, after: int, head: int | None) -> Iterator[Start]:
+    """Yield the starts of EASY backfilling of the jobs behind `after`; with no head yet they are all that waits."""
     jobs = state.jobs
+    if head is None:
+        yield from heads(state)
+        if (head := state.queue.head) is None:
+            return
+        after = head
     shadow, extra = state.reservation(jobs.nodes[head])
     while state.idle:
         job = state.queue.first_fit(after, state.idle, shadow - state.now, extra)

@@ -1,0 +1,368 @@
+"""Slow and obvious twins of dmr, sd and drom-share, written from docs/policies.md: the oracle for their tests.
+
+`DmrReference` stands on the whole-node reference. `CoresReference` has a model of its own, in which a node is a record
+of who has how many of its cores, and every question is answered by looking at all nodes and all jobs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+
+from reference_scheduler import RefJob, _Reference, _Running
+
+
+class DmrReference(_Reference):
+    """dmr, in the order of the sentences of its section."""
+
+    def __init__(self, jobs: list[RefJob], nodes: int, *, interval_s: float, malleability_interval_s: float) -> None:
+        super().__init__(jobs, nodes, "dmr", malleability_interval_s, False, "fcfs")
+        self.interval_s = interval_s
+        self.call = self.dmr
+
+    def sizes_count(self, job: RefJob) -> bool:
+        return job.malleable
+
+    def preferred(self, job: RefJob) -> int:
+        return self.largest(job)
+
+    def dmr(self) -> None:
+        self.start_by_easy()
+        idle = self.free()
+        for run in [run for run in self.running if self.is_asked(run)]:
+            for size in (run.job.nodes_pref, run.job.nodes_min):
+                room = idle + run.decided - size
+                fits = [job for job in self.queue if idle < self.smallest(job) <= room]
+                if run.decided > size and fits:
+                    self.resize(run, size)
+                    target = min(self.largest(fits[0]), room)
+                    self.queue.remove(fits[0])
+                    self.make_promise(fits[0], target, [])
+                    self.serve_promises(self.calls)
+                    idle = room - target
+                    break
+        if not any(self.smallest(job) <= self.free() for job in self.queue):
+            for run in [run for run in self.running if self.is_asked(run) and run.call_resized != self.calls]:
+                grow = min(self.largest(run.job) - run.decided, self.free())
+                if grow > 0:
+                    self.resize(run, run.decided + grow)
+
+    def is_asked(self, run: _Running) -> bool:
+        return self.may_change(run) and run.call_started != self.calls
+
+
+@dataclass
+class CoreJob:
+    """A job of the sharing policies."""
+
+    id: int
+    submit: float
+    run_time: float
+    limit: float
+    nodes: int
+    cores: int
+    kind: str
+    """rigid, moldable or malleable."""
+
+
+@dataclass
+class Node:
+    """Who has it: its owner, the guest, and what the guest has."""
+
+    owner: int | None = None
+    guest: int | None = None
+    guest_cores: int = 0
+
+
+@dataclass
+class Run:
+    """A running job: what it has done really, and by the worst case; speeds since the last change."""
+
+    job: CoreJob
+    start: float
+    number: int
+    since: float
+    rate: float = 1.0
+    worst: float = 1.0
+    done: float = 0.0
+    worst_done: float = 0.0
+    end: float = 0.0
+    expected_end: float = 0.0
+
+
+@dataclass
+class Outcome:
+    """What became of a job."""
+
+    start: float = math.nan
+    end: float = math.nan
+    cores: list[tuple[float, int]] = field(default_factory=list)
+    """(since when, cores on all its nodes together)."""
+
+
+class CoresReference:
+    """The model of docs/policies.md, "Sharing nodes", and the two policies that need it."""
+
+    def __init__(self, jobs: list[CoreJob], nodes: int, cores: int, sockets: int, model: str, policy: str, **options):  # type: ignore[no-untyped-def]
+        self.cores, self.sockets, self.model = cores, sockets, model
+        self.nodes = [Node() for _ in range(nodes)]
+        self.to_come = sorted(jobs, key=lambda job: job.submit)
+        self.queue: list[CoreJob] = []
+        self.running: dict[int, Run] = {}
+        self.now = 0.0
+        self.started = 0
+        self.options = options
+        self.policy = {"sd": self.sd, "drom-share": self.drom}[policy]
+        self.outcomes = {job.id: Outcome() for job in jobs}
+
+    def go(self) -> dict[int, Outcome]:
+        while times := [run.end for run in self.running.values()] + [job.submit for job in self.to_come]:
+            self.now = min(times)
+            for run in sorted(self.running.values(), key=lambda run: run.job.id):
+                if run.end == self.now:
+                    self.end(run)
+            for job in [job for job in self.to_come if job.submit == self.now]:
+                self.to_come.remove(job)
+                if job.nodes <= len(self.nodes):
+                    self.queue.append(job)
+            self.policy()
+        assert not self.queue
+        return self.outcomes
+
+    # ---- the model -----------------------------------------------------------------------------------------
+
+    def held(self, job: int) -> list[Node]:
+        return [node for node in self.nodes if job in (node.owner, node.guest)]
+
+    def has(self, job: int, node: Node) -> int:
+        return node.guest_cores if node.guest == job else self.cores - node.guest_cores
+
+    def idle(self) -> int:
+        return sum(node.owner is None for node in self.nodes)
+
+    def worst_rate(self, run: Run, gone: set[int]) -> float:
+        wanted = min(run.job.cores, self.cores)
+        return min(
+            1.0 if node.guest in gone else min(self.has(run.job.id, node), wanted) / wanted
+            for node in self.held(run.job.id)
+        )
+
+    def change(self, changed: list[int], starting: int | None = None) -> None:
+        """Jobs have other cores now: reckon their speeds and ends, and the expected ends of all concerned."""
+        for run in (self.running[job] for job in changed):
+            wanted = min(run.job.cores, self.cores)
+            if run.job.kind == "malleable" or run.job.id == starting:
+                run.done += (self.now - run.since) * run.rate
+                run.worst_done += (self.now - run.since) * run.worst
+                run.since = self.now
+                has = [min(self.has(run.job.id, node), wanted) for node in self.held(run.job.id)]
+                run.rate = sum(has) / (wanted * len(has)) if self.model == "ideal" else min(has) / wanted
+                run.worst = min(has) / wanted
+                run.end = self.now + max(0.0, run.job.run_time - run.done) / run.rate
+            staircase = self.outcomes[run.job.id].cores
+            if staircase and staircase[-1][0] == self.now:
+                staircase.pop()
+            staircase.append((self.now, sum(self.has(run.job.id, node) for node in self.held(run.job.id))))
+        for run in (self.running[job] for job in changed):
+            self.expect(run)
+
+    def expect(self, run: Run) -> None:
+        guests = {node.guest for node in self.nodes if node.owner == run.job.id and node.guest is not None}
+        at, rate, gone = self.now, run.worst, set[int]()
+        left = run.job.limit - run.worst_done - (self.now - run.since) * run.worst
+        for guest in sorted(guests, key=lambda guest: self.running[guest].expected_end):
+            until = self.running[guest].expected_end
+            there = max(0.0, until - at) * rate
+            if left <= there:
+                break
+            left -= there
+            at = max(at, until)
+            gone.add(guest)
+            rate = self.worst_rate(run, gone)
+        run.expected_end = at + left / rate
+        for host in {node.owner for node in self.nodes if node.guest == run.job.id}:
+            assert host is not None
+            self.expect(self.running[host])
+
+    def begin(self, job: CoreJob, own: int, lent: dict[int, int]) -> None:
+        """Start `job` on idle nodes and on `lent`: node -> cores."""
+        self.queue.remove(job)
+        self.started += 1
+        self.running[job.id] = Run(job, self.now, self.started, self.now)
+        self.outcomes[job.id].start = self.now
+        for node in [node for node in self.nodes if node.owner is None][:own]:
+            node.owner = job.id
+        hosts = []
+        for number, cores in lent.items():
+            node = self.nodes[number]
+            assert node.guest is None and node.owner is not None
+            node.guest, node.guest_cores = job.id, cores
+            hosts.append(node.owner)
+        self.running[job.id].expected_end = self.now
+        self.change([*dict.fromkeys(hosts), job.id], starting=job.id)
+
+    def end(self, run: Run) -> None:
+        job = run.job.id
+        del self.running[job]
+        self.outcomes[job].end = self.now
+        changed = []
+        for node in self.nodes:
+            if node.guest == job:
+                changed.append(node.owner)
+            elif node.owner == job:
+                node.owner = node.guest
+                changed.append(node.owner)
+            else:
+                continue
+            node.guest, node.guest_cores = None, 0
+        self.change([other for other in dict.fromkeys(changed) if other is not None])
+
+    def free_at(self, instant: float) -> int:
+        """Nodes idle at `instant` by expected ends; what is past counts as now."""
+        both = [[self.running[job] for job in (node.owner, node.guest) if job is not None] for node in self.nodes]
+        return sum(all(max(run.expected_end, self.now) <= instant for run in runs) for runs in both)
+
+    def shadow(self, need: int) -> tuple[float, int]:
+        instants = [self.now, *(max(self.now, run.expected_end) for run in self.running.values())]
+        shadow = min(instant for instant in instants if self.free_at(instant) >= need)
+        return shadow, self.free_at(shadow) - need
+
+    def may_start_behind(self, duration: float, nodes: int, head: CoreJob | None) -> bool:
+        """Whether `nodes` idle nodes may be taken for so long without delaying the head."""
+        if head is None:
+            return True
+        shadow, extra = self.shadow(head.nodes)
+        return self.now + duration <= shadow or nodes <= extra
+
+    # ---- drom-share ----------------------------------------------------------------------------------------
+
+    def drom(self) -> None:
+        while self.queue:
+            job = self.queue[0]
+            missing = job.nodes - self.idle()
+            if missing <= 0:
+                self.begin(job, job.nodes, {})
+                continue
+            lent: dict[int, int] = {}
+            for run in sorted(self.running.values(), key=lambda run: run.number):
+                for number, node in enumerate(self.nodes):
+                    if node.owner == run.job.id and node.guest is None and run.job.kind == "malleable":
+                        half, socket = self.cores // 2, self.cores // self.sockets
+                        half = half // socket * socket if half >= socket else half
+                        most = max(half, self.cores - run.job.cores)
+                        part = min(job.cores, self.cores - 1 if self.options.get("split") == "asked" else most)
+                        if part > 0 and len(lent) < missing:
+                            lent[number] = part
+            if job.kind == "rigid" or len(lent) < missing or self.options.get("mode") == "serial":
+                return
+            self.begin(job, self.idle(), lent)
+
+    # ---- sd ------------------------------------------------------------------------------------------------
+
+    def sd(self) -> None:
+        cut_off = self.options["max_slowdown"]
+        if cut_off == "dynamic":
+            known = [run for run in self.running.values() if run.job.limit > 0]
+            slowdowns = [(max(run.expected_end, self.now) - run.job.submit) / run.job.limit for run in known]
+            cut_off = sum(slowdowns) / len(slowdowns) if slowdowns else math.inf
+        # The map: nodes taken from one instant to another; of running jobs, those of each node until both have ended.
+        busy = [
+            (self.now, max(self.running[job].expected_end for job in (node.owner, node.guest) if job is not None), 1)
+            for node in self.nodes
+            if node.owner is not None
+        ]
+        head = None
+        depth = self.options["depth"] or len(self.queue)
+        for at, job in enumerate(list(self.queue)):
+            if job.nodes <= self.idle() and self.may_start_behind(job.limit, job.nodes, head):
+                self.begin(job, job.nodes, {})
+                busy.append((self.now, self.now + job.limit, job.nodes))
+                continue
+            chosen = self.mates(job, float(cut_off), head) if job.kind != "rigid" and at < depth else None
+            planned = self.earliest(busy, job) if at < depth else math.inf
+            if chosen and self.now + chosen[1] < planned + job.limit:
+                lent, _, own = chosen
+                hosts = dict.fromkeys(self.nodes[number].owner for number in lent)
+                before = {host: self.running[host].expected_end for host in hosts if host is not None}
+                self.begin(job, own, lent)
+                busy.append((self.now, self.running[job.id].expected_end, own))
+                busy += [
+                    (end, self.running[host].expected_end, self.running[host].job.nodes) for host, end in before.items()
+                ]
+                continue
+            head = head or job
+            busy.append((planned, planned + max(job.limit, 1.0), job.nodes))
+
+    def earliest(self, busy: list[tuple[float, float, int]], job: CoreJob) -> float:
+        def idle_at(instant: float) -> int:
+            return len(self.nodes) - sum(nodes for start, end, nodes in busy if start <= instant < end)
+
+        instants = sorted({self.now, *(edge for start, end, _ in busy for edge in (start, end) if edge > self.now)})
+        duration = max(job.limit, 1.0)
+        for start in instants:
+            inner = [start, *(instant for instant in instants if start < instant < start + duration)]
+            if all(idle_at(instant) >= job.nodes for instant in inner):
+                return start
+        raise AssertionError
+
+    def mates(self, job: CoreJob, cut_off: float, head: CoreJob | None) -> tuple[dict[int, int], float, int] | None:
+        """Return node -> cores, how long it runs there, and the idle nodes it takes too; None: nobody can."""
+        options = self.options
+        wanted = min(job.cores, self.cores)
+        single = []
+        for run in self.running.values():
+            nodes = self.held(run.job.id)
+            shares = any(node.guest is not None for node in nodes)
+            if run.job.kind != "malleable" or shares or len(nodes) > job.nodes or run.job.limit == 0:
+                continue
+            used = min(run.job.cores, self.cores)
+            most = min(math.floor(used * options["sharing_factor"] + 1e-9), used - 1)
+            socket = self.cores // self.sockets
+            most = most // socket * socket if most >= socket else most
+            spare = self.cores - used
+            lost = min(max(wanted - spare, 0), most)
+            given = min(wanted, spare + lost)
+            if given:
+                own_rate = (used - lost) / used
+                wait = run.start - run.job.submit
+                mate = (run, given, given / wanted, own_rate, wait, run.expected_end - self.now, len(nodes))
+                penalty = self.penalty([mate], job, cut_off)
+                if penalty is not None:
+                    single.append((penalty, run.start, run.job.id, mate))
+        single.sort(key=lambda entry: entry[:3])
+        tried = [entry[3] for entry in single][: options["candidates"] or None]
+        best: tuple[float, tuple[int, ...]] | None = None
+        for size in range(1, options["mates"] + 1):
+            for picked in itertools.combinations(range(len(tried)), size):
+                some = [tried[at] for at in picked]
+                own = job.nodes - sum(mate[6] for mate in some)
+                if own < 0 or (own > 0 and not (options["include_free_nodes"] and own <= self.idle())):
+                    continue
+                impact = self.penalty(some, job, cut_off)
+                duration = job.limit / min(mate[2] for mate in some)
+                if impact is None or (own and not self.may_start_behind(duration, own, head)):
+                    continue
+                if best is None or (impact, picked) < best:
+                    best = (impact, picked)
+        if best is None:
+            return None
+        some = [tried[at] for at in best[1]]
+        lent = {
+            number: mate[1] for mate in some for number, node in enumerate(self.nodes) if node.owner == mate[0].job.id
+        }
+        return lent, job.limit / min(mate[2] for mate in some), job.nodes - len(lent)
+
+    def penalty(
+        self, some: list[tuple[Run, int, float, float, float, float, int]], job: CoreJob, cut_off: float
+    ) -> float | None:
+        """Return the sum of the penalties of these mates; None: one of them is out."""
+        duration = job.limit / min(mate[2] for mate in some)
+        total = 0.0
+        for run, _, _, rate, wait, left, _ in some:
+            p = (wait + duration * (1 - rate) + run.job.limit) / run.job.limit
+            needed = {"after": duration * rate, "before": duration, "off": -math.inf}[self.options["inside"]]
+            if p >= cut_off * (1 - 1e-9) or left < needed:
+                return None
+            total += p
+        return total

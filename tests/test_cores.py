@@ -1,0 +1,398 @@
+"""Policies that share nodes, and dmr: equal to their slow twins, within their invariants, and the papers' figures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from reference_cores import CoreJob, CoresReference, DmrReference
+from reference_scheduler import RefJob
+from test_scheduling import workload_of as whole_nodes
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.prediction import predict
+from tracebed.orchestrator.replayer import replay
+from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies.dmr import Dmr
+from tracebed.orchestrator.scheduling.policies.drom import DromShare
+from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
+from tracebed.orchestrator.scheduling.simulator import Simulator
+from tracebed.orchestrator.scheduling.state import Decision, Policy, Share, State
+from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+
+MICROSECOND = 1e-6
+POLICIES = {"sd": SlowdownDriven, "drom-share": DromShare}
+Steps = dict[int, list[tuple[float, float, int, int]]]
+
+
+def workload_of(jobs: list[CoreJob]) -> Workload:
+    return Workload(
+        pd.DataFrame(
+            {
+                "job_id": [str(job.id) for job in jobs],
+                "submit_time": [job.submit for job in jobs],
+                "run_time": [job.run_time for job in jobs],
+                "time_limit": [job.limit for job in jobs],
+                "nodes": [job.nodes for job in jobs],
+                "cores_per_node": [job.cores for job in jobs],
+                "kind": [job.kind for job in jobs],
+            }
+        )
+    )
+
+
+def simulated(
+    jobs: list[CoreJob], policy: Policy, *, nodes: int, cores: int, sockets: int = 1, model: str = "ideal"
+) -> tuple[Record, Simulator]:
+    simulator = Simulator(
+        Jobs.of(workload_of(jobs), cores_per_node=cores),
+        [cores] * nodes,
+        policy,
+        runtime_model=RuntimeModel(model),
+        sockets=[sockets] * nodes,
+    )
+    return simulator.run(), simulator
+
+
+def pieces(simulator: Simulator) -> Steps:
+    """Return job -> (start, end, node, cores) of everything that it held."""
+    ledger, pieces = simulator.cluster.ledger, Steps()
+    for entry, job in enumerate(ledger.jobs):
+        first, start, end = ledger.firsts[entry], ledger.starts[entry], ledger.ends[entry]
+        for node in range(first, first + ledger.counts[entry]):
+            cores = ledger.parts.get(entry, simulator.cluster.cores[node])
+            pieces.setdefault(job, []).append((start, end, node, cores))
+    return pieces
+
+
+def drawn(rng: np.random.Generator, nodes: int, cores: int, *, limits_hold: bool) -> list[CoreJob]:
+    """Draw a crowded workload on a lattice of times; every count of cores divides the others."""
+    jobs, submit = [], 0.0
+    for number in range(int(rng.integers(2, 26))):
+        submit += float(rng.choice([0.0, 0.0, 1.0, 4.0, 16.0]))
+        run_time = float(rng.choice([0.0, 1.0, 2.0, 8.0, 12.0, 24.0, 40.0]))
+        limit = float(rng.choice([0.0, 2.0, 8.0, 16.0, 32.0, 64.0, 96.0]))
+        job = CoreJob(
+            number,
+            submit,
+            min(run_time, limit) if limits_hold else run_time,
+            limit,
+            int(rng.integers(1, nodes + 1 + (rng.random() < 0.05))),
+            int(rng.choice([cores, cores, max(1, cores // 2), 1])),
+            str(rng.choice(["malleable", "malleable", "malleable", "moldable", "rigid"])),
+        )
+        jobs.append(job)
+    return jobs
+
+
+def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[str, Any]]:
+    """Return jobs, the machine with the runtime model, and the policy's parameters."""
+    rng = np.random.default_rng(seed)
+    nodes, cores = int(rng.integers(1, 8)), int(rng.choice([1, 2, 4, 8]))
+    machine = {"nodes": nodes, "cores": cores, "sockets": int(rng.choice([1, 2 if cores > 1 else 1]))}
+    machine["model"] = str(rng.choice(["ideal", "worst-case"]))
+    jobs = drawn(rng, nodes, cores, limits_hold=bool(rng.random() < 0.5))
+    if policy == "drom-share":
+        modes = ["share", "share", "share", "serial"]
+        return jobs, machine, {"mode": str(rng.choice(modes)), "split": str(rng.choice(["even", "asked"]))}
+    return (
+        jobs,
+        machine,
+        {
+            "max_slowdown": str(rng.choice(["5", "10", "inf", "dynamic", "1.5"])),
+            "sharing_factor": float(rng.choice([0.5, 0.5, 0.25, 0.75])),
+            "mates": int(rng.choice([1, 2, 2, 3])),
+            "candidates": int(rng.choice([0, 64, 2])),
+            "include_free_nodes": bool(rng.random() < 0.5),
+            "inside": str(rng.choice(["after", "after", "before", "off"])),
+            "depth": int(rng.choice([100, 0, 3])),
+        },
+    )
+
+
+def compare(seed: int, policy: str) -> int:
+    """Compare one drawn case with the slow twin; return how many jobs shared nodes."""
+    jobs, machine, parameters = case(seed, policy)
+    record, simulator = simulated(jobs, POLICIES[policy](**parameters), **machine)
+    expected = CoresReference(
+        jobs, machine["nodes"], machine["cores"], machine["sockets"], machine["model"], policy, **parameters
+    ).go()
+    held = pieces(simulator)
+    for job in jobs:
+        want = expected[job.id]
+        if math.isnan(want.start):
+            assert record.state[job.id] == "rejected"
+            continue
+        assert record.start[job.id] == pytest.approx(want.start, abs=MICROSECOND), (seed, job)
+        assert record.end[job.id] == pytest.approx(want.end, abs=MICROSECOND), (seed, job)
+        for since, cores in want.cores:
+            mine = sum(part for start, end, _, part in held.get(job.id, []) if start <= since + MICROSECOND < end)
+            assert mine == cores or since + 2 * MICROSECOND > want.end, (seed, job, since)
+    return len({simulator.cluster.ledger.jobs[entry] for entry in simulator.cluster.ledger.parts})
+
+
+@pytest.mark.parametrize("policy", ["sd", "drom-share"])
+@pytest.mark.parametrize("block", range(4))
+def test_schedules_equal_the_slow_twins(policy: str, block: int) -> None:
+    shared = [compare(seed, policy) for seed in range(block * 60, (block + 1) * 60)]
+    assert sum(count > 0 for count in shared) > 8  # the cases are worth drawing
+
+
+def drawn_sizes(rng: np.random.Generator, nodes: int) -> list[RefJob]:
+    jobs, submit = [], 0.0
+    for number in range(int(rng.integers(2, 26))):
+        submit += float(rng.choice([0.0, 0.0, 1.0, 3.0, 10.0]))
+        size = int(rng.integers(1, nodes + 1))
+        run_time, limit = float(rng.choice([0.0, 1.0, 5.0, 20.0, 40.0])), float(rng.choice([1.0, 10.0, 40.0, 60.0]))
+        job = RefJob(number, submit, run_time, limit, size, malleable=bool(rng.random() < 0.7))
+        if job.malleable:
+            job.nodes_pref = int(rng.integers(1, nodes + 1))
+            job.nodes_min = int(rng.integers(1, job.nodes_pref + 1))
+            job.nodes_max = int(rng.integers(job.nodes_pref, nodes + 2))
+            job.parallel_fraction = [None, 0.5, 0.9][int(rng.integers(3))]
+        jobs.append(job)
+    return jobs
+
+
+def compare_dmr(seed: int) -> int:
+    """Compare one drawn case of dmr with its slow twin; return how many resizes it had."""
+    rng = np.random.default_rng(seed)
+    nodes = int(rng.integers(1, 11))
+    jobs = drawn_sizes(rng, nodes)
+    options = {
+        "interval_s": float(rng.choice([0.0, 0.0, 4.0])),
+        "malleability_interval_s": float(rng.choice([0.0, 0.0, 2.0, 3.7])),
+    }
+    simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * nodes, Dmr(), **options)
+    record = simulator.run()
+    reference = DmrReference(jobs, nodes, **options)
+    reference.go()
+    for job in jobs:
+        want = reference.results[job.id]
+        assert record.state[job.id] == want.state
+        if want.start is not None:
+            assert record.start[job.id] == pytest.approx(want.start, abs=MICROSECOND), (seed, job)
+            assert record.end[job.id] == pytest.approx(want.end, abs=MICROSECOND), (seed, job)
+        mine = [(int(row[1]), int(row[2])) for row in record._resizes if row[0] == job.id]
+        assert mine == [step[1:] for step in want.resizes], (seed, job)
+    return len(record._resizes)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_dmr_equals_its_slow_twin(block: int) -> None:
+    assert sum(compare_dmr(seed) > 0 for seed in range(block * 60, (block + 1) * 60)) > 15
+
+
+@pytest.mark.parametrize("policy", ["sd", "drom-share"])
+def test_no_core_is_given_twice_and_no_job_is_left_without_one(policy: str) -> None:
+    for seed in range(10_000, 10_060):
+        jobs, machine, parameters = case(seed, policy)
+        _, simulator = simulated(jobs, POLICIES[policy](**parameters), **machine)
+        held = pieces(simulator)
+        assert all(cores >= 1 for rows in held.values() for *_, cores in rows)
+        assert sorted(simulator.cluster.idle) == list(range(machine["nodes"]))
+        assert not simulator.cluster.loans
+        rows = [row for rows in held.values() for row in rows if row[0] < row[1]]
+        for instant in {row[0] for row in rows}:
+            for node in range(machine["nodes"]):
+                here = [cores for start, end, at, cores in rows if at == node and start <= instant < end]
+                assert sum(here) in (0, machine["cores"]), (seed, instant, node)  # a held node is held whole
+                assert len(here) <= 2
+        for job in jobs:  # on as many nodes as it asked for, all of its life
+            mine = [row for row in held.get(job.id, []) if row[0] < row[1]]
+            for instant in {row[0] for row in mine}:
+                assert len({at for start, end, at, _ in mine if start <= instant < end}) == job.nodes
+                if job.kind == "rigid":
+                    assert {cores for _, _, _, cores in mine} == {machine["cores"]}
+        table = simulator.cluster.ledger.table(
+            [str(job.id) for job in jobs], simulator.cluster.cores, [""] * machine["nodes"]
+        )
+        busy = float(((table["end"] - table["start"]) * table["count"] * table["cores"]).sum())
+        assert busy == pytest.approx(sum((end - start) * cores for start, end, _, cores in rows))
+
+
+@pytest.mark.parametrize("policy", ["sd", "drom-share"])
+def test_work_is_conserved_under_both_runtime_models(policy: str) -> None:
+    """The integral of the rate over a job's life is its run time; the rate is worked out from who had which cores."""
+    shared = 0
+    for seed in range(20_000, 20_060):
+        jobs, machine, parameters = case(seed, policy)
+        _, simulator = simulated(jobs, POLICIES[policy](**parameters), **machine)
+        for job, rows in pieces(simulator).items():
+            if jobs[job].kind == "moldable":
+                continue  # it may inherit a node at the instant of its start, and yet goes on with what it started with
+            wanted = min(jobs[job].cores, machine["cores"])
+            instants = sorted({instant for row in rows for instant in row[:2]})
+            done = 0.0
+            for start, end in itertools.pairwise(instants):
+                has = [min(cores, wanted) for since, until, _, cores in rows if since <= start < until]
+                rate = sum(has) / len(has) / wanted if machine["model"] == "ideal" else min(has) / wanted
+                done += (end - start) * rate
+                shared += rate < 1
+            if instants[0] < instants[-1]:
+                assert done == pytest.approx(jobs[job].run_time, abs=1e-6), (seed, job)
+    assert shared > 20
+
+
+def test_guests_end_inside_their_mates_allocations_when_limits_hold() -> None:
+    """SD-Policy paper, section 3.2.4: every job runs exactly its limit, so that the estimates come true."""
+    pairs: list[tuple[int, int]] = []
+
+    class Watched(SlowdownDriven):
+        def decide(self, state: State) -> Iterator[Decision]:
+            for decision in super().decide(state):
+                if isinstance(decision, Share):
+                    pairs.extend((decision.job, loan.owner) for loan in decision.loans)
+                yield decision
+
+    guests = 0
+    for seed in range(30_000, 30_080):
+        jobs, machine, parameters = case(seed, "sd")
+        for job in jobs:
+            job.run_time = job.limit
+        parameters["inside"], machine["model"] = "after", "worst-case"
+        pairs.clear()
+        record, _ = simulated(jobs, Watched(**parameters), **machine)
+        guests += len(pairs)
+        for guest, mate in pairs:
+            assert record.end[guest] <= record.end[mate] + MICROSECOND, (seed, guest, mate)
+    assert guests > 20
+
+
+def jobs_of(*rows: tuple[float, float, float, int, int], kind: str = "malleable") -> list[CoreJob]:
+    """Return jobs of (submit, run time, limit, nodes, cores)."""
+    return [CoreJob(number, *row, kind) for number, row in enumerate(rows)]
+
+
+MATE_AND_GUEST = jobs_of((0.0, 100.0, 100.0, 1, 8), (10.0, 20.0, 20.0, 1, 8))
+
+
+def test_sd_equations_4_to_6_by_hand() -> None:
+    """Half a node each: the guest takes 40 s in place of 20, its mate is delayed by 40 x (1 - 1/2) = 20 s."""
+    record, simulator = simulated(MATE_AND_GUEST, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8, sockets=2)
+    assert record.start == [0.0, 10.0]
+    assert record.end == [120.0, 50.0]
+    assert pieces(simulator) == {
+        0: [(0.0, 10.0, 0, 8), (10.0, 50.0, 0, 4), (50.0, 120.0, 0, 8)],
+        1: [(10.0, 50.0, 0, 4)],
+    }
+
+
+@pytest.mark.parametrize(("cut_off", "start"), [("1.2", 100.0), ("1.21", 10.0), ("dynamic", 100.0)])
+def test_sd_leaves_mates_alone_whose_penalty_is_too_high(cut_off: str, start: float) -> None:
+    """p = (0 + 20 + 100) / 100 = 1.2; the average slowdown of the one running job is 1."""
+    record, _ = simulated(MATE_AND_GUEST, SlowdownDriven(max_slowdown=cut_off), nodes=1, cores=8)
+    assert record.start[1] == start
+
+
+def test_sd_shares_only_where_the_job_ends_earlier_by_it() -> None:
+    """At 85, waiting until 100 and running 20 s ends at 120, beside the mate at 125 (listing 1)."""
+    jobs = jobs_of((0.0, 100.0, 100.0, 1, 8), (85.0, 20.0, 20.0, 1, 8))
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf", inside="off"), nodes=1, cores=8)
+    assert record.start[1] == 100.0
+    jobs[1].submit = 75.0  # 115 against 120
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf", inside="off"), nodes=1, cores=8)
+    assert record.start[1] == 75.0
+    assert record.end == [120.0, 115.0]
+
+
+def test_sd_takes_the_two_mates_whose_nodes_add_up_and_who_suffer_least() -> None:
+    """Equations 1 to 3: W = 3 of mates with w = 1, 2 and 2, of which the last has waited; a rigid job is no mate."""
+    jobs = jobs_of((0.0, 200.0, 200.0, 1, 8), (0.0, 200.0, 200.0, 2, 8), (0.0, 50.0, 200.0, 2, 8))
+    jobs += jobs_of((0.0, 200.0, 200.0, 2, 8), (60.0, 20.0, 20.0, 3, 8))
+    for number, job in enumerate(jobs):
+        job.id = number
+    jobs[2].kind = "rigid"
+    record, simulator = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=5, cores=8)
+    assert record.start == [0.0, 0.0, 0.0, 50.0, 60.0]
+    assert {row[2] for row in pieces(simulator)[4]} == {0, 1, 2}
+    alone = SlowdownDriven(max_slowdown="inf", mates=1)
+    assert simulated(jobs, alone, nodes=5, cores=8)[0].start[4] > 60.0
+
+
+def test_a_guest_inherits_the_node_of_an_owner_that_ends_first() -> None:
+    """The mate ends at 30, far within its limit: 10 s at half speed are 5 of the guest's 20, and 15 s are left."""
+    jobs = jobs_of((0.0, 25.0, 100.0, 1, 8), (20.0, 20.0, 20.0, 1, 8), (41.0, 1.0, 1.0, 1, 8))
+    jobs[2].kind = "rigid"
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8)
+    assert record.end == [30.0, 45.0, 46.0]  # and the node is idle only after both
+    jobs[1].kind = "moldable"  # it does not grow
+    assert simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8)[0].end == [30.0, 60.0, 61.0]
+
+
+@pytest.mark.parametrize(("model", "end"), [("ideal", 40.0), ("worst-case", 46.0)])
+def test_unequal_nodes_keep_a_guest_at_its_poorest_in_the_worst_case(model: str, end: float) -> None:
+    """One of two mates ends at 32, 24 s after the guest started: its node is the guest's, 8 + 4 of 16 cores."""
+    jobs = jobs_of((0.0, 20.0, 100.0, 1, 8), (0.0, 100.0, 100.0, 1, 8), (8.0, 18.0, 18.0, 2, 8))
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=2, cores=8, model=model)
+    assert record.start[2] == 8.0
+    assert record.end[0] == 32.0
+    assert record.end[2] == {"ideal": 40.0, "worst-case": 44.0}[model]
+    assert end >= record.end[2]
+
+
+def test_drom_use_case_1_in_situ_analytics() -> None:
+    """DROM paper, figure 3: analytics on 2 of 16 cores for 10 s cost the simulation 10 x 2/16 s."""
+    jobs = jobs_of((0.0, 100.0, 100.0, 2, 16), (20.0, 10.0, 10.0, 2, 2))
+    share, _ = simulated(jobs, DromShare(), nodes=2, cores=16, sockets=2)
+    serial, _ = simulated(jobs, DromShare(mode="serial"), nodes=2, cores=16, sockets=2)
+    assert (share.start[1], share.end) == (20.0, [101.25, 30.0])
+    assert (serial.start[1], serial.end) == (100.0, [100.0, 110.0])
+
+
+def test_drom_use_case_2_high_priority_job() -> None:
+    """DROM paper, figure 13: 16 of 32 cores each, a socket a node; the survivor grows into what is freed."""
+    jobs = jobs_of((0.0, 100.0, 100.0, 2, 16), (20.0, 100.0, 100.0, 2, 16))
+    record, simulator = simulated(jobs, DromShare(), nodes=2, cores=16, sockets=2)
+    assert record.start == [0.0, 20.0]
+    assert record.end == [180.0, 200.0]
+    assert sorted(pieces(simulator)[1]) == [
+        (20.0, 180.0, 0, 8),
+        (20.0, 180.0, 1, 8),
+        (180.0, 200.0, 0, 16),
+        (180.0, 200.0, 1, 16),
+    ]
+
+
+def test_dmr_starts_at_the_maximum_and_shrinks_to_the_preferred_size() -> None:
+    """HPG-aligner's 3 to 12 nodes, preferred 6: shrunk to 6 when another one waits, and grown again after it."""
+    sizes = {"malleable": True, "nodes_min": 3, "nodes_max": 12, "nodes_pref": 6}
+    jobs = [RefJob(0, 0.0, 100.0, 100.0, 12, **sizes), RefJob(1, 10.0, 10.0, 10.0, 12, **sizes)]
+    simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * 12, Dmr())
+    record = simulator.run()
+    assert record.start == [0.0, 10.0]
+    assert record.end == [110.0, 30.0]
+    assert [tuple(row[:4]) for row in record._resizes] == [(0, 12, 6, 10.0), (0, 6, 12, 30.0)]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"max_slowdown": "often"}, {"sharing_factor": 1.0}, {"sharing_factor": 0.0}, {"mates": 0}, {"depth": -1}],
+)
+def test_parameters_of_sd_out_of_range(parameters: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="sd"):
+        SlowdownDriven(**parameters)
+
+
+def test_a_replay_refuses_to_share_nodes_before_anything_starts(tmp_path: Path) -> None:
+    inventory = Inventory("test", "local", (Node("n1", 8, 1, None, True),))
+    with pytest.raises(InputError, match="sd has jobs share nodes"):
+        replay(workload_of(MATE_AND_GUEST), inventory, "sd", tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_prediction_tells_who_had_how_many_cores() -> None:
+    nodes = [NodeFacts("n1", 12, 3)]
+    run = predict(workload_of(jobs_of((0.0, 10.0, 10.0, 1, 12), (1.0, 2.0, 2.0, 1, 12))), nodes, "drom-share")
+    rows = run.allocations[["job_id", "start", "end", "cores"]].to_numpy().tolist()
+    assert rows == [["0", 0.0, 1.0, 12], ["0", 1.0, 7.0, 8], ["1", 1.0, 7.0, 4], ["0", 7.0, 12.0, 12]]  # one socket
