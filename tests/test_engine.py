@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from engines import KNOWN, case, compared, differences
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import Workload, write_workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.prediction import predict
-from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling import fast
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.easy import Easy
@@ -78,6 +81,17 @@ def test_it_says_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast, "_library", lambda: None)
     assert "no C compiler" in fast.obstacle(Jobs.of(small()), Easy(), 1)
     assert predict(small(), NODES, "easy").info.engine == "python"
+
+
+def test_simulate_takes_the_engine_that_is_asked_for(tmp_path: Path) -> None:
+    write_workload(small(), tmp_path / "w.parquet")
+    command = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "2", "-o", str(tmp_path / "run")]
+    for engine, made_by in (("auto", "compiled"), ("compiled", "compiled"), ("python", "python")):
+        said = CliRunner().invoke(tracebed, [*command, "--engine", engine])
+        assert said.exit_code == 0, said.output
+        assert Run.load(tmp_path / "run").info.engine == made_by
+    said = CliRunner().invoke(tracebed, [*command, "--engine", "compiled", "--priority", "aging"])
+    assert isinstance(said.exception, InputError) and "priority aging" in str(said.exception)
 
 
 def test_many_different_speedup_functions_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
