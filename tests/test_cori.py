@@ -174,3 +174,12 @@ def test_the_records_of_a_log_can_be_looked_at_as_they_are(tmp_path: Path) -> No
     assert isinstance(log, Log)
     assert len(log.records()) == len(CORI_ROWS)
     assert "11-4" in set(log.records().column("job_id"))
+
+
+def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "eagle.csv", EAGLE, EAGLE_ROWS)
+    with pytest.warns(Tolerated, match=r"left out, --keep-extra keeps them: name, work_dir, submit_line \(3 times\)"):
+        workload = read_workload(path)
+    assert workload.provenance.steps[0].parameters["left_out"] == ["name", "work_dir", "submit_line"]
+    kept = read_workload(path, keep_extra=True)
+    assert kept.provenance.steps[0].parameters["left_out"] == []

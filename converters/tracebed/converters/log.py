@@ -62,6 +62,7 @@ def make_log(
     names: Sequence[str] = (),
     keep_names: bool = False,
     extras: Mapping[str, pd.Series[Any]] | None = None,
+    unread: Sequence[str] = (),
     since_1970: bool = True,
 ) -> Log:
     """Return the log that a reader found.
@@ -85,6 +86,7 @@ def make_log(
         names: columns that hold names of people and projects.
         keep_names: do not replace those by pseudonyms.
         extras: columns that nobody asked for, with names beginning `extra_`.
+        unread: columns that were there and are not kept; a warning names them.
         since_1970: whether instants are; else they are s since the log's start, and stay so.
 
     Raises:
@@ -92,13 +94,48 @@ def make_log(
     """
     where = files[0].where if len(files) == 1 else str(files[0].path.parent)
     found = {**columns, **(extras or {})}
-    noted = dict(defects or {})
+    noted = {**(defects or {}), **_mend_times(found), **_mend_sizes(found, system)}
+    submit = found["submit_time"]
+    known = np.isfinite(submit)
+    if not known.any():
+        raise InputError("holds no job with a submit time", where=where, mend="check that the file is complete")
+    origin = float(np.floor(submit[known].min())) if since_1970 else 0.0
+    for name in INSTANTS:
+        if name in found:
+            found[name] = np.asarray(found[name], dtype=np.float64) - origin
+    tallies = {what: int(mask.sum()) for what, mask in noted.items()} | dict(counts or {})
+    for what, count in tallies.items():
+        first = place(int(np.argmax(noted[what]))) if place and count and what in noted else where
+        tolerate({what: count}, where=first)
+    tolerate({f"columns left out, --keep-extra keeps them: {', '.join(unread)}": len(unread)}, where=where)
+    if not keep_names:
+        key = hashlib.blake2b(b"".join(file.key for file in files), digest_size=32).digest()
+        found |= {name: pseudonyms(found[name], name, key) for name in names if name in found}
+    table = pd.DataFrame(
+        {name: values for name, values in found.items() if name in NEEDED or _says(values)}, copy=False
+    )
+    if not known.all():
+        table = table[known].reset_index(drop=True)
+    step = Step(
+        "read",
+        {"format": format, **(parameters or {}), "left_out": list(unread)},
+        {what: n for what, n in tallies.items() if n},
+    )
+    sources = tuple(file.source for file in files)
+    provenance = Provenance(system or System(), time_zone, origin if since_1970 else None, sources, (step,))
+    return Log(table, provenance, where)
+
+
+def _mend_times(found: dict[str, Any]) -> dict[str, BoolArray]:
+    """Make what sense can be made of times, in place; return what was wrong -> in which records."""
     submit = np.asarray(found["submit_time"], dtype=np.float64)
     start = np.asarray(found.get("logged_start", np.full(len(submit), np.nan)))
-    noted["records without a submit time, left out"] = ~np.isfinite(submit)
     late = start < submit
-    noted["submitted after they started: submission taken as the start"] = late
-    found["submit_time"] = submit = np.where(late, start, submit)
+    noted = {
+        "records without a submit time, left out": ~np.isfinite(submit),
+        "submitted after they started: submission taken as the start": late,
+    }
+    found["submit_time"] = np.where(late, start, submit)
     if "run_time" not in found:
         found["run_time"] = np.asarray(found["logged_end"]) - start
     for name, what in (("run_time", "run times"), ("time_limit", "time limits")):
@@ -112,6 +149,12 @@ def make_log(
         backwards = end < start
         noted["ended before they started: end taken as not known"] = backwards
         found["logged_end"] = np.where(backwards | (end - start > LONGEST), np.nan, end)
+    return noted
+
+
+def _mend_sizes(found: dict[str, Any], system: System | None) -> dict[str, BoolArray]:
+    """Make whole numbers of sizes, in place; return what was wrong -> in which records."""
+    noted: dict[str, BoolArray] = {}
     for name, least in (("nodes", 0), ("cores_per_node", 1)):
         values = np.asarray(found.get(name, np.zeros(0, np.int64)))
         if values.dtype.kind == "f":
@@ -123,30 +166,7 @@ def make_log(
                 noted["impossible numbers of cores on a node, taken as 1"] = ~sound & ~np.isnan(values)
     if system is not None and system.nodes is not None and "nodes" in found:
         noted[TOO_LARGE] = np.asarray(found["nodes"]) > system.nodes
-    known = np.isfinite(submit)
-    if not known.any():
-        raise InputError("holds no job with a submit time", where=where, mend="check that the file is complete")
-    origin = float(np.floor(submit[known].min())) if since_1970 else 0.0
-    for name in INSTANTS:
-        if name in found:
-            found[name] = np.asarray(found[name], dtype=np.float64) - origin
-    tallies = {what: int(mask.sum()) for what, mask in noted.items()} | dict(counts or {})
-    for what, mask in noted.items():
-        tolerate({what: tallies[what]}, where=place(int(np.argmax(mask))) if place and tallies[what] else where)
-    for what in counts or ():
-        tolerate({what: tallies[what]}, where=where)
-    if not keep_names:
-        key = hashlib.blake2b(b"".join(file.key for file in files), digest_size=32).digest()
-        found |= {name: pseudonyms(found[name], name, key) for name in names if name in found}
-    table = pd.DataFrame(
-        {name: values for name, values in found.items() if name in NEEDED or _says(values)}, copy=False
-    )
-    if not known.all():
-        table = table[known].reset_index(drop=True)
-    step = Step("read", {"format": format, **(parameters or {})}, {what: n for what, n in tallies.items() if n})
-    sources = tuple(file.source for file in files)
-    provenance = Provenance(system or System(), time_zone, origin if since_1970 else None, sources, (step,))
-    return Log(table, provenance, where)
+    return noted
 
 
 NEEDED = tuple(name for name, column in SCHEMA.items() if column.default is None)

@@ -66,7 +66,7 @@ class Columns:
     absolute: Sequence[set[str]] = ()
     """Of each file, the times that are instants, not somebody's wall clock."""
     unread: tuple[str, ...] = ()
-    """Columns that were there and not wanted."""
+    """Columns that were there and are not kept."""
 
     def __len__(self) -> int:
         return sum(self.rows)
@@ -145,7 +145,7 @@ def read_columns(
     for file in files:
         found = _names(file, wanted)
         others = [name for name in _spelt(file) if name not in found.values() and name not in skip]
-        unread.update(dict.fromkeys(others))
+        unread.update(dict.fromkeys(others if not extras else []))
         table, zoned = _read(file, wanted, found, others if extras else [], quoted)
         absolute.append(zoned)
         tables.append(table)

@@ -80,4 +80,5 @@ def read_log(
         names=("user",),
         keep_names=keep_names,
         extras=c.extras,
+        unread=c.unread,
     )

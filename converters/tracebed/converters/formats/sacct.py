@@ -106,6 +106,7 @@ def read_log(
         names=("user", "group"),
         keep_names=keep_names,
         extras={name: values.iloc[rows].reset_index(drop=True) for name, values in c.extras.items()},
+        unread=c.unread,
     )
 
 

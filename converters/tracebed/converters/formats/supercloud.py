@@ -106,6 +106,7 @@ def read_log(
         names=("user", "group"),
         keep_names=keep_names,
         extras=c.extras,
+        unread=c.unread,
     )
 
 
