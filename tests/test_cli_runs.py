@@ -82,14 +82,18 @@ def test_a_tick_delays_starts_to_its_multiples(run: Tracebed, small: Path) -> No
 
 def test_a_policys_parameters_reach_the_run(run: Tracebed, small: Path) -> None:
     run("simulate", "w.parquet", "--policy", "pref", "-P", "count-idle=no", "-o", "sim")
-    assert Run.load("sim").info.policy_parameters == {"count_idle": False, "grow_at_start": False}
+    parameters = {"count_idle": False, "grow_at_start": False, "promise": "pool", "backfill": "easy"}
+    assert Run.load("sim").info.policy_parameters == parameters
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["simulate", "absent.parquet", "--policy", "easy", "-o", "x"], "absent.parquet"),
-        (["simulate", "w.parquet", "--policy", "best", "-o", "x"], "no policy 'best' (installed are easy, fcfs, pref)"),
+        (
+            ["simulate", "w.parquet", "--policy", "best", "-o", "x"],
+            "no policy 'best' (installed are avg, conservative, dmr, drom-share, easy, ",
+        ),
         (["simulate", "w.parquet", "--policy", "pref", "-P", "count_idle", "-o", "x"], "write NAME=VALUE"),
         (["simulate", "w.parquet", "--policy", "easy", "-P", "depth=3", "-o", "x"], "it has none"),
         (["simulate", "w.parquet", "--policy", "easy", "--inventory", "no.yaml", "-o", "x"], "no.yaml"),

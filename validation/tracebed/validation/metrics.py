@@ -321,7 +321,7 @@ def _over_time(busy: Steps, capacity: int, start: float, end: float) -> tuple[fl
     values = busy.at(edges[:-1]) / capacity
     order = np.argsort(values, kind="stable")
     passed = np.cumsum(np.diff(edges)[order]) / (end - start)
-    low, high = (values[order][min(np.searchsorted(passed, share), len(order) - 1)] for share in (0.25, 0.75))
+    low, high = (values[order][min(int(np.searchsorted(passed, share)), len(order) - 1)] for share in (0.25, 0.75))
     return float(low), float(high)
 
 
