@@ -11,10 +11,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import socket
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -25,6 +23,7 @@ from typing import Any
 
 import pandas as pd
 
+from tracebed.converters.formats.files import replacing_folder
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -174,28 +173,13 @@ class Run:
         """
         folder = Path(folder)
         check_target(folder)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
-            scratch.chmod(0o755)
+        with replacing_folder(folder, "run.json") as scratch:
             for name in TABLES:
                 getattr(self, name).to_parquet(scratch / f"{name}.parquet", index=False)
             text = json.dumps(asdict(self.info), indent=2, sort_keys=True)
             (scratch / "run.json").write_text(text + "\n", encoding="utf-8")
             if journal is not None:
                 journal.replace(scratch / JOURNAL)
-            earlier = scratch.with_name(f"{scratch.name}.earlier")
-            if folder.exists():
-                folder.replace(earlier)
-            scratch.replace(folder)
-            shutil.rmtree(earlier, ignore_errors=True)
-        except OSError as error:
-            raise InputError(
-                f"cannot be written: {error.strerror or error}",
-                where=str(folder),
-                mend="free space, or name another with -o",
-            ) from error
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
         return folder
 
     @classmethod

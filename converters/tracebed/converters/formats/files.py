@@ -254,7 +254,8 @@ def replacing_folder(path: Path, ours: str) -> Iterator[Path]:
         InputError: `path` is something else, or cannot be written.
     """
     if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / ours).is_file())):
-        raise InputError("exists, and is not what would be written there", where=str(path), mend="name another folder")
+        what = "exists, and is not what would be written there"
+        raise InputError(what, where=str(path), mend="name another folder with -o")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -270,7 +271,7 @@ def replacing_folder(path: Path, ours: str) -> Iterator[Path]:
         shutil.rmtree(earlier, ignore_errors=True)
     except OSError as error:
         raise InputError(
-            f"cannot be written: {error.strerror or error}", where=str(path), mend="free space, or name another folder"
+            f"cannot be written: {error.strerror or error}", where=str(path), mend="free space, or name another with -o"
         ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
