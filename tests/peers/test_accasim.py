@@ -1,0 +1,196 @@
+"""AccaSim (Galleguillos et al. 2020) beside tracebed: the same SWF, the same machine, the same process.
+
+AccaSim packs a job's processors core by core onto whatever is idle, so that a machine is a pool of cores to it, and
+ours has as many nodes of one core. It knows whole seconds only; workloads are rounded before either sees them.
+Run by `tox -e peers`; what it gave stands in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tracebed.converters.cleaning.audit import clean
+from tracebed.converters.cleaning.recipes import load_recipe
+from tracebed.converters.formats.registry import read_raw, write
+from tracebed.converters.models import registry
+from tracebed.converters.scaling import scale
+from tracebed.converters.workload import Workload, read_workload
+from tracebed.orchestrator.prediction import Engine, predict
+from tracebed.orchestrator.run import NodeFacts
+
+collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]  # gone since Python 3.10; AccaSim asks for it
+
+from accasim.base.additional_data import AdditionalData  # noqa: E402
+from accasim.base.allocator_class import FirstFit  # noqa: E402
+from accasim.base.scheduler_class import EASYBackfilling, FirstInFirstOut  # noqa: E402
+from accasim.base.simulator_class import Simulator  # noqa: E402
+
+DISPATCHERS = {"fcfs": FirstInFirstOut, "easy": EASYBackfilling}
+READ_BY_BOTH = ["job_id", "submit_time", "run_time", "time_limit", "nodes"]
+
+
+class Machine(NamedTuple):
+    nodes: int
+    cores: int
+
+
+class Schedule(NamedTuple):
+    """The start of each job by its id, s, and the CPU seconds from the SWF to it, the best of all rounds."""
+
+    starts: Mapping[str, float]
+    seconds: float
+
+
+class Starts(AdditionalData):  # type: ignore[misc]
+    """AccaSim's hook for observers: notes the start of each job that ends. Cheaper for it than its own output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[str, float] = {}
+
+    def exec_after_completion(self, removed_jobs: Sequence[Any]) -> None:
+        self.of.update((job.id, float(job.start_time)) for job in removed_jobs)
+
+    def set_event_manager(self, event_manager: object) -> None:
+        """Do nothing: the first time AccaSim has none yet, and would refuse itself."""
+
+    def exec_before_submission(self, *_: Any) -> None: ...
+    def exec_after_submission(self) -> None: ...
+    def exec_before_dispatching(self, *_: Any) -> None: ...
+    def exec_after_dispatching(self, *_: Any) -> None: ...
+    def exec_before_completion(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def accasim(swf: Path, machine: Machine, policy: str) -> dict[str, float]:
+    """Simulate with AccaSim, which writes nothing but into memory, and return the start of each job."""
+    system = swf.with_suffix(".json")
+    system.write_text(json.dumps({"groups": {"g": {"core": machine.cores}}, "resources": {"g": machine.nodes}}))
+    starts = Starts()
+    simulator = Simulator(
+        str(swf),
+        str(system),
+        DISPATCHERS[policy](FirstFit()),
+        additional_data=[starts],
+        scheduling_output=False,
+        statistics_output=False,
+        show_statistics=False,
+        RESULTS_FOLDER_PATH=str(swf.parent),
+        LOG_LEVEL="WARNING",
+    )
+    simulator.start_simulation()
+    return starts.of
+
+
+def ours(swf: Path, machine: Machine, policy: str, engine: Engine = "auto") -> dict[str, float]:
+    """Predict from the same file, and return the start of each job."""
+    nodes = [NodeFacts(f"n{number}", 1) for number in range(machine.nodes * machine.cores)]
+    jobs = predict(read_workload(swf), nodes, policy, engine=engine).jobs
+    return dict(zip(jobs["job_id"], jobs["start"], strict=True))
+
+
+def timed(simulate: Callable[..., dict[str, float]], swf: Path, machine: Machine, policy: str, rounds: int) -> Schedule:
+    took = []
+    for _ in range(rounds):
+        begun = time.process_time()
+        starts = simulate(swf, machine, policy)
+        took.append(time.process_time() - begun)
+    return Schedule(starts, min(took))
+
+
+def write_swf(workload: Workload, folder: Path) -> Path:
+    """Write what both programs read, in whole seconds.
+
+    Memory is left out: AccaSim stops where only some jobs tell it, and allocates it where its machine has some.
+    """
+    table = workload.table[READ_BY_BOTH].copy()
+    for name in ("submit_time", "run_time", "time_limit"):
+        table[name] = np.rint(table[name])
+    path = folder / "w.swf"
+    write(Workload(table, workload.provenance), path, whole_seconds=True)
+    return path
+
+
+def hand_written(folder: Path, *jobs: tuple[float, float, float, int]) -> Path:
+    """Write jobs of (submit time, run time, limit, cores), with ids from 1."""
+    table = pd.DataFrame(list(jobs), columns=["submit_time", "run_time", "time_limit", "nodes"])
+    return write_swf(Workload(table.assign(job_id=[str(number + 1) for number in range(len(jobs))])), folder)
+
+
+def cirne(_: Callable[[str], Path]) -> tuple[Workload, Machine]:
+    """1,000 jobs at a load of 0.9."""
+    drawn = registry.draw("cirne", 1_000, site="anl", nodes=128, seed=1)
+    load = float((drawn.floats("run_time") * drawn.ints("nodes")).sum() / 128 / np.ptp(drawn.floats("submit_time")))
+    return scale(drawn, arrivals=load / 0.9), Machine(128, 1)
+
+
+def ricc(reference_data: Callable[[str], Path]) -> tuple[Workload, Machine]:
+    """The recipe's 10,000 jobs, by core: no job is rounded up to whole nodes."""
+    log = read_raw([reference_data("logs/RICC-2010-2.swf.gz")], by="core")
+    return clean(log, load_recipe("ricc-sept").steps).workload, Machine(1_024, 8)
+
+
+@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+@pytest.mark.parametrize("policy", ["fcfs", "easy"])
+@pytest.mark.parametrize("drawn", [cirne, ricc])
+def test_schedules_and_speed(
+    drawn: Callable[..., tuple[Workload, Machine]],
+    policy: str,
+    reference_data: Callable[[str], Path],
+    report: Callable[[str], None],
+    tmp_path: Path,
+) -> None:
+    """FCFS: every job starts at the same second. EASY: AccaSim's is another policy (below), told beside ours."""
+    workload, machine = drawn(reference_data)
+    swf = write_swf(workload, tmp_path)
+    submits = read_workload(swf).table.set_index("job_id")["submit_time"]
+    peer = timed(accasim, swf, machine, policy, rounds=1)
+    own = timed(ours, swf, machine, policy, rounds=5)
+    python = timed(partial(ours, engine="python"), swf, machine, policy, rounds=3)
+    for name, schedule in {"AccaSim": peer, "tracebed": own, "its Python": python}.items():
+        assert len(schedule.starts) == len(submits)
+        wait = (pd.Series(schedule.starts) - submits).mean()
+        apart = (pd.Series(schedule.starts) - pd.Series(peer.starts)).abs()
+        report(
+            f"{drawn.__name__:6}{policy:5}{name:10}{schedule.seconds:8.3f} s"
+            f" {len(submits) / schedule.seconds:9,.0f} jobs/s {peer.seconds / schedule.seconds:6.1f} x   mean wait {wait:10,.0f} s,"
+            f" {(apart > 0).sum():5,} jobs start at another second, the mean of all {apart.mean():6,.0f} s apart"
+        )
+    assert python.starts == own.starts
+    if policy == "fcfs":
+        assert peer.starts == own.starts
+
+
+def test_easy_of_accasim_does_not_protect_the_head(tmp_path: Path) -> None:
+    """Job 2 is due when job 1 ends, at 100. AccaSim lets the long job 3 in before, and job 2 waits for it."""
+    swf = hand_written(tmp_path, (10, 90, 90, 2), (20, 10, 10, 4), (30, 1000, 1000, 2))
+    machine = Machine(1, 4)
+    assert ours(swf, machine, "easy") == {"1": 10, "2": 100, "3": 110}
+    assert accasim(swf, machine, "easy") == {"1": 10, "2": 1030, "3": 30}
+
+
+def test_easy_of_accasim_does_not_start_the_head_before_its_reservation(tmp_path: Path) -> None:
+    """Job 1 ends at 20, long before its limit: job 2 could start then, and waits until the limit, 110."""
+    swf = hand_written(tmp_path, (10, 10, 100, 4), (12, 10, 10, 4), (15, 5, 5, 4))
+    machine = Machine(1, 4)
+    assert ours(swf, machine, "easy") == {"1": 10, "2": 20, "3": 30}
+    assert accasim(swf, machine, "easy") == {"1": 10, "2": 110, "3": 20}
+
+
+def test_accasim_forgets_to_look_after_a_job_of_no_length(tmp_path: Path) -> None:
+    """Job 2 ends as it starts, at 20, and job 3 could start; AccaSim asks nobody before the next event, at 50."""
+    swf = hand_written(tmp_path, (10, 10, 10, 4), (12, 0, 5, 4), (15, 5, 5, 4), (50, 5, 5, 1))
+    machine = Machine(1, 4)
+    assert ours(swf, machine, "fcfs") == {"1": 10, "2": 20, "3": 20, "4": 50}
+    assert accasim(swf, machine, "fcfs") == {"1": 10, "2": 20, "3": 50, "4": 55}
