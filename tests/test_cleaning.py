@@ -18,7 +18,7 @@ from tracebed.converters.cleaning.audit import ACTIONS, Cleaned, clean
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.registry import read_raw
 from tracebed.converters.workload import Provenance, System, Workload, read_workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, Tolerated
 
 
 def workload(rows: dict[str, Any], system: System | None = None) -> Workload:
@@ -116,6 +116,9 @@ def test_an_empty_result_is_an_error_that_names_the_step(tmp_path: Path) -> None
         ("keep_partitions", {"partitions": ["a"]}, {"partition": ["a", "b", "a"]}, "02"),
         ("keep_partitions", {"largest": True}, {"partition": ["a", "b", "a"], "nodes": [1, 9, 1]}, "1"),
         ("drop_statuses", {"statuses": ["failed"]}, {"status": ["failed", "completed", ""]}, "12"),
+        ("drop_partitions", {"partitions": "ab"}, {"partition": ["ab", "a", ""]}, "12"),
+        ("drop_partitions", {"partitions": [1]}, {"partition": ["1", "2", "11"]}, "12"),
+        ("drop_short", {"shorter": "1e1"}, {"run_time": [9.0, 10.0, 11.0]}, "12"),
         ("drop_gpu", {}, {"extra_gpus": [1.0, np.nan, 0.0]}, "12"),
         ("drop_shared", {}, {"extra_node_share": [0.5, np.nan, 1.0]}, "12"),
         (
@@ -166,6 +169,16 @@ def test_what_a_step_changes() -> None:
         ("over_limit", {"action": "x"}, "one of raise, clip, drop"),
         ("drop_short", {"longer": 1}, "drop_short"),
         ("window", {"start": "yesterday"}, "yesterday"),
+        ("window", {"start": True}, "window.start True is not a date"),
+        ("whole_nodes", {}, "cores"),
+        ("whole_nodes", {"cores": 0}, "0 cores"),
+        ("over_machine", {"nodes": 0}, "a machine of 0 nodes"),
+        ("drop_short", {"shorter": "soon"}, "drop_short.shorter 'soon' is not a number"),
+        ("missing_limits", {"factor": float("nan")}, "not a number from 0 on"),
+        ("flag_bursts", {"within": -5.0}, "flag_bursts.within -5.0"),
+        ("flag_flurries", {"within": 0.0}, "flag_flurries: within 0 s"),
+        ("flag_gaps", {"drop": "maybe"}, "not true or false"),
+        ("drop_partitions", {"partitions": {"a": 1}}, "not a list of words"),
     ],
 )
 def test_a_wrong_step_is_an_error(step: str, parameters: dict[str, Any], says: str) -> None:
@@ -222,6 +235,18 @@ def test_bursts_storms_and_flurries() -> None:
     assert set(both) == {"", "burst storm"}
 
 
+def test_nothing_is_flagged_where_there_is_nothing_to_flag() -> None:
+    long = workload({"run_time": [100.0, np.nan], "submit_time": [0.0, 1e10], "user": ["a", "a"]})
+    done = clean(long, [("flag_storms", {"jobs": 1}), ("flag_flurries", {"within": 1, "times": 0, "jobs": 2})])
+    assert [row.flagged for row in done.audit] == [0, 0]
+
+
+@given(st.lists(st.integers(-5, 30), min_size=1, max_size=30))
+def test_the_median_counts_stretches_in_which_nothing_is(places: list[int]) -> None:
+    counts = np.bincount(np.array(places) - min(places))
+    assert anomalies._median_count(np.array(places)) == np.median(counts)
+
+
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), min_size=1, max_size=40), within=st.integers(0, 20)
 )
@@ -255,8 +280,14 @@ def test_a_shipped_recipe_can_be_read_and_says_what_it_is(name: str) -> None:
         ("steps: [{drop_short: {longer: 1}}]", "takes no 'longer'"),
         ("steps: [[]]", "is no step"),
         ("steps: [drop_short]\nmachines: {}", "unknown key 'machines'"),
+        ("steps: [{drop_short: 5}]", "step drop_short: 5"),
+        ("steps: [{drop_short: {shorter: -1}}]", "drop_short.shorter -1 is not a number from 0 on"),
         ("steps: [drop_short]\nmachine: {nodes: 0}", "size 0"),
+        ("steps: [drop_short]\nmachine: {nodes: 1.5}", "machine: 1.5 nodes"),
+        ("steps: [drop_short]\nmachine: 5", "machine: 5"),
+        ("steps: [drop_short]\nread: {time_zone: 5}", "read: time_zone 5"),
         ("steps: [drop_short]\nexpect: 7", "expect holds counts"),
+        ("steps: [drop_short]\nexpect: {job: 7}", "expect holds counts"),
         ("- drop_short", "mapping with a list of steps"),
         ("steps: [", "not YAML"),
         ("\x00", "not YAML"),
@@ -279,6 +310,17 @@ def test_a_recipe_can_be_varied() -> None:
     for wrong in ({"unheard_of": {}}, {"drop_short": {"longer": 1}}):
         with pytest.raises(InputError):
             recipe.with_settings(wrong)
+
+
+def test_a_log_of_another_machine_is_warned_of(tmp_path: Path) -> None:
+    recipe = load_recipe("cori-haswell")
+    with pytest.warns(Tolerated, match="the recipe's machine is NERSC Cori Haswell, the log's is NERSC Cori KNL"):
+        clean(read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)]), recipe.steps, system=recipe.system)
+
+
+def test_ids_that_repeat_are_an_error_that_names_the_step_to_add(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"job_id '11' is there twice \(add the step unique_ids\)"):
+        clean(read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)]), [("merge_split", {})])
 
 
 def test_the_actions_are_those_of_an_audit_row() -> None:

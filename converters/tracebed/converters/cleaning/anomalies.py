@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tracebed.converters.cleaning.effect import HOUR, Effect, Records, flagged
 from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.errors import InputError
 
 DAY = 86_400.0
 
@@ -63,10 +65,11 @@ def flag_flurries(
     In each stretch of `within` s a user has a flurry whose jobs are at least `jobs`, and more than `times` the
     median number of all users' jobs together in a stretch. The paper finds flurries by eye; these numbers are ours.
     """
+    if within < 1.0:
+        raise InputError(f"flag_flurries: within {within:g} s", mend="at least 1")
     user, names = records.codes("user")
     stretch = (records.floats("submit_time") // within).astype(np.int64)
-    stretch -= stretch.min() if len(stretch) else 0
-    usual = float(np.median(np.bincount(stretch)))
+    usual = _median_count(stretch)
     pairs, place, count = np.unique(np.stack([stretch, user]), axis=1, return_inverse=True, return_counts=True)
     many = (count >= jobs) & (count > times * usual)
     found = [
@@ -74,6 +77,14 @@ def flag_flurries(
         for i in np.flatnonzero(many)
     ]
     return flagged(records, many[place.reshape(-1)], "flurry", drop, "one user's jobs dominate the log", found)
+
+
+def _median_count(places: IntArray) -> float:
+    """Return the median of how often each number from the least to the greatest of `places` is there."""
+    counts = np.sort(np.unique(places, return_counts=True)[1])
+    absent = int(places.max() - places.min()) + 1 - len(counts)
+    middle = [(absent + len(counts) - 1) // 2, (absent + len(counts)) // 2]
+    return float(np.mean([counts[place - absent] if place >= absent else 0 for place in middle]))
 
 
 def _crowd(groups: IntArray, times: FloatArray, within: float) -> IntArray:
@@ -85,8 +96,8 @@ def _crowd(groups: IntArray, times: FloatArray, within: float) -> IntArray:
     order = np.lexsort((times, groups))
     g, t = np.asarray(groups)[order], times[order]
     crowd = np.zeros(len(t), np.int64)
-    starts = np.flatnonzero(np.diff(g, prepend=-2))
-    for low, high in zip(starts, np.append(starts[1:], len(g)), strict=True):
+    edges = np.append(np.flatnonzero(np.diff(g, prepend=-2)), len(g))
+    for low, high in pairwise(edges):
         own = t[low:high]
         last = np.searchsorted(own, own + within, side="right")
         first = np.searchsorted(own, own - within, side="left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -10,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.cleaning.effect import Effect, Records, node_hours
-from tracebed.converters.cleaning.steps import STEPS
+from tracebed.converters.cleaning.steps import STEPS, checked
 from tracebed.converters.log import Log
 from tracebed.converters.workload import IntArray, Provenance, Step, System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, tolerate
 
 ACTIONS = ("merged", "dropped", "changed", "flagged")
 
@@ -65,6 +66,9 @@ def clean(
     """
     where = log.where if isinstance(log, Log) else ""
     provenance = log.provenance if system is None else replace(log.provenance, system=system)
+    if isinstance(log, Log) and not _of_one_machine(log.provenance.system.name, provenance.system.name):
+        named = f"the recipe's machine is {provenance.system.name}, the log's is {log.provenance.system.name}"
+        tolerate({named: 1}, where=where)
     table = _sorted(log.table)
     del log  # a large one's memory is wanted
     record: IntArray = np.arange(1, len(table) + 1)
@@ -99,6 +103,11 @@ def clean(
     return Cleaned(workload, audit, pd.concat(touched, ignore_index=True) if touched else pd.DataFrame(columns=columns))
 
 
+def _of_one_machine(one: str, other: str) -> bool:
+    """Tell whether two names may be those of one machine: one is part of the other, or empty."""
+    return one in other or other in one
+
+
 def _sorted(table: pd.DataFrame) -> pd.DataFrame:
     """Return records by submission, and those of one submission by start."""
     submit = table["submit_time"].to_numpy()
@@ -114,12 +123,12 @@ LEAST: tuple[tuple[str, Mapping[str, Any]], ...] = (("merge_split", {}), ("uniqu
 
 
 def _effect(name: str, parameters: Mapping[str, Any], records: Records) -> Effect:
-    if name not in STEPS:
-        raise InputError(f"no cleaning step {name!r}", mend=f"one of {', '.join(STEPS)}")
+    fitting = checked(name, parameters)
     try:
-        return STEPS[name](records, **parameters)
+        inspect.signature(STEPS[name]).bind(records, **fitting)
     except TypeError as error:
-        raise InputError(f"cleaning step {name}: {error}", mend="docs/cleaning.md has its parameters") from error
+        raise InputError(f"cleaning step {name}: {error}", mend="docs/cleaning.md has its parameters") from None
+    return STEPS[name](records, **fitting)
 
 
 def _masks(effect: Effect) -> dict[str, Any]:
@@ -170,5 +179,8 @@ def _step(row: Audited) -> Step:
 
 def _workload(table: pd.DataFrame, provenance: Provenance, where: str) -> Workload:
     """Return the workload of clean records; what says nothing of any job is left out."""
+    if not table["job_id"].is_unique:
+        twice = table["job_id"][table["job_id"].duplicated()].iloc[0]
+        raise InputError(f"job_id {twice!r} is there twice", where=where or None, mend="add the step unique_ids")
     silent = [name for name in map(str, table) if name.startswith("extra_") and table[name].isna().all()]
     return Workload(table.drop(columns=silent), provenance, where=where or None)

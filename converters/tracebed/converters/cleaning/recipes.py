@@ -11,16 +11,16 @@ expect: {records: 55600, jobs: 41524}    # warned of, where a log of so many rec
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tracebed.converters.cleaning.steps import STEPS
+from tracebed.converters.cleaning.steps import checked
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
 
@@ -109,41 +109,47 @@ def _step(item: Any, where: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(item, dict) or len(item) != 1:
         raise InputError(f"step {item!r} is no step", where=where, mend="write its name, or name: {parameter: value}")
     [(name, parameters)] = item.items()
-    if name not in STEPS:
-        raise InputError(f"no cleaning step {name!r}", where=where, mend=f"one of {', '.join(STEPS)}")
-    parameters = parameters or {}
-    taken = [parameter for parameter in inspect.signature(STEPS[name]).parameters if parameter != "records"]
-    for parameter in parameters if isinstance(parameters, dict) else [parameters]:
-        if parameter not in taken:
-            raise InputError(
-                f"step {name} takes no {parameter!r}", where=where, mend=f"it takes {', '.join(taken) or 'nothing'}"
-            )
-    return name, {parameter: _plain(value) for parameter, value in parameters.items()}
+    if not isinstance(parameters or {}, dict):
+        raise InputError(f"step {name}: {parameters!r}", where=where, mend="write parameter: value below it")
+    plain = {str(parameter): _plain(value) for parameter, value in (parameters or {}).items()}
+    try:
+        return str(name), checked(str(name), plain)
+    except InputError as error:
+        raise InputError(error.what, where=where, mend=error.mend) from None
 
 
 def _plain(value: Any) -> Any:
     """Return a parameter as JSON can hold it: YAML makes dates of dates."""
-    return value if isinstance(value, bool | int | float | str | list) else str(value)
+    return str(value) if isinstance(value, date) else value
 
 
 def _system(raw: Any, where: str) -> System | None:
     if raw is None:
         return None
+    mend = "such as {nodes: 9688, cores_per_node: 68, name: Cori KNL}"
+    if not isinstance(raw, dict) or not set(raw) <= {"nodes", "cores_per_node", "name"}:
+        raise InputError(f"machine: {raw!r}", where=where, mend=mend)
+    nodes, cores = (raw.get(name) for name in ("nodes", "cores_per_node"))
+    if not all(size is None or type(size) is int for size in (nodes, cores)):
+        raise InputError(f"machine: {nodes!r} nodes of {cores!r} cores", where=where, mend=mend)
     try:
-        return System(**raw)
-    except (TypeError, InputError) as error:
-        raise InputError(f"machine: {error}", where=where, mend="nodes, cores_per_node and name") from None
+        return System(nodes, cores, str(raw.get("name", "")))
+    except InputError as error:
+        raise InputError(f"machine: {error.what}", where=where, mend=error.mend) from None
 
 
 def _options(raw: Any, where: str) -> dict[str, Any]:
     if raw is not None and not isinstance(raw, dict):
         raise InputError("read holds options of the reader", where=where, mend="such as {by: core}")
-    return {str(name): _plain(value) for name, value in (raw or {}).items()}
+    for name, value in (raw or {}).items():
+        if not isinstance(value, str | bool):
+            raise InputError(f"read: {name} {value!r}", where=where, mend="a word, true or false")
+    return {str(name): value for name, value in (raw or {}).items()}
 
 
 def _counts(raw: Any, where: str) -> dict[str, int]:
     if raw is None:
         return {}
-    if not isinstance(raw, dict) or not all(isinstance(value, int) for value in raw.values()):
-        raise InputError("expect holds counts", where=where, mend="such as {records: 55600, jobs: 41524}")
-    return raw
+    if isinstance(raw, dict) and set(raw) <= {"records", "jobs"} and all(type(n) is int for n in raw.values()):
+        return {str(name): int(count) for name, count in raw.items()}
+    raise InputError("expect holds counts", where=where, mend="such as {records: 55600, jobs: 41524}")

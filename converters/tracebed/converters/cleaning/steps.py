@@ -5,8 +5,10 @@ To add one, write it and add its line to `STEPS`; recipes name it from then on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -149,6 +151,8 @@ def drop_zero_nodes(records: Records) -> Effect:
 
 def whole_nodes(records: Records, cores: int) -> Effect:
     """Give jobs whole nodes of `cores` cores, where the log's processors were read as something else."""
+    if cores < 1:
+        raise InputError(f"whole_nodes: {cores} cores", mend="at least 1")
     processors = records.floats("nodes") * records.floats("cores_per_node")
     nodes = np.ceil(processors / cores)
     per_node = np.maximum(1.0, np.ceil(processors / np.maximum(nodes, 1.0)))
@@ -159,9 +163,11 @@ def whole_nodes(records: Records, cores: int) -> Effect:
 
 def over_machine(records: Records, nodes: int | None = None, action: str = "clip") -> Effect:
     """Clip (or `drop`) jobs of more nodes than the machine has."""
-    machine = nodes or records.provenance.system.nodes
+    machine = records.provenance.system.nodes if nodes is None else nodes
     if machine is None:
         raise InputError("over_machine: the size of the machine is not known", mend="give the step its nodes")
+    if machine < 1:
+        raise InputError(f"over_machine: a machine of {machine} nodes", mend="at least 1")
     size = records.floats("nodes")
     over = size > machine
     if _choice("over_machine", "action", action, ("clip", "drop")) == "drop":
@@ -245,6 +251,56 @@ STEPS: dict[str, Callable[..., Effect]] = {
         *(flag_gaps, flag_bursts, flag_storms, flag_flurries),
     )
 }
+
+
+def checked(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters as the step `name` takes them; a single text stands for a list of it.
+
+    Raises:
+        InputError: there is no such step, it takes no such parameter, or a value is of another kind.
+    """
+    if name not in STEPS:
+        raise InputError(f"no cleaning step {name!r}", mend=f"one of {', '.join(STEPS)}")
+    taken = dict(inspect.signature(STEPS[name], eval_str=True).parameters)
+    del taken["records"]
+    for parameter in parameters:
+        if parameter not in taken:
+            raise InputError(f"step {name} takes no {parameter!r}", mend=f"it takes {', '.join(taken) or 'nothing'}")
+    return {own: _fitting(value, taken[own].annotation, f"{name}.{own}") for own, value in parameters.items()}
+
+
+KINDS: dict[Any, str] = {
+    float: "a number from 0 on",
+    int: "a whole number from 0 on",
+    int | None: "a whole number from 0 on",
+    bool: "true or false",
+    str: "a word",
+    str | float | None: "a date, or s since time 0",
+    Sequence[str]: "a list of words",
+}
+"""What parameters of steps are annotated as, and what may be given for each."""
+
+
+def _fitting(value: Any, kind: Any, parameter: str) -> Any:
+    """Return a parameter's value as its annotation says; raise InputError if it is of another kind."""
+    if kind is float and isinstance(value, str):
+        with suppress(ValueError):  # to YAML 1e5 is a text
+            value = float(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+    if kind == Sequence[str]:
+        items = value if isinstance(value, list | tuple) else [value]
+        if all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in items):
+            return [str(item) for item in items]
+    elif (
+        (value is None and type(None) in get_args(kind))
+        or (kind is float and number and value >= 0)
+        or (kind in (int, int | None) and number and value >= 0 and isinstance(value, int))
+        or (kind is bool and isinstance(value, bool))
+        or (kind in (str, str | float | None) and isinstance(value, str))
+        or (kind == str | float | None and number)
+    ):
+        return value
+    raise InputError(f"{parameter} {value!r} is not {KINDS[kind]}")
 
 
 def _choice(step: str, name: str, value: str, choices: Sequence[str]) -> str:
