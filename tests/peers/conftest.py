@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+HEADER = "workload policy program      CPU s    jobs/s   times  mean wait s  other starts  apart s"
 LINES = pytest.StashKey[list[str]]()
 
 
@@ -17,6 +18,7 @@ def report(pytestconfig: pytest.Config) -> Callable[[str], None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the table."""
-    terminalreporter.section("CPU seconds from the SWF to the schedule; the rest as against the peer")
+    terminalreporter.section("from the SWF to the schedule; times as fast, other starts: against the peer")
+    terminalreporter.write_line(HEADER)
     for line in config.stash.get(LINES, []):
         terminalreporter.write_line(line)
