@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,6 +128,9 @@ def test_summer_time_counts(tmp_path: Path) -> None:
         ),
         (lambda t: t.replace('"Nodes Allocated"', '"Nodes"'), r"a\.csv:1: column 'nodes allocated' is missing"),
         (lambda t: t.split("\n")[0] + "\n", "holds no job"),
+        (lambda t: t.split("\n")[0], "holds no job"),
+        (lambda t: t.replace('"End"', '"Start"'), r"a\.csv:1: column 'Start' is there twice"),
+        (lambda t: "\n\n" + t.replace('"10000"', '"many"'), r"a\.csv:10: Nodes Allocated 'many' is not a number"),
         (lambda t: t.replace('"10000"', '"many"'), r"a\.csv:8: Nodes Allocated 'many' is not a number"),
         (lambda t: t.replace('"0.0"', '"0.0","one","two"'), r"a\.csv:9: 12 values where the header names 10"),
     ],
@@ -137,6 +141,65 @@ def test_bad_input_is_one_line_with_its_place(change: Callable[[str], str], says
     with pytest.raises(InputError, match=says) as caught:
         registry.read(path, format="cori")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: "\n\n" + t, lambda t: t.replace("\n", "\r\n"), lambda t: t.replace("\n", "\r"), str]
+)
+def test_blank_lines_before_the_header_and_any_line_ends_are_no_matter(
+    change: Callable[[str], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(change("\n".join([CORI, *CORI_ROWS])).encode())
+    assert len(read_workload(path)) == 6
+
+
+def test_a_record_that_an_open_quote_swallowed_is_not_lost(tmp_path: Path) -> None:
+    rows = [*CORI_ROWS]
+    rows[4] = '"' + rows[4].replace('"', "")
+    with pytest.raises(InputError, match=r"a\.csv:6: Job '12,cori knl,xfer.*goes on in the next line"):
+        read_workload(write(tmp_path / "a.csv", CORI, rows))
+
+
+@pytest.mark.parametrize("nodes", ["-4", "1e400", "", "1e12"])
+def test_an_impossible_size_is_not_known_and_counted(nodes: str, tmp_path: Path) -> None:
+    rows = [CORI_ROWS[5].replace('"1",', f'"{nodes}",'), CORI_ROWS[4]]
+    with pytest.warns(Tolerated, match=r"a\.csv:2: jobs of unknown size \(1 time\)"):
+        assert list(read_workload(write(tmp_path / "a.csv", CORI, rows)).ints("nodes")) == [1, 0]
+    row = EAGLE_ROWS[1].split(",")
+    row[6] = nodes
+    with pytest.warns(Tolerated, match=r"e\.csv:2: jobs of unknown size \(1 time\)"):
+        assert read_workload(write(tmp_path / "e.csv", EAGLE, [",".join(row)])).ints("nodes")[0] == 0
+
+
+def test_the_line_of_a_bad_time_is_told_whatever_form_the_others_have(tmp_path: Path) -> None:
+    rows = [row.replace('"2022-11-07 10:00:05"', '"soon"') for row in CORI_ROWS]
+    zoned = [re.sub(r"(\d\d:\d\d:\d\d)", r"\1+01:00", row) for row in rows]
+    for lines in (rows, zoned):
+        with pytest.raises(InputError, match=r"a\.csv:6: Submit 'soon' is not a time"):
+            read_workload(write(tmp_path / "a.csv", CORI, lines))
+
+
+def test_a_file_is_not_read_twice(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", CORI, CORI_ROWS)
+    (tmp_path / "copy of a.csv").write_bytes((tmp_path / "a.csv").read_bytes())
+    with pytest.raises(InputError, match=r"copy of a\.csv: has the same content as .*a\.csv"):
+        read_workload(tmp_path)
+    with pytest.raises(InputError, match="has the same content as"):
+        registry.read_raw([tmp_path / "a.csv", tmp_path / "a.csv"])
+
+
+def test_nothing_in_a_folder_is_left_out_without_a_word(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    (folder / "sub").mkdir(parents=True)
+    write(folder / "sub" / "a.csv", CORI, CORI_ROWS)
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.warns(Tolerated, match="links to folders, not followed"):
+        assert len(read_workload(folder)) == 6
+    (folder / "b.csv").symlink_to("absent")
+    with pytest.raises(InputError, match=r"b\.csv: no such file"):
+        read_workload(folder)
 
 
 def test_another_delimiter_is_found(tmp_path: Path) -> None:

@@ -284,6 +284,15 @@ def test_what_makes_no_sense_is_counted_and_not_known() -> None:
     assert counts["ended before they started: end taken as not known"] == 1
 
 
+def test_numbers_too_large_to_multiply_are_not_known() -> None:
+    changes = {"num_nodes_req": [1e200, 2, 4], "num_cores_req": [1e308, 256, 16], "time_limit": [-1e308, 1440, 60]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        workload, _ = read(pm100.read_log, parquet(marconi(**changes)))
+    assert list(workload.ints("nodes")) == [0, 2, 4]
+    assert np.isnan(workload.floats("time_limit")[0])
+
+
 def test_jobs_larger_than_the_machine_are_counted_and_kept() -> None:
     workload, tolerated = read(lassen.read_log, LASSEN.replace(b",795,", b",796,"))
     assert workload.ints("nodes").tolist() == [16, 796, 1]
@@ -309,6 +318,12 @@ def test_damage_is_refused_or_tolerated(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_damaged_parquet_is_refused_or_tolerated(name: str, data: st.DataObject) -> None:
     read_or_refuse(data.draw(mutated(VALID[name])), "log.parquet", name)
+
+
+def test_parquet_whose_texts_are_no_utf8_is_refused() -> None:
+    data = parquet(marconi()).replace(b"OUT_OF_MEMORY", b"OUT_OF\xffMEMORY")
+    with pytest.raises(InputError, match="not a readable Parquet file"):
+        pm100.read_log([Input.of(data, "log.parquet")])
 
 
 def test_the_fixtures_are_sound() -> None:

@@ -161,6 +161,7 @@ def test_a_foreign_parquet_is_read_and_its_source_recorded(tmp_path: Path) -> No
     assert workload.provenance.sources == (Source.of(path),)
 
 
+HEADER = b"job_id,submit_time,run_time,nodes\n"
 BROKEN = {
     "empty.swf": (b"", "empty"),
     "blank.csv": (b" \n\n", "empty"),
@@ -170,8 +171,17 @@ BROKEN = {
     "cut.swf.gz": (gzip.compress(b"; Version: 2.2\n" * 99)[:-9], "broken gzip"),
     "lies.swf.gz": (b"\x1f\x8b" + b"nonsense" * 9, "broken gzip"),
     "cut.parquet": (b"PAR1" + b"x" * 50, "not a readable Parquet file"),
-    "ragged.csv": (b"job_id,submit_time,run_time,nodes\n1,0,1\n", "not a readable CSV file"),
-    "word.csv": (b"job_id,submit_time,run_time,nodes\n0,0,1,1\n1,now,1,1\n", "Row #3"),
+    "ragged.csv": (b"job_id,submit_time,run_time,nodes\n1,0,1\n", "ragged.csv:2: 3 values where the header names 4"),
+    "word.csv": (HEADER + b"0,0,1,1\n\n1,now,1,1\n", "word.csv:4: submit_time 'now' is not a number"),
+    "part.csv": (b"# tracebed-extras: {}\n" + HEADER + b"0,0,1,1.5\n", "part.csv:3: nodes '1.5' is not a whole number"),
+    "quote.csv": (HEADER + b'"0,0,1,1\n1,0,1,1\n', "a quoted value has no end"),
+    "only.csv": (b"job_id,submit_time,run_time,nodes", "holds no job"),
+    "latin.csv": (HEADER[:-1] + b",user\n0,0,1,1,Z\xfcrich\n", "latin.csv:2: is not UTF-8"),
+    "latin-extra.csv": (HEADER[:-1] + b",extra_a\n0,0,1,1,Z\xfcrich\n", "is not UTF-8"),
+    "zeros.csv": (bytes(100_000), "binary data, not CSV"),
+    "wide.csv": (b"\xff\xfe" + HEADER.decode().encode("utf-16-le"), "UTF-16"),
+    "wide.txt": (HEADER.decode().encode("utf-16-be"), "UTF-16"),
+    "missing.csv": (HEADER + b"0,0,1,\n", "nodes is missing"),
     "semicolons.csv": (b"job_id;submit_time;run_time;nodes\n1;0;1;1\n", "found 'job_id;submit_time;run_time;nodes'"),
     "noise.csv": (b"# tracebed-provenance: \xff\xfe\njob_id\n", "not a provenance record"),
     "lacks.csv": (b"job_id,submit_time,run_time\n1,0,1\n", "column 'nodes' is missing"),

@@ -364,7 +364,9 @@ def _converted(values: pd.Series[Any], name: str, dtype: str, where: str | None)
     if bad.any():
         row = int(np.argmax(bad.to_numpy()))
         wanted = "a whole number" if dtype == "int64" else "a number"
-        raise InputError(f"{name} {values.iloc[row]!r} is not {wanted} (row {row + 1})", where=where)
+        given = str(values.iloc[row])[:40] if values.notna().iloc[row] else None
+        what = f"{name} is missing" if given is None else f"{name} {given!r} is not {wanted}"
+        raise InputError(f"{what} (row {row + 1})", where=where, mend=MEND)
     return pd.Series(numbers.to_numpy(dtype=dtype), index=values.index)
 
 
@@ -373,7 +375,11 @@ def _refuse(table: pd.DataFrame, bad: Any, what: str, where: str | None) -> None
     if bad.any():
         row = int(np.argmax(bad))
         more = f", and {bad.sum() - 1:,} more" if bad.sum() > 1 else ""
-        raise InputError(f"{what} (job {table['job_id'].iloc[row]!r}, row {row + 1}{more})", where=where)
+        job = f"job {str(table['job_id'].iloc[row])[:40]!r}, row {row + 1}{more}"
+        raise InputError(f"{what} ({job})", where=where, mend=MEND)
+
+
+MEND = "mend or remove it"
 
 
 def read_workload(path: Path | str, *, format: str | None = None, **options: Any) -> Workload:

@@ -170,8 +170,7 @@ def _spelt(file: Input) -> list[str]:
     if file.head.startswith(PARQUET):
         with _parquet(file):
             return list(pq.read_schema(file.seekable()).names)
-    first = file.head.decode("utf-8-sig", "replace").partition("\n")[0].rstrip("\r")
-    return [name.strip().strip('"') for name in first.split(delimiter_of(first))]
+    return [name.strip().strip('"') for name in file.header.split(delimiter_of(file.header))]
 
 
 def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
@@ -182,6 +181,9 @@ def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
     for ours, (_, names, needed) in wanted.items():
         theirs = next((by_lower[name] for name in names if name in by_lower), None)
         if theirs is not None:
+            if [name.lower() for name in spelt].count(theirs.lower()) > 1:
+                twice = f"column {theirs!r} is there twice"
+                raise InputError(twice, where=f"{file.where}:1", mend="remove or rename one")
             found[ours] = theirs
         elif needed:
             shown = ", ".join(repr(name[:20]) for name in spelt[:8])
@@ -214,7 +216,9 @@ def _read(
 
 def _read_parquet(file: Input, names: Sequence[str]) -> pa.Table:
     with _parquet(file):
-        return pq.read_table(file.seekable(), columns=list(dict.fromkeys(names)))
+        table = pq.read_table(file.seekable(), columns=list(dict.fromkeys(names)))
+        table.validate(full=True)  # texts that are no UTF-8 fail anywhere later
+        return table
     raise AssertionError("unreachable")
 
 
@@ -230,8 +234,7 @@ def _parquet(file: Input) -> Iterator[None]:
 
 def _read_csv(file: Input, kinds: Mapping[str, str], others: Sequence[str], quoted: bool) -> pa.Table:
     """Read a CSV with all its types at once; where that fails, as texts, which tells where it fails."""
-    first = file.head.decode("utf-8-sig", "replace").partition("\n")[0]
-    parse = {"delimiter": delimiter_of(first), "quote_char": '"' if quoted else False}
+    parse = {"delimiter": delimiter_of(file.header), "quote_char": '"' if quoted else False}
     names = list(dict.fromkeys([*kinds, *others]))
 
     def attempt(types: Mapping[str, pa.DataType], encoding: str, careful: bool) -> pa.Table:
@@ -255,27 +258,40 @@ def _read_csv(file: Input, kinds: Mapping[str, str], others: Sequence[str], quot
             return attempt(texts, "utf8", careful=True)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             if "UTF8" not in str(error) and not isinstance(error, UnicodeDecodeError):
-                _explain(error, file)
+                raise unreadable(error, file) from None
         try:
             return attempt(texts, "latin1", careful=True)
         except pa.ArrowException as error:
-            _explain(error, file)
+            raise unreadable(error, file) from None
 
 
-def _explain(error: Exception, file: Input) -> NoReturn:
-    """Raise what Arrow found wrong with a CSV as an InputError."""
-    text = str(error).splitlines()[0][:200]
+ARROW_KINDS = {"double": "a number", "int64": "a whole number", "bool": "true or false"}
+
+
+def unreadable(error: Exception, file: Input, names: Sequence[str] = ()) -> InputError:
+    """Return what Arrow found wrong with a CSV, as an error that names the line; `names` are those of its columns."""
+    text = str(error).splitlines()[0][:400]
     number = re.search(r"Row #(\d+)", text)
-    where = f"{file.where}:{number[1]}" if number else file.where
-    if fields := re.search(r"Expected (\d+) columns, got (\d+)", text):
+    where = _place(file, int(number[1]) - 2) if number else file.where
+    mend = "mend or remove the line"
+    if "Empty CSV" in text:
+        what, mend = "holds no job", "check that the file is complete"
+    elif fields := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", text):
         what, mend = f"{fields[2]} values where the header names {fields[1]}", "complete or remove the line"
+        if int(fields[2]) < int(fields[1]) and fields[3].count('"') % 2 and not fields[3].endswith("..."):
+            what, mend = "a quoted value has no end", "close the quote"
+    elif value := re.search(r"column #(\d+):.*conversion error to (\w+): invalid value '(.*)'", text):
+        name = names[int(value[1])] if int(value[1]) < len(names) else f"column {int(value[1]) + 1}"
+        what = f"{name[:40]} {_short(value[3])} is not {ARROW_KINDS.get(value[2], value[2])}"
+    elif "UTF8" in text:
+        what, mend = "is not UTF-8", "make it UTF-8: iconv -f LATIN1 -t UTF-8"
     elif "straddl" in text:
         for _ in file.lines():  # raises where a line is too long
             pass
         what, mend = "a quoted value has no end", "close the quote"
     else:
-        what, mend = f"not a readable table: {text}", "check that it is a log of this format"
-    raise InputError(what, where=where, mend=mend) from None
+        what, mend = f"not a readable table: {text[:200]}", "check that it is a log of this format"
+    return InputError(what, where=where, mend=mend)
 
 
 def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[pa.ChunkedArray, bool]:
@@ -287,7 +303,12 @@ def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[p
     if kind == "label":
         return (column if pa.types.is_dictionary(type) else _text(column).dictionary_encode()), False
     if kind == "text":
-        return _text(column), False
+        column = _text(column)
+        broken = pc.index(pc.match_substring(column, "\n"), pa.scalar(True)).as_py()
+        if broken >= 0:  # what follows was taken for a part of it, and its record for none
+            what = f"{name[:40]} {_short(column[broken].as_py())} goes on in the next line"
+            raise InputError(what, where=_place(file, broken), mend="close the quote")
+        return column, False
     is_text = pa.types.is_string(type) or pa.types.is_large_string(type)
     if is_text:
         column = pc.utf8_trim_whitespace(column)
@@ -301,15 +322,17 @@ def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[p
         power = 1.0 if largest < FAR else 1e3 if largest < FAR * 1e3 else 1e6 if largest < FAR * 1e6 else 1e9
         return pc.divide(numbers, power), True
     if kind == "time":
-        for type, instant in ((pa.timestamp("us"), False), (pa.timestamp("us", "UTC"), True)):
+        clocks = (pa.timestamp("us"), False), (pa.timestamp("us", "UTC"), True)
+        for type, instant in clocks:
             try:
                 return _cast(column.cast(type), kind, file, name)[0], instant
             except pa.ArrowInvalid:
                 continue
-        _refuse(column, pa.timestamp("us"), "a time such as 2022-11-08 22:04:02", file, name)
+        first = max(_first_not(column, type) for type, _ in clocks)  # what the others are, the first bad one is not
+        _refuse(column, first, "a time such as 2022-11-08 22:04:02", file, name)
     numbers = _numeric(column) if is_text else column.cast(pa.float64(), safe=False)
     if numbers is None:
-        _refuse(column, pa.float64(), "a number", file, name)
+        _refuse(column, _first_not(column, pa.float64()), "a number", file, name)
     return numbers, False
 
 
@@ -330,8 +353,8 @@ def _numeric(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return None
 
 
-def _refuse(column: pa.ChunkedArray, type: pa.DataType, wanted: str, file: Input, name: str) -> NoReturn:
-    """Raise InputError at the first value that `type` cannot hold."""
+def _first_not(column: pa.ChunkedArray, type: pa.DataType) -> int:
+    """Return the first row whose value `type` cannot hold; there is one."""
     low, high = 0, len(column)
     while high - low > 1:  # the first half that fails, down to one value
         middle = (low + high) // 2
@@ -340,9 +363,14 @@ def _refuse(column: pa.ChunkedArray, type: pa.DataType, wanted: str, file: Input
             low = middle
         except pa.ArrowInvalid:
             high = middle
+    return low
+
+
+def _refuse(column: pa.ChunkedArray, row: int, wanted: str, file: Input, name: str) -> NoReturn:
+    """Raise InputError of a value that is none of its kind."""
     raise InputError(
-        f"{name[:40]} {_short(column[low].as_py())} is not {wanted}",
-        where=_place(file, low),
+        f"{name[:40]} {_short(column[row].as_py())} is not {wanted}",
+        where=_place(file, row),
         mend="mend or remove the line",
     )
 

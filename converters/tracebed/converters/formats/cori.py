@@ -63,7 +63,7 @@ def read_log(
     hosts = c.labels("host")
     present = [str(name) for name in hosts.categories if name]
     system = MACHINES.get(present[0].lower(), System(name=present[0])) if len(present) == 1 else System()
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = c.numbers("hours") * 3600.0 / (c.numbers("elapsed") * nodes)
     share = np.where(share < SHARED, share, np.nan)
     return make_log(
@@ -72,7 +72,7 @@ def read_log(
         {
             "job_id": c["job"],
             "submit_time": c.instants("submit", time_zone),
-            "nodes": np.nan_to_num(nodes).astype(np.int64),
+            "nodes": nodes,
             "cores_per_node": np.full(len(c), system.cores_per_node or 1),
             "user": c.labels("user"),
             "group": c.labels("group"),
@@ -86,7 +86,6 @@ def read_log(
         system=system,
         time_zone=time_zone,
         parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        defects={"jobs of unknown size": np.isnan(nodes)},
         counts={f"files of several machines: {', '.join(present)}": int(len(present) > 1)},
         place=c.place,
         names=("user", "group"),

@@ -8,70 +8,71 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from csv import reader
+from itertools import islice
 from typing import Any, BinaryIO
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.columns import unreadable
+from tracebed.converters.formats.files import LONGEST_LINE, Input
 from tracebed.converters.workload import SCHEMA, Provenance, Step, Workload, dtype_of
 from tracebed.errors import InputError
 
-PROVENANCE = b"# tracebed-provenance: "
-EXTRAS = b"# tracebed-extras: "
+PROVENANCE = "# tracebed-provenance: "
+EXTRAS = "# tracebed-extras: "
 ARROW_TYPES = {"str": pa.string(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 
 def recognises(file: Input) -> bool:
     """Tell a workload's CSV by its provenance line, or by the names in its header."""
-    head = file.head.removeprefix(b"\xef\xbb\xbf")
-    return head.startswith(PROVENANCE) or {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns)
+    return file.header.startswith(PROVENANCE) or {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns)
 
 
 def read(file: Input) -> Workload:
     """Read a workload; raise InputError, with the line, where the file is broken or no workload."""
-    data = file.data.removeprefix(b"\xef\xbb\xbf")
+    if b"\0" in file.head:
+        raise InputError("binary data, not CSV", where=file.where, mend="check the file")
     provenance = Provenance(sources=(file.source,), steps=(Step("read", {"format": "csv"}),))
     extras: dict[str, str] = {}
-    if data.startswith(PROVENANCE):
-        line, _, data = data.partition(b"\n")
-        provenance = Provenance.from_json(line.removeprefix(PROVENANCE), where=f"{file.where}:1")
-    if data.startswith(EXTRAS):
-        line, _, data = data.partition(b"\n")
-        extras = _extras(line, file.where)
-    dtypes = {name: column.dtype for name, column in SCHEMA.items()} | extras
+    above = 0
+    for number, line in islice(file.lines(), 2):
+        if line.startswith(PROVENANCE):
+            provenance = Provenance.from_json(line.removeprefix(PROVENANCE), where=f"{file.where}:{number}")
+        elif line.startswith(EXTRAS):
+            extras = _extras(line, f"{file.where}:{number}")
+        else:
+            break
+        above = number
+    types = {name: ARROW_TYPES[column.dtype] for name, column in SCHEMA.items()}
+    types |= {name: ARROW_TYPES[dtype] for name, dtype in extras.items()}
     try:
         try:
-            table = _table(data, dtypes)
+            content = _content(file, above, types)
         except pa.ArrowInvalid:
-            table = _table(data, dtypes, use_threads=False)  # again: only in a single thread does Arrow count the rows
-    except (pa.ArrowException, OSError, ValueError) as error:
-        line_of_error = str(error).splitlines()[0]
-        raise InputError(
-            f"not a readable CSV file: {line_of_error}",
-            where=file.where,
-            mend="mend that row, or write it again",
-        ) from None
-    return Workload(table, provenance, where=file.where)
+            content = _content(file, above, types, careful=True)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        header = next((line for number, line in file.lines() if number > above and line.strip()), "")
+        raise unreadable(error, file, next(reader([header]), [])) from None
+    if any(pa.types.is_binary(column.type) for column in content.columns):
+        raise InputError("is not UTF-8", where=file.where, mend="make it UTF-8: iconv -f LATIN1 -t UTF-8")
+    return Workload(content.to_pandas(), provenance, where=file.where)
 
 
-def _table(data: bytes, dtypes: Mapping[str, str], *, use_threads: bool = True) -> pd.DataFrame:
-    content: pa.Table = pc.read_csv(
-        pa.BufferReader(data),
-        read_options=pc.ReadOptions(use_threads=use_threads),
-        parse_options=pc.ParseOptions(newlines_in_values=True),
-        convert_options=pc.ConvertOptions(
-            column_types={name: ARROW_TYPES[dtype] for name, dtype in dtypes.items()},
-            null_values=["", "nan", "NaN"],
-            strings_can_be_null=False,
-        ),
-    )
-    table: pd.DataFrame = content.to_pandas()
-    return table
+def _content(file: Input, above: int, types: Mapping[str, pa.DataType], *, careful: bool = False) -> pa.Table:
+    """Return the table below `above` lines; only in a single thread does Arrow count the rows."""
+    with file.open() as stream:
+        return pc.read_csv(
+            stream,
+            pc.ReadOptions(use_threads=not careful, skip_rows=above, block_size=LONGEST_LINE if careful else 2**22),
+            pc.ParseOptions(newlines_in_values=True),
+            pc.ConvertOptions(column_types=types, null_values=["", "nan", "NaN"], strings_can_be_null=False),
+        )
 
 
-def _extras(line: bytes, where: str) -> dict[str, str]:
+def _extras(line: str, where: str) -> dict[str, str]:
     try:
         dtypes = json.loads(line.removeprefix(EXTRAS))
         return {str(name): str(dtype) for name, dtype in dtypes.items() if ARROW_TYPES[dtype]}
@@ -83,9 +84,9 @@ def _extras(line: bytes, where: str) -> dict[str, str]:
 def write(workload: Workload, file: BinaryIO) -> None:
     """Write provenance, header and rows; the same workload gives the same bytes."""
     extras = {name: dtype_of(values) for name, values in _columns(workload.table) if name not in SCHEMA}
-    file.write(PROVENANCE + workload.provenance.to_json().encode() + b"\n")
+    file.write(f"{PROVENANCE}{workload.provenance.to_json()}\n".encode())
     if extras:
-        file.write(EXTRAS + json.dumps(extras).encode() + b"\n")
+        file.write(f"{EXTRAS}{json.dumps(extras)}\n".encode())
     arrays = {name: pa.array(values, from_pandas=True) for name, values in _columns(workload.table)}
     pc.write_csv(pa.table(arrays), file)
 

@@ -57,8 +57,8 @@ def read_log(
     """
     c = read_columns(files, WANTED, extras=keep_extra)
     nodes, cores, memory = c.numbers("nodes"), c.numbers("cores"), c.numbers("memory")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cores_per_node = np.nan_to_num(np.ceil(cores / nodes), nan=1.0, posinf=1.0).clip(1.0, None)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        cores_per_node = np.where(nodes > 0, np.ceil(cores / nodes).clip(1.0, None), np.nan)
     return make_log(
         files,
         "eagle",
@@ -67,8 +67,8 @@ def read_log(
             "submit_time": c.instants("submit", time_zone),
             **({"run_time": c["run"]} if "run" in c else {}),
             "time_limit": c.numbers("limit"),
-            "nodes": np.nan_to_num(nodes).astype(np.int64),
-            "cores_per_node": cores_per_node.astype(np.int64),
+            "nodes": nodes,
+            "cores_per_node": cores_per_node,
             "memory_mib": np.where(memory > 0, memory, np.nan),
             "user": c.labels("user"),
             "group": c.labels("group"),
@@ -82,7 +82,6 @@ def read_log(
         system=SYSTEM,
         time_zone=time_zone,
         parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        defects={"jobs of unknown size": np.isnan(nodes)},
         place=c.place,
         names=("user", "group"),
         keep_names=keep_names,

@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NoReturn, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracebed.converters.workload import Source
-from tracebed.errors import InputError
+from tracebed.errors import InputError, tolerate
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 PARQUET = b"PAR1"
@@ -56,18 +56,23 @@ class Input:
             InputError: there is no such file, it cannot be read, it is empty, or its compression is broken.
         """
         where, key = str(path), hashlib.blake2b(digest_size=32)
-        digest, size = hashlib.sha256(), 0
+        digest, size, pieces = hashlib.sha256(), 0, []
         try:
-            raw = None if path.is_file() else path.read_bytes()
-            with path.open("rb") if raw is None else io.BytesIO(raw) as file:
+            with path.open("rb") as file:
+                once = not path.is_file()
+                if once and not (path.is_fifo() or file.isatty()):
+                    raise InputError("is a device, not a file", where=where, mend="name a file or a pipe")
                 while block := file.read(2**20):
                     digest.update(block)
                     key.update(block)
                     size += len(block)
+                    if once:
+                        pieces.append(block)
         except FileNotFoundError:
             raise InputError("no such file", where=where, mend="check the path") from None
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=where, mend="check permissions") from None
+        raw = b"".join(pieces) if once else None
         file_there = cls(path, Source(path.name, digest.hexdigest(), size), key.digest(), raw)
         if not file_there.head.strip():
             raise InputError("the file is empty", where=where, mend="fetch or write it again")
@@ -94,7 +99,7 @@ class Input:
         """Open the content, decompressed; raise InputError where the block meets a broken compression."""
         compression = None
         try:
-            stream = pa.BufferReader(self.raw) if self.raw is not None else pa.OSFile(self.where)
+            stream = pa.BufferReader(self.raw) if self.raw is not None else pa.OSFile(os.fsencode(self.path))
             with stream:
                 start = stream.read(4)
                 stream.seek(0)
@@ -124,17 +129,39 @@ class Input:
             return file.read()
 
     @cached_property
+    def text(self) -> bytes:
+        """The whole content of a text; a line longer than `LONGEST_LINE` is an InputError before more is read."""
+        blocks, lines, length = [], 1, 0
+        with self.open() as file:
+            while block := file.read(2**22):
+                first = block.find(b"\n")
+                length += len(block) if first < 0 else first
+                if length > LONGEST_LINE:
+                    raise too_long(f"{self.where}:{lines}")
+                if first >= 0:
+                    lines += block.count(b"\n")
+                    length = len(block) - block.rfind(b"\n") - 1
+                blocks.append(block)
+        return b"".join(blocks)
+
+    @cached_property
     def head(self) -> bytes:
         """The first `HEAD_BYTES` of the content."""
         with self.open() as file:
             return file.read(HEAD_BYTES)
+
+    @cached_property
+    def header(self) -> str:
+        """The first line that is not empty; of a table, the names of its columns."""
+        lines = re.split(r"[\r\n]+", self.head.decode("utf-8-sig", "replace"))
+        return next(filter(None, lines), "")
 
     def seekable(self) -> pa.NativeFile:
         """Return the content to read here and there, as Parquet wants it; a plain file is not loaded into memory."""
         plain = self.raw is None and self.head.startswith(PARQUET)
         with self.open() as file:
             plain = plain and isinstance(file, pa.OSFile)
-        return pa.memory_map(self.where) if plain else pa.BufferReader(self.data)
+        return pa.memory_map(os.fsencode(self.path)) if plain else pa.BufferReader(self.data)
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield (number, line) of a text, without line ends; bytes that are not UTF-8 are replaced.
@@ -154,7 +181,7 @@ class Input:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The names of a table's columns, in lower case: of Parquet, or in the first line of a text.
+        """The names of a table's columns, in lower case: of Parquet, or in the header of a text.
 
         A line without delimiters gives one name, which is no harm; a broken Parquet file gives none.
         """
@@ -163,10 +190,9 @@ class Input:
                 return tuple(name.lower() for name in pq.read_schema(self.seekable()).names)
             except (pa.ArrowException, OSError, ValueError):
                 return ()
-        first = self.head.decode("utf-8-sig", "replace").partition("\n")[0].rstrip("\r")
-        names = (
-            next(csv.reader([first], delimiter=delimiter_of(first)), []) if first.isprintable() or "\t" in first else []
-        )
+        if not (self.header.isprintable() or "\t" in self.header):
+            return ()
+        names = next(csv.reader([self.header], delimiter=delimiter_of(self.header)), [])
         return tuple(name.strip().lower() for name in names)
 
 
@@ -188,12 +214,26 @@ def inputs_at(path: Path) -> list[Input]:
     """
     if not path.is_dir():
         return [Input.at(path)]
-    files = sorted(
-        file for file in path.rglob("*") if file.is_file() and not re.search(r"/[._]", f"/{file.relative_to(path)}")
-    )
+    files = sorted(_walk(path))
     if not files:
         raise InputError("the folder holds no file", where=str(path), mend="name the folder of the log's files")
     return [Input.at(file) for file in files]
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder and those in it, without hidden ones, pipes and devices."""
+
+    def fail(error: OSError) -> NoReturn:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(error.filename), mend="check permissions")
+
+    links = 0
+    for here, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if name[0] not in "._"]
+        links += sum(Path(here, name).is_symlink() for name in folders)
+        for file in (Path(here, name) for name in names if name[0] not in "._"):
+            if file.is_file() or not file.exists():  # a link to nothing is an error, when it is read
+                yield file
+    tolerate({"links to folders, not followed": links}, where=str(folder))
 
 
 def _only(archive: zipfile.ZipFile) -> str:
@@ -214,13 +254,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises:
         InputError: the folder is missing or cannot be written, or the disk is full.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     if target.is_dir():
         raise InputError("is a folder, not a file", where=str(path), mend="name a file in it")
     if not target.parent.is_dir():
         raise InputError("its folder does not exist", where=str(path), mend=f"mkdir -p {path.parent}")
     special = target.exists() and not target.is_file()  # /dev/stdout and the like must not be replaced
-    part = target if special else target.with_name(f".{target.name}.{os.getpid()}.part")
+    part = target if special else target.with_name(f".{target.name[:40]}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             if path.suffix == ".gz":

@@ -26,6 +26,7 @@ def read(file: Input) -> Workload:
     """Read a workload; raise InputError where the file is broken or no workload."""
     try:
         content = pq.read_table(file.seekable())
+        content.validate(full=True)
         table = content.to_pandas()
     except (pa.ArrowException, OSError, ValueError) as error:
         line = str(error).splitlines()[0].rstrip(".")

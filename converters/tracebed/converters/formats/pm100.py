@@ -68,16 +68,17 @@ def read_log(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         cores, allocated = np.ceil(c.numbers("cores") / nodes), c.numbers("cores_alloc")
         of_a_node = allocated / c.numbers("nodes_alloc")
-    threads = THREADS if np.any(np.concatenate([cores, of_a_node]) > CORES) else 1
-    cores, allocated = np.ceil(cores / threads), np.ceil(allocated / threads)
-    limit = c.numbers("limit")
+        threads = THREADS if np.any(np.concatenate([cores, of_a_node]) > CORES) else 1
+        cores, allocated = np.ceil(cores / threads), np.ceil(allocated / threads)
+        other = allocated != nodes * cores
+        limit = 60.0 * np.where(c.numbers("limit") < ENDLESS, c.numbers("limit"), np.nan)
     return make_log(
         files,
         "pm100",
         {
             "job_id": c["job"],
             "submit_time": c.instants("submit", time_zone),
-            "time_limit": 60.0 * np.where(limit < ENDLESS, limit, np.nan),
+            "time_limit": limit,
             "nodes": nodes,
             "cores_per_node": cores,
             "user": c.labels("user"),
@@ -88,7 +89,7 @@ def read_log(
             "logged_start": c.instants("start", time_zone),
             "logged_end": c.instants("end", time_zone),
             "extra_gpus": np.where(gpus > 0, gpus, np.nan),
-            "extra_allocated": np.where(allocated != nodes * cores, allocated, np.nan),
+            "extra_allocated": np.where(other, allocated, np.nan),
         },
         system=SYSTEM,
         time_zone=time_zone,

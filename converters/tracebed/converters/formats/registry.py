@@ -115,7 +115,8 @@ def read(path: Path | str, format: str | None = None, **options: Any) -> Workloa
         options: of the format's reader (`by="core"` of swf).
 
     Raises:
-        InputError: no such file, a broken one, of no known format, without a job, or an option is not taken.
+        InputError: no such file, a broken one, of no known format, without a job, the same one twice, or an option
+            is not taken.
     """
     found = read_raw([Path(path)], format, **options)
     return found.workload() if isinstance(found, Log) else found
@@ -125,6 +126,11 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
     """Read files, or a folder of them, as `read` does, but leave a log's records as they are, for cleaning."""
     files = [file for path in paths for file in inputs_at(path)]
     chosen, files = _chosen(files, format)
+    first: dict[str, Input] = {}
+    for file in files:
+        if first.setdefault(file.source.sha256, file) is not file:
+            what = f"has the same content as {first[file.source.sha256].where}"
+            raise InputError(what, where=file.where, mend="read it once only")
     reader = chosen.read_log or chosen.read
     if reader is None:
         raise InputError(f"the format {chosen.name} is written only", where=files[0].where, mend="name another")
@@ -195,6 +201,10 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     if format:
         return _named(format), files
     formats = [recognised(file) for file in files]
+    for file, found in zip(files, formats, strict=True):
+        if found is None and _utf16(file.head):
+            mend = "make it UTF-8 first: iconv -f UTF-16 -t UTF-8"
+            raise InputError("is a text of two bytes a character (UTF-16)", where=file.where, mend=mend)
     if not any(formats):  # a name helps only where no content does: logs lie beside tables of other things
         formats = [_by_name(Path(file.name)) for file in files]
     known = [found for found in formats if found is not None]
@@ -214,6 +224,13 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     strange = sum(found is None for found in formats)
     tolerate({f"files that are no log beside those of the format {known[0].name}, left out": strange})
     return known[0], [file for file, found in zip(files, formats, strict=True) if found is not None]
+
+
+def _utf16(head: bytes) -> bool:
+    """Tell a text of two bytes a character by its byte order mark, or by every other byte being 0."""
+    return head.startswith((b"\xff\xfe", b"\xfe\xff")) or any(
+        len(head) > 3 and not any(head[odd:64:2]) and all(head[1 - odd : 64 : 2]) for odd in (0, 1)
+    )
 
 
 def recognised(file: Input) -> Format | None:

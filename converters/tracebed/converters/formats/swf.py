@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from tracebed.converters.formats import swf_header
-from tracebed.converters.formats.files import LONGEST_LINE, Input, too_long
+from tracebed.converters.formats.files import Input
 from tracebed.converters.formats.swf_extension import read_extension
 from tracebed.converters.formats.swf_header import Header
 from tracebed.converters.log import LARGEST, LONGEST, TOO_LARGE
@@ -51,6 +51,7 @@ PARTIAL = (2, 3, 4)
 EPOCH = 5e8
 """A first submit time beyond this (s; nearly 16 years) counts from 1970, not from the log's start."""
 KIB_PER_MIB = 1024.0
+BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 EXACT = 2.0**53
 """Whole numbers below this are exact as floats."""
 
@@ -77,9 +78,8 @@ def read(file: Input, *, by: str = "node") -> Workload:
     """
     if by not in ("node", "core"):
         raise InputError(f"by={by!r}", mend="node or core")
-    if b"\0" in file.data:
+    if b"\0" in file.text:
         raise InputError("binary data, not SWF", where=file.where, mend="check the file")
-    _refuse_long_lines(file)
     lines = _read_lines(file)
     header = swf_header.parse(lines.comments, file.where)
     if header.provenance is not None:
@@ -154,17 +154,19 @@ class Lines(NamedTuple):
 
 def _read_lines(file: Input) -> Lines:
     """Read all job lines at once where they are as the standard has them, else one by one."""
-    data = file.data
+    data = file.text
     comments: list[tuple[int, str]] = []
-    position = 0
+    position, above = 0, 0
     while data[position : position + 1] in (b";", b"\n", b"\r"):
         end = data.find(b"\n", position)
         end = len(data) if end < 0 else end
-        comments.append((len(comments) + 1, data[position + 1 : end].decode("utf-8", "replace").rstrip("\r")))
+        above += 1
+        if data[position : position + 1] == b";":
+            comments.append((above, data[position + 1 : end].decode("utf-8", "replace").rstrip("\r")))
         position = end + 1
-    fields = _read_at_once(data, position)
+    fields = None if BLANK_LINE.search(data, position) else _read_at_once(data, position)
     if fields is not None:
-        line_numbers = np.arange(len(fields)) + len(comments) + 1
+        line_numbers = np.arange(len(fields)) + above + 1
         return Lines(fields, line_numbers, comments, {"comment lines not in ASCII": _not_ascii(comments)})
     return _read_one_by_one(file)
 
@@ -261,16 +263,6 @@ def _numbers(values: list[str], name: str, lines: list[int], where: str) -> np.n
             )
     whole = (result == np.floor(result)) & (np.abs(result) < EXACT)
     return result.astype(np.int64) if whole.all() else result
-
-
-def _refuse_long_lines(file: Input) -> None:
-    """Raise InputError at a line that no log has, before something reads it as one."""
-    data, position = file.data, 0
-    while len(data) - position > LONGEST_LINE:
-        end = data.rfind(b"\n", position, position + LONGEST_LINE + 1)
-        if end < 0:
-            raise too_long(f"{file.where}:{data.count(bytes([10]), 0, position) + 1}")
-        position = end + 1
 
 
 def _not_ascii(comments: list[tuple[int, str]]) -> int:
