@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -163,6 +164,73 @@ def test_bad_input_is_one_line_and_status_2(arguments: str, what: str, call: Cal
     assert "Traceback" not in err
     assert out == ""
     assert not Path("w.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ("convert log.swf -o log.swf", "log.swf: would replace what it is made from (name another file)"),
+        ("convert link.swf -o ./log.swf", "would replace"),
+        ("convert log.swf -o link.swf", "would replace"),
+        ("convert daily -o daily/log.swf", "would replace"),
+        ("convert es/jobs.json --to elastisim -o es", "would replace"),
+        ("scale log.swf --nodes 2 -o log.swf", "would replace"),
+        ("malleable log.swf --share 1 -o log.swf", "would replace"),
+        ("generate jann97 --jobs 9 --log log.swf -o log.swf", "would replace"),
+        ("clean daily --recipe least.yaml -o daily/log.swf", "would replace"),
+        ("clean log.swf --recipe least.yaml --explain log.csv -o log.csv", "log.csv: two results under one name"),
+        ("clean log.csv --recipe least.yaml --explain log.csv -o w.csv", "would replace"),
+    ],
+)
+def test_no_command_writes_over_what_it_reads(arguments: str, what: str, call: Callable[..., Any]) -> None:
+    Path("daily").mkdir()
+    for name in ("log.swf", "daily/log.swf"):
+        Path(name).write_text(SWF)
+    Path("link.swf").symlink_to("log.swf")
+    Path("log.csv").write_text("job_id,submit_time,run_time,nodes\n1,0,1,1\n")
+    Path("least.yaml").write_text("steps: [merge_split, unique_ids]\n")
+    call("convert", "log.swf", "--to", "elastisim", "-o", "es")
+    before = {path: path.read_bytes() for path in sorted(Path().rglob("*.*")) if path.is_file()}
+    status, out, err = call(*arguments.split())
+    assert (status, out) == (ExitCode.USAGE, "")
+    assert what in err
+    assert {path: path.read_bytes() for path in sorted(Path().rglob("*.*")) if path.is_file()} == before
+
+
+def test_a_name_of_any_kind_is_one_line(call: Callable[..., Any]) -> None:
+    for name in ("two\nlines\x1b[1m.swf", os.fsdecode(b"latin\xfc.swf"), "ü [red].swf"):
+        Path(name).write_text(SWF.replace(" 100 4 ", " 500 4 "))
+        status, out, err = call("convert", name, "-o", "w.csv")
+        assert status == ExitCode.OK, err
+        assert err.splitlines()[0].endswith("jobs that ran longer than requested (1 time)")
+        assert len(err.splitlines()) == 2
+        Path(name).write_text("; Version: 2.2\n1 2 3\n")
+        status, out, err = call("convert", name, "-o", "w.csv")
+        assert (status, out, err.count("\n")) == (ExitCode.USAGE, "", 1)
+        assert "\x1b" not in err
+    status, _, err = call("convert", "", "-o", "w.csv")
+    assert (status, "the name is empty" in err) == (ExitCode.USAGE, True)
+
+
+def test_a_pipe_is_read_and_a_device_is_not(call: Callable[..., Any]) -> None:
+    os.mkfifo("pipe")
+    writer = subprocess.Popen(["sh", "-c", f"printf %s '{SWF}' > pipe"])
+    status, _, err = call("convert", "pipe", "-o", "w.csv")
+    assert writer.wait() == 0
+    assert status == ExitCode.OK, err
+    assert len(read_workload("w.csv")) == 1
+    for device in ("/dev/zero", "/dev/null"):
+        status, _, err = call("convert", device, "-o", "w.csv")
+        assert (status, "is a device, not a file" in err) == (ExitCode.USAGE, True)
+
+
+def test_what_is_unusual_to_write_to(call: Callable[..., Any]) -> None:
+    Path("log.swf").write_text(SWF)
+    Path("loop.csv").symlink_to("loop.csv")
+    for name in ("loop.csv", "w" * 250 + ".csv"):
+        status, _, err = call("convert", "log.swf", "-o", name)
+        assert status == ExitCode.OK, err
+        assert len(read_workload(name)) == 1
 
 
 @pytest.mark.parametrize("command", ["generate", "generate cirne", "convert", "describe", "scale", "malleable"])

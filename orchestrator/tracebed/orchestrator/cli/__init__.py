@@ -80,7 +80,7 @@ def main() -> None:
     """Entry point: run the command, and turn what a user or the machine can cause into one line and an exit status."""
     import warnings
 
-    from tracebed.orchestrator.cli.console import show_warning
+    from tracebed.orchestrator.cli.console import one_line, show_warning
 
     _ready_streams()
     warnings.showwarning = show_warning
@@ -91,14 +91,14 @@ def main() -> None:
         error.show()
         status = ExitCode.USAGE
     except TracebedError as error:
-        click.echo(f"tracebed: {error}", err=True)
+        click.echo(f"tracebed: {one_line(error)}", err=True)
         status = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("tracebed: interrupted", err=True)
         status = ExitCode.INTERRUPTED
     except OSError as error:  # none that a command expected: our own output's disk is full, a name is too long
         place = f"{error.filename}: " if error.filename else ""
-        click.echo(f"tracebed: {place}{error.strerror or error}", err=True)
+        click.echo(f"tracebed: {one_line(place)}{error.strerror or error}", err=True)
         status = ExitCode.USAGE
     except MemoryError as error:
         reason = f": {error}" if str(error) else ""

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.errors import InputError, tolerate
-from tracebed.orchestrator.cli.console import json_option, output_option, print_json, print_table, progress, say
+from tracebed.orchestrator.cli.console import (
+    PATH,
+    json_option,
+    keep_inputs,
+    output_option,
+    print_json,
+    print_table,
+    progress,
+    say,
+)
 from tracebed.orchestrator.cli.logs import log_options, raw_options
 from tracebed.orchestrator.cli.summary import finish, summarised
 
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("raw", nargs=-1, type=click.Path(path_type=Path), metavar="RAW...")
+@click.argument("raw", nargs=-1, type=PATH, metavar="RAW...")
 @click.option("--recipe", metavar="NAME|FILE", help="A recipe by name (--list has them), or your own by path.")
 @click.option("--list", "listing", is_flag=True, help="List the recipes and the steps that there are.")
 @click.option("--show", is_flag=True, help="Print the recipe: copy it, and make it your own.")
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--without", multiple=True, metavar="STEP", help="Leave out a step; repeat for more.")
 @click.option(
     "--explain",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Write every touched record and the reason: .csv or .parquet, also with .gz.",
 )
@@ -72,6 +81,7 @@ def clean(
         return
     if not raw or output is None:
         raise InputError("no log to clean" if not raw else "no place for the result", mend="RAW... -o FILE")
+    keep_inputs(raw, [output, explain])
     for step in without:
         chosen = chosen.without(step)
     chosen = chosen.with_settings(_settings(settings))

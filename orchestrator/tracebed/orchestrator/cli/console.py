@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,9 +31,25 @@ UNBOUNDED = 100_000
 """Columns of what is no terminal: a line is as long as it must."""
 
 
+class FilePath(click.Path):
+    """A click type: the path of a file or folder; never the empty one, which would be the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail as click does: a variable of the shell was empty."""
+        if not str(value):
+            self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = FilePath()
+
+
 def output_option(what: str, *, required: bool = True) -> Callable[[Command], Command]:
     """`-o/--output PATH`, the same everywhere."""
-    return click.option("-o", "--output", type=click.Path(path_type=Path), required=required, metavar="PATH", help=what)
+    return click.option("-o", "--output", type=PATH, required=required, metavar="PATH", help=what)
 
 
 def json_option(command: Command) -> Command:
@@ -49,7 +66,27 @@ def seed_option(command: Command) -> Command:
 
 def workload_argument(command: Command) -> Command:
     """Take the workload's file; `load_workload` reads it."""
-    return click.argument("workload", type=click.Path(path_type=Path), metavar="WORKLOAD")(command)
+    return click.argument("workload", type=PATH, metavar="WORKLOAD")(command)
+
+
+def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None]) -> None:
+    """Raise InputError where writing would replace what is read, in a folder too, or one output another."""
+    sources = [os.path.realpath(path) for path in inputs]
+    taken: list[str] = []
+    for output in outputs:
+        if output is None or (output.exists() and not (output.is_file() or output.is_dir())):
+            continue  # a pipe or terminal is not replaced
+        target = os.path.realpath(output)
+        if any((_holds(source, target) and output.exists()) or _holds(target, source) for source in sources):
+            raise InputError("would replace what it is made from", where=str(output), mend="name another file")
+        if target in taken:
+            raise InputError("two results under one name", where=str(output), mend="name another file for one of them")
+        taken.append(target)
+
+
+def _holds(folder: str, path: str) -> bool:
+    """Tell whether a path is this one, or in this folder."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def load_workload(path: Path, **options: Any) -> Workload:
@@ -123,6 +160,11 @@ def say(message: str) -> None:
     click.echo(message, err=True)
 
 
+def one_line(message: object) -> str:
+    """Return a message as one line that a terminal shows as it is: what names of files and values hold is not ours."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(message))
+
+
 def show_warning(
     message: Warning | str,
     category: type[Warning],
@@ -133,7 +175,7 @@ def show_warning(
 ) -> None:
     """Print a warning as one line; libraries' own keep to themselves unless Python is asked for them."""
     if issubclass(category, Tolerated) or category is UserWarning:
-        click.echo(f"tracebed: warning: {message}", err=True)
+        click.echo(f"tracebed: warning: {one_line(message)}", err=True)
     elif sys.warnoptions:
         click.echo(f"{filename}:{lineno}: {category.__name__}: {message}", err=True)
 

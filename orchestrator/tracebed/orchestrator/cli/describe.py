@@ -14,8 +14,10 @@ import click
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.charts import area, bars, beside, columns, spell
 from tracebed.orchestrator.cli.console import (
+    PATH,
     UNBOUNDED,
     json_option,
+    keep_inputs,
     load_workload,
     print_json,
     print_table,
@@ -41,11 +43,11 @@ QUANTILES = {
 @workload_argument
 @click.option(
     "--before",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="WORKLOAD",
     help="The workload or raw log before it was cleaned: show both side by side.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture: .png, .svg, .pdf.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw a picture: .png, .svg, .pdf.")
 @click.option("--dictionary", is_flag=True, help="Say what each column means, and of how many jobs; nothing else.")
 @json_option
 def describe(workload: Path, before: Path | None, plot: Path | None, dictionary: bool, as_json: bool) -> None:
@@ -65,6 +67,7 @@ def describe(workload: Path, before: Path | None, plot: Path | None, dictionary:
         return
     if plot is not None:
         pictures.check_name(plot)
+        keep_inputs([workload] if before is None else [workload, before], [plot])
     earlier = None if before is None else _facts(before, records=True)
     facts = _facts(workload)
     if plot is not None:

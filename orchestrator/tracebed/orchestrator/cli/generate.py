@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import click
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.console import SIZE, Number, json_option, output_option, progress, seed_option
+from tracebed.orchestrator.cli.console import (
+    PATH,
+    SIZE,
+    Number,
+    json_option,
+    keep_inputs,
+    output_option,
+    progress,
+    seed_option,
+)
 from tracebed.orchestrator.cli.summary import finish
 
 if TYPE_CHECKING:
@@ -116,6 +125,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         from tracebed.converters.scaling import to_load
         from tracebed.converters.workload import Kind
 
+        keep_inputs((value for value in options.values() if isinstance(value, Path)), [output])
         of_estimates = [text for text in constants if text.startswith(PREFIX)]
         own_constants = [text for text in constants if not text.startswith(PREFIX)]
         if of_estimates and estimates is None:
@@ -180,7 +190,7 @@ def _type(annotation: Any) -> Any:
     if get_args(annotation):
         (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
         return _type(annotation)
-    return {float: Number(), Path: click.Path(path_type=Path)}.get(annotation, annotation)
+    return {float: Number(), Path: PATH}.get(annotation, annotation)
 
 
 def _meanings(model: Callable[..., Any]) -> dict[str, str]:

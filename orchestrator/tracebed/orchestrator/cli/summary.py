@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from tracebed.orchestrator.cli.charts import spell
 from tracebed.orchestrator.cli.console import print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from tracebed.converters.workload import Workload
+    from tracebed.converters.workload import Step, Workload
 
 
 def finish(
@@ -45,8 +46,15 @@ def finish(
         print_table(["", "before", "after"], [(name, was[name], after[name]) for name in after])
     else:
         click.echo(f"{output}: " + ", ".join(f"{name} {value}" for name, value in after.items()))
-    if step and step["counts"] and not quietly:
-        click.echo(f"{step['name']}: " + ", ".join(f"{what} {n:,}" for what, n in step["counts"].items()))
+    for done in () if quietly else _last_steps(workload):
+        click.echo(f"{done.name}: " + ", ".join(f"{what} {n:,}" for what, n in done.counts.items()))
+
+
+def _last_steps(workload: Workload) -> list[Step]:
+    """Return what is worth a line of what was done last: the step, and of cleaning all that did anything."""
+    steps = workload.provenance.steps
+    cleaning = list(takewhile(lambda step: step.name.startswith("clean "), reversed(steps)))[::-1]
+    return [step for step in cleaning or steps[-1:] if set(step.counts) - {"jobs before"}]
 
 
 def summarised(workload: Workload) -> dict[str, Any]:

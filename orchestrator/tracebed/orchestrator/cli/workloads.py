@@ -10,10 +10,12 @@ import click
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import (
     DURATION,
+    PATH,
     SIZE,
     Number,
     duration,
     json_option,
+    keep_inputs,
     load_workload,
     output_option,
     progress,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("source", type=click.Path(path_type=Path), metavar="IN")
+@click.argument("source", type=PATH, metavar="IN")
 @output_option("The workload to write: .parquet, .csv or .swf, also with .gz; or what --to says.")
 @click.option("--as-run", is_flag=True, help="Write the run that the log tells of: what the real machine did.")
 @log_options
@@ -50,6 +52,7 @@ def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: 
     writing = writing_options(options)
     if as_run and writing:
         raise InputError("--as-run and an option of the formats that are written", mend="a run has one format only")
+    keep_inputs([source], [output])
     workload = load_workload(source, **raw_options(options))
     if as_run:
         _finish_run(workload, source.name.partition(".")[0], output, as_json)
@@ -63,7 +66,7 @@ def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: 
 @click.option("--cores-per-node", type=SIZE, help="Map cores onto nodes of this many cores.")
 @click.option(
     "--inventory",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Take nodes and cores per node (the fewest) from an inventory.",
 )
@@ -110,6 +113,7 @@ def scale(
     """
     from tracebed.converters import scaling
 
+    keep_inputs([workload], [output])
     before = load_workload(workload)
     if inventory is not None:
         if nodes is not None or cores_per_node is not None:
@@ -185,6 +189,7 @@ def malleable(
     from tracebed.converters.models.moldability import with_moldability
     from tracebed.converters.workload import Kind
 
+    keep_inputs([workload], [output])
     before, thresholds = load_workload(workload), Thresholds(preferred, most, least)
     if speedup == "downey" and thresholds != Thresholds():
         raise InputError("--speedup downey takes no thresholds", mend="leave out --preferred, --most and --least")
