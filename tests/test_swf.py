@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import warnings
 import zipfile
@@ -299,7 +300,7 @@ def test_a_line_that_cannot_be_read_is_an_error_with_its_place(line: str, what: 
 
 
 def test_a_job_number_that_repeats_is_an_error() -> None:
-    with pytest.raises(InputError, match="job_id is not unique"):
+    with pytest.raises(InputError, match=r":\d+: a second job of the number \d+ \(renumber or remove the line\)"):
         read_text(f"{HEADER}{JOB}\n{JOB}\n")
 
 
@@ -472,3 +473,25 @@ def test_a_log_is_read_from_a_zip_that_holds_nothing_else(tmp_path: Path) -> Non
     packed.write_bytes(b"PK\x03\x04 and then nothing")
     with pytest.raises(InputError, match="broken zip"):
         read_workload(packed)
+
+
+def test_blank_lines_anywhere_change_nothing_but_the_numbers_of_lines(tmp_path: Path) -> None:
+    line = "{} 0 5 100 4 -1 -1 8 200 -1 1 1 1 -1 1 1 -1 -1"
+    path = tmp_path / "blank.swf"
+    path.write_text("\n".join(["; MaxNodes: 4", "", "; MaxProcs: 16", "", line.format(1), " \r", "", line.format(2)]))
+    workload = read_workload(path)
+    assert list(workload.table["job_id"]) == ["1", "2"]
+    assert workload.provenance.system == System(4, 4)
+    path.write_text("\n".join(["; MaxNodes: 4", "", line.format(1), line.format(2), line.format(2)]))
+    with pytest.raises(InputError, match=r"blank\.swf:5: a second job of the number 2"):
+        read_workload(path)
+
+
+def test_a_line_of_any_length_is_told_before_the_memory_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "long.swf.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"; MaxNodes: 4\n1 0 5 100\n")
+        for _ in range(40):
+            file.write(b"7" * 2**20)
+    with pytest.raises(InputError, match=r"long\.swf\.gz:3: a line of more than 16 MiB"):
+        read_workload(path)

@@ -259,6 +259,8 @@ def test_a_place_that_cannot_be_written_is_an_error(place: str, tmp_path: Path) 
         ("submit_time", pd.to_datetime(["2010-05-01", "2010-05-02"]), "submit_time holds dates"),
         ("job_id", ["a", None], "job_id is missing"),
         ("time_limit", [math.inf, 1.0], "time_limit is infinite"),
+        ("logged_start", [1e300, 1.0], "logged_start is infinite, or beyond"),
+        ("nodes", [1, 2**62], r"nodes is beyond 100,000,000 \(job 'b', row 2\) \(mend or remove it\)"),
         ("kind", ["rigid", "elastic"], "kind is none of"),
         ("cores_per_node", [0, 1], "cores_per_node is below 1"),
         ("nodes_min", [2, 2], "nodes_min <= nodes_pref"),

@@ -16,13 +16,11 @@ import pandas as pd
 
 from tracebed.converters.formats.columns import relabel
 from tracebed.converters.formats.files import Input
-from tracebed.converters.workload import SCHEMA, BoolArray, Provenance, Step, System, Workload
+from tracebed.converters.workload import LARGEST, SCHEMA, BoolArray, Provenance, Step, System, Workload
 from tracebed.errors import InputError, tolerate
 
 LONGEST = 1e10
 """A run time or limit beyond this (s; 317 years) is none."""
-LARGEST = 10**8
-"""A size beyond this (nodes, or cores of a node) is none: the largest machines have some ten million cores."""
 TOO_LARGE = "jobs of more nodes than the machine has, kept as they are (clean: over_machine)"
 INSTANTS = ("submit_time", "logged_start", "logged_end", "deadline", "earliest_start")
 

@@ -54,6 +54,10 @@ class Column(NamedTuple):
 
 
 NOT_KNOWN = float("nan")
+EXACT = 2.0**53
+"""Seconds (and MiB) beyond this are none: a float does not tell one from the next."""
+LARGEST = 10**8
+"""A size beyond this (nodes, or cores of a node) is none: the largest machines have some ten million cores."""
 
 SCHEMA: dict[str, Column] = {
     "job_id": Column("str", "the job's name, unique in the workload"),
@@ -312,7 +316,9 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
             _refuse(result, result[name] < 0, f"{name} is negative", where)
     for name in result.columns.intersection(list(SCHEMA)):
         if SCHEMA[name].dtype == "float64":
-            _refuse(result, np.isinf(result[name]), f"{name} is infinite", where)
+            _refuse(result, result[name].abs() > EXACT, f"{name} is infinite, or beyond 2^53", where)
+        elif SCHEMA[name].dtype == "int64":
+            _refuse(result, result[name] > LARGEST, f"{name} is beyond {LARGEST:,}", where)
     _refuse(
         result,
         columns.get("cores_per_node", pd.Series(1, result.index)) < 1,

@@ -26,8 +26,8 @@ from tracebed.converters.formats import swf_header
 from tracebed.converters.formats.files import Input
 from tracebed.converters.formats.swf_extension import read_extension
 from tracebed.converters.formats.swf_header import Header
-from tracebed.converters.log import LARGEST, LONGEST, TOO_LARGE
-from tracebed.converters.workload import SCHEMA, Provenance, Step, Workload, column_of
+from tracebed.converters.log import LONGEST, TOO_LARGE
+from tracebed.converters.workload import EXACT, LARGEST, SCHEMA, Provenance, Step, Workload, column_of
 from tracebed.errors import InputError, tolerate
 
 FIELDS = (
@@ -52,8 +52,6 @@ EPOCH = 5e8
 """A first submit time beyond this (s; nearly 16 years) counts from 1970, not from the log's start."""
 KIB_PER_MIB = 1024.0
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
-EXACT = 2.0**53
-"""Whole numbers below this are exact as floats."""
 
 
 def recognises(file: Input) -> bool:
@@ -290,6 +288,18 @@ def _refuse_unreadable(lines: Lines, where: str) -> None:
                 mend="mend or remove the line",
             )
 
+    jobs = lines.fields["job"][~_superfluous(lines.fields)]
+    if not jobs.is_unique:
+        row = jobs.index[jobs.duplicated()][0]
+        what = f"a second job of the number {jobs[row]}"
+        raise InputError(what, where=f"{where}:{lines.numbers[row]}", mend="renumber or remove the line")
+
+
+def _superfluous(fields: pd.DataFrame) -> pd.Series[bool]:
+    """Tell which lines are parts of a checkpointed job that has a line of the whole too."""
+    partial = fields["status"].isin(PARTIAL)
+    return partial & fields["job"].isin(fields["job"][~partial])
+
 
 def _mismatch(header: Header, lines: Lines) -> dict[str, int]:
     said, found = header.number("MaxJobs"), len(lines.fields)
@@ -316,8 +326,7 @@ def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
     Columns that hold nothing in any job are left out.
     """
     fields = lines.fields
-    partial = fields["status"].isin(PARTIAL)
-    superfluous = partial & fields["job"].isin(fields["job"][~partial])
+    superfluous = _superfluous(fields)
     fields = fields[~superfluous] if superfluous.any() else fields
     f = {name: fields[name].to_numpy() for name in NUMBERS}
     requested, allocated = f["requested"], f["allocated"]

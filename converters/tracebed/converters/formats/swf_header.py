@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.log import LARGEST
-from tracebed.converters.workload import Provenance, System, dtype_of
+from tracebed.converters.workload import LARGEST, Provenance, System, dtype_of
 from tracebed.errors import InputError
 
 OURS = "Tracebed-"
