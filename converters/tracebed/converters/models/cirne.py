@@ -96,11 +96,19 @@ class Parameters:
         """Raise InputError where a constant is out of its range."""
         for name in ("power_of_two", "cancelled"):
             require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "a probability")
-        for name in ("size_slope", "limit_slope", "lag_slope", "accuracy_scale", "accuracy_min", "load"):
+        for name in ("size_slope", "limit_slope", "lag_slope", "accuracy_scale", "accuracy_min"):
             require(getattr(self, name) > 0.0, f"{name} {getattr(self, name)}", "above 0")
+        for name in ("size", "limit", "lag"):
+            slope, offset = getattr(self, f"{name}_slope"), getattr(self, f"{name}_offset")
+            require((1.0 - offset) / slope <= 40.0, f"{name}_slope {slope} with {name}_offset {offset}", MOST)
+        require(1e-6 <= self.load <= 1e6, f"load {self.load}", "from 10^-6 to 10^6")
         require(self.accuracy_shape > 0.0, f"accuracy_shape {self.accuracy_shape}", "above 0")
         require(self.accuracy_min <= 1.0, f"accuracy_min {self.accuracy_min}", "at most 1")
         require(self.reduction in (1, 2), f"reduction {self.reduction}", "1 or 2")
+
+
+MOST = "such that 2^((1 - offset) / slope) is at most 2^40"
+"""What sizes and times end at, in tasks and s: a thousand times what any machine or user can mean."""
 
 
 class Draws(NamedTuple):

@@ -135,7 +135,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         with progress("drawing jobs"):
             workload = model(**options)
             if estimates:
-                chosen = _changed(tsafrir05.Parameters(), [text.removeprefix(PREFIX) for text in of_estimates])
+                chosen = _changed(tsafrir05.Parameters(), of_estimates, PREFIX)
                 workload = tsafrir05.with_estimates(workload, options["seed"], chosen)
             if kind:
                 workload = moldability.with_moldability(workload, options["seed"], kind=Kind(kind))
@@ -216,19 +216,22 @@ def _flat(parameters: Any, prefix: str = "") -> dict[str, float]:
     return flat
 
 
-def _changed(parameters: Any, texts: Sequence[str]) -> Any:
-    """Return the constants after each NAME=VALUE; a value takes the type of the default."""
+def _changed(parameters: Any, texts: Sequence[str], prefix: str = "") -> Any:
+    """Return the constants after each NAME=VALUE, the names after `prefix`; a value takes the type of the default."""
     flat = _flat(parameters)
     for text in texts:
-        name, _, value = text.partition("=")
+        name, _, value = text.removeprefix(prefix).partition("=")
         if name not in flat:
-            raise InputError(f"--set {text}: no constant {name!r}", mend=f"one of {', '.join(flat)}")
+            mend = f"one of {', '.join(prefix + known for known in flat)}"
+            raise InputError(f"--set {text}: no constant {prefix + name!r}", mend=mend)
+        type_of = type(flat[name])
         try:
-            flat[name] = type(flat[name])(value)
+            flat[name] = type_of(value)
         except ValueError:
             flat[name] = math.nan
         if not math.isfinite(flat[name]):
-            raise InputError(f"--set {text}: {value!r} is not a number", mend=f"{name}=NUMBER") from None
+            kind = "a whole number" if type_of is int else "a number"
+            raise InputError(f"--set {text}: {value!r} is not {kind}", mend=f"{prefix}{name}=NUMBER") from None
     return _built(parameters, flat)
 
 
