@@ -117,7 +117,7 @@ def test_a_workload_with_dates_beside_one_without_has_seconds(tmp_path: Path) ->
 
 
 def test_an_end_beyond_every_calendar_is_drawn_in_days(tmp_path: Path) -> None:
-    assert "days since time 0" in drawn(tmp_path, log(logged_end=1e300))
+    assert "days since time 0" in drawn(tmp_path, log(logged_end=1e15))
 
 
 @pytest.mark.parametrize(
