@@ -279,7 +279,7 @@ def unreadable(error: Exception, file: Input, names: Sequence[str] = ()) -> Inpu
     elif fields := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", text):
         what, mend = f"{fields[2]} values where the header names {fields[1]}", "complete or remove the line"
         if int(fields[2]) < int(fields[1]) and fields[3].count('"') % 2 and not fields[3].endswith("..."):
-            what, mend = "a quoted value has no end", "close the quote"
+            what, mend = "a quoted value has no end", "close the quote, or complete the line"
     elif value := re.search(r"column #(\d+):.*conversion error to (\w+): invalid value '(.*)'", text):
         name = names[int(value[1])] if int(value[1]) < len(names) else f"column {int(value[1]) + 1}"
         what = f"{name[:40]} {_short(value[3])} is not {ARROW_KINDS.get(value[2], value[2])}"
@@ -288,7 +288,7 @@ def unreadable(error: Exception, file: Input, names: Sequence[str] = ()) -> Inpu
     elif "straddl" in text:
         for _ in file.lines():  # raises where a line is too long
             pass
-        what, mend = "a quoted value has no end", "close the quote"
+        what, mend = "a quoted value has no end", "close the quote, or complete the line"
     else:
         what, mend = f"not a readable table: {text[:200]}", "check that it is a log of this format"
     return InputError(what, where=where, mend=mend)
