@@ -45,6 +45,7 @@ def large(count: int, *, real: bool, noise: float = 0.0) -> Run:
         {
             "job_id": ids[row],
             "node": generator.integers(0, NODES, len(row)),
+            "count": 1,
             "start": start[row],
             "end": end[row],
             "cores": CORES,
