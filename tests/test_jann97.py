@@ -51,6 +51,10 @@ def test_the_inversion_recovers_a_hyper_erlang_law(order: int, p: float, scale: 
         assert found == pytest.approx(law, rel=1e-3)
 
 
+def test_values_too_small_to_be_cubed_have_no_law() -> None:
+    assert hyper_erlang(*moments(np.array([0.0, 0.0, 0.0, 2.22e-120])), 100) is None
+
+
 @given(st.lists(st.floats(0.0, 1e5), min_size=4, max_size=40))
 def test_any_values_that_vary_are_fitted(values: list[float]) -> None:
     m = moments(np.array(values))

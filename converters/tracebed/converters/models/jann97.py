@@ -170,12 +170,18 @@ def moments(values: FloatArray) -> tuple[float, float, float]:
     return m1, m2, m3
 
 
+LEAST_MEAN = 1e-90
+"""Of values smaller than this the third moment is no number any more."""
+
+
 def hyper_erlang(m1: float, m2: float, m3: float, order_max: int) -> HyperErlang | None:
     """Return the hyper-Erlang law of common, least order that has these moments; None where none up to `order_max` has.
 
     Johnson and Taaffe's inversion (1989), which Jann et al. use, in units of the mean: order n is enough where
     x = m3 - (n+2)/(n+1) m2^2 and y = m2 - (n+1)/n are above 0; the two scales are then the roots of a s^2 + b s + c.
     """
+    if m1 < LEAST_MEAN:
+        return None
     m2, m3 = m2 / m1**2, m3 / m1**3
     order = np.arange(1.0, order_max + 1)
     enough = np.flatnonzero((m3 - (order + 2) / (order + 1) * m2**2 > 1e-9) & (m2 - (order + 1) / order > 1e-9))
