@@ -1,21 +1,23 @@
-"""A replay's decisions, and those that its journal's events lead the same policy to once more."""
+"""What a replay decided, and what the same policy decides when it is fed the replay's journal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator import journal
+from tracebed.orchestrator.replayer import Options
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.state import Decision, Policy, State
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 
 
@@ -49,62 +51,101 @@ def workload(jobs: int = 12, *, nodes: int = 4, malleable: float = 0.7, seed: in
     )
 
 
-def decided(path: Path) -> list[tuple[str, str, Any]]:
-    """Return the decisions in a journal."""
+class Decided(NamedTuple):
+    """What the scheduler did: it called the policy, or had a decision carried out."""
+
+    time: float
+    kind: str
+    job: str
+    what: Any
+    """Names of nodes, or the reason."""
+
+
+CARRIED_OUT = ("call", "start", "resize", "reject", "cancel")
+
+
+def decided(path: Path) -> list[Decided]:
+    """Return the calls and the decisions in a journal."""
     _, entries = journal.read(path)
     return [
-        (entry.kind, entry.job or "", entry.data.get("nodes"))
+        Decided(entry.time, entry.kind, entry.job or "", entry.data.get("nodes", entry.data.get("reason")))
         for entry in entries
-        if entry.kind in ("start", "resize", "reject")
+        if entry.kind in CARRIED_OUT
     ]
 
 
 class Told:
     """An executor that notes what it is told, with names of nodes as a journal has them."""
 
-    def __init__(self, jobs: Jobs, names: list[str]) -> None:
-        self.jobs, self.names = jobs, names
-        self.decisions: list[tuple[str, str, Any]] = []
+    def __init__(self, jobs: Jobs, inventory: Inventory) -> None:
+        self.ids = jobs.ids
+        self.names = [node.name for node in inventory.nodes]
+        self.now = 0.0
+        self.decisions: list[Decided] = []
+
+    def note(self, kind: str, job: int | None = None, what: Any = None) -> None:
+        self.decisions.append(Decided(self.now, kind, "" if job is None else self.ids[job], what))
 
     def start(self, job: int, nodes: list[int]) -> None:
-        self.decisions.append(("start", self.jobs.ids[job], [self.names[node] for node in nodes]))
+        self.note("start", job, [self.names[node] for node in nodes])
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        self.decisions.append(("resize", self.jobs.ids[job], [self.names[node] for node in nodes]))
+        self.note("resize", job, [self.names[node] for node in nodes])
         return False
 
-    def reject(self, job: int, reason: str) -> None:
-        self.decisions.append(("reject", self.jobs.ids[job], None))
-
     def change_cores(self, job: int) -> None:
-        raise AssertionError("nobody shares a node here")
+        raise AssertionError(f"job {self.ids[job]} shares a node in a replay")
+
+    def reject(self, job: int, reason: str) -> None:
+        self.note("reject", job, reason)
 
     def cancel(self, job: int, reason: str) -> None:
-        pass  # it is no decision of when or where
+        self.note("cancel", job, reason)
 
 
 def decided_again(
-    path: Path, jobs: Jobs, names: list[str], policy: Policy, *, priority: str = FCFS
-) -> list[tuple[str, str, Any]]:
-    """Feed the events of a journal, with their instants, to the policy, and return its decisions."""
-    told = Told(jobs, names)
-    scheduler = Scheduler(jobs, Cluster([2] * len(names)), policy, told, priority=priority)
+    path: Path, jobs: Jobs, inventory: Inventory, policy: Policy, options: Options | None = None
+) -> list[Decided]:
+    """Feed the events of a journal, with their instants, to the policy; return the calls and what was decided.
+
+    When the policy is called follows from the events, from `interval_s` and from its own wakes, not from the journal:
+    of that only the instants at which something was noted are taken.
+    """
+    options = options or Options()
+    told = Told(jobs, inventory)
+    cluster = Cluster([node.cores for node in inventory.nodes])
+    scheduler = Scheduler(jobs, cluster, policy, told, interval_s=options.interval_s, priority=options.priority)
     number = {name: job for job, name in enumerate(jobs.ids)}
-    _, entries = journal.read(path)
     events: dict[str, Callable[[int, float], None]] = {
         "end": scheduler.end,
         "effect": scheduler.resized,
         "submit": scheduler.submit,
     }
-    rounds: dict[int, list[journal.Entry]] = {}
-    for entry in entries:
-        rounds.setdefault(entry.round, []).append(entry)
-    for _, happened in sorted(rounds.items()):
-        for kind, event in events.items():
-            for entry in happened:
-                if entry.kind == kind:
-                    event(number[entry.job or ""], entry.time)
-        scheduler.serve()
-        if any(entry.kind == "call" for entry in happened):
-            scheduler.decide(happened[0].time)
+    call = math.inf
+    _, entries = journal.read(path)
+    for _, together in groupby(entries, lambda entry: entry.round):
+        happened = list(together)
+        told.now = now = happened[0].time
+        told_of = [(event, entry) for kind, event in events.items() for entry in happened if entry.kind == kind]
+        for event, entry in told_of:
+            event(number[entry.job or ""], now)
+        if told_of:
+            scheduler.serve()
+            call = min(call, scheduler.due(now))
+        if call <= now:
+            told.note("call")
+            call = scheduler.decide(now)
     return told.decisions
+
+
+def noting(policy: Policy, said: list[tuple[float, Decision]]) -> Policy:
+    """Return `policy`, which from now on puts into `said` all that it yields, plans and wakes too, and when."""
+    decide = policy.decide
+
+    def note(state: State) -> Iterator[Decision]:
+        for decision in decide(state):
+            said.append((state.now, decision))
+            yield decision
+
+    object.__setattr__(policy, "decide", note)  # it is frozen
+    return policy

@@ -1,64 +1,126 @@
-"""The journal of a real replay, fed to the same policy again, gives the same decisions, one by one."""
+"""The replayer runs the very policies of the simulator: fed a replay's events, they decide as they did in it."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from redecided import decided, decided_again, emulated, workload
+from redecided import Decided, decided, decided_again, emulated, noting, workload
+from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replayer import Options, replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Reject, Reserve, Start, State, Wake, shares
+
+INVENTORY = emulated(4)
+SPEED = 800.0
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
-REPLAYED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("fcfs", {}, {}),
-    ("firstfit", {}, {}),
-    ("easy", {}, {}),
-    ("easy", {}, {"priority": "shortest-first"}),
-    ("easy", {}, {"priority": "aging"}),
-    ("easy", {}, {"interval_s": 30.0}),
-    ("conservative", {}, {}),
-    ("conservative", {"backfill_depth": 3, "backfill_interval_s": 40.0}, {}),
-    ("avg", {}, {}),
-    ("min", {}, {}),
-    ("pref", {}, {}),
-    ("pref", {"promise": "direct"}, {}),
-    ("pref", {"promise": "steal", "backfill": "firstfit"}, {}),
-    ("keep-pref", {"grow_at_start": True}, {"priority": "largest-slowdown-first"}),
-    ("dmr", {}, {}),
+CASES: list[tuple[str, dict[str, Any], Options]] = [
+    ("fcfs", {}, Options(SPEED)),
+    ("firstfit", {}, Options(SPEED)),
+    ("easy", {}, Options(SPEED)),
+    ("conservative", {}, Options(SPEED)),
+    ("conservative", {"backfill_depth": 3, "backfill_interval_s": 50.0}, Options(SPEED)),
+    ("avg", {}, Options(SPEED)),
+    ("min", {}, Options(SPEED)),
+    ("pref", {}, Options(SPEED)),
+    ("pref", {"promise": "direct"}, Options(SPEED)),
+    ("pref", {"promise": "steal"}, Options(SPEED)),
+    ("keep-pref", {"grow_at_start": True}, Options(SPEED)),
+    ("dmr", {}, Options(SPEED)),
+    ("easy", {}, Options(SPEED, priority="aging")),
+    ("easy", {}, Options(SPEED, priority="largest-slowdown-first")),
+    ("pref", {}, Options(SPEED, priority="shortest-first", interval_s=40.0)),
+    ("conservative", {}, Options(SPEED, interval_s=40.0)),
 ]
-REFUSED = {"sd", "drom-share"}
-"""They share nodes, which the testbed does not do yet."""
+MALLEABLE = ("avg", "min", "pref", "keep-pref", "dmr")
 
 
-def test_every_policy_is_here() -> None:
-    assert {policy for policy, _, _ in REPLAYED} | REFUSED == set(registry.names())
+@dataclass
+class Twice:
+    """A real replay, and its events fed to the same policy again."""
+
+    said: list[tuple[float, Decision]]
+    said_again: list[tuple[float, Decision]]
+    done: list[Decided]
+    done_again: list[Decided]
+    states: list[str]
 
 
-@pytest.mark.parametrize(("policy", "parameters", "options"), REPLAYED)
-def test_the_same_events_give_the_same_decisions(
-    policy: str, parameters: dict[str, Any], options: dict[str, Any], tmp_path: Path
+def twice(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, make: Callable[[], Policy], options: Options, work: Workload
+) -> Twice:
+    said: list[tuple[float, Decision]] = []
+    again: list[tuple[float, Decision]] = []
+
+    def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
+        return noting(make(), said)
+
+    monkeypatch.setattr(registry, "load", load)
+    run = replay(work, INVENTORY, "under test", folder / "run", options=options)
+    path = folder / "run" / JOURNAL
+    jobs = Jobs.of(work, cores_per_node=max(node.cores for node in INVENTORY.nodes))
+    done_again = decided_again(path, jobs, INVENTORY, noting(make(), again), options)
+    return Twice(said, again, decided(path), done_again, run.jobs["state"].tolist())
+
+
+def label(case: object) -> str | None:
+    if isinstance(case, dict):
+        return ",".join(f"{key}={value}" for key, value in case.items()) or "defaults"
+    return f"{case.priority},{case.interval_s:g}s" if isinstance(case, Options) else None
+
+
+@pytest.mark.parametrize(("policy", "parameters", "options"), CASES, ids=label)
+def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, parameters: dict[str, Any], options: Options
 ) -> None:
-    work, inventory = workload(14, seed=3), emulated(4)
-    run = replay(
-        work, inventory, policy, tmp_path / "run", policy_parameters=parameters, options=Options(speed=800, **options)
-    )
-    assert run.info.counts == {"jobs": 14, "completed": 14}
-    decisions = decided(tmp_path / "run" / JOURNAL)
-    names = [node.name for node in inventory.nodes]
-    again = decided_again(
-        tmp_path / "run" / JOURNAL,
-        Jobs.of(work, cores_per_node=2),
-        names,
-        registry.load(policy, parameters),
-        priority=options.get("priority", "fcfs"),
-    )
-    assert len(decisions) >= 14
-    assert again == decisions
-    resizes = sum(kind == "resize" for kind, _, _ in decisions)
-    assert (resizes > 0) == (policy in {"avg", "min", "pref", "keep-pref", "dmr"})
+    load: Callable[..., Policy] = registry.load
+    result = twice(monkeypatch, tmp_path, lambda: load(policy, parameters), options, workload(14, seed=3))
+    assert result.said_again == result.said
+    assert result.done_again == result.done
+    kinds = Counter(decision.kind for decision in result.done)
+    assert kinds["start"] == 14
+    assert (kinds["resize"] > 0) == (policy in MALLEABLE)
+    assert set(result.states) == {"completed"}
+    said = {type(decision) for _, decision in result.said}
+    at_intervals = "backfill_interval_s" in parameters
+    assert (Reserve in said) == (policy == "conservative" and not at_intervals)
+    assert (Wake in said) == at_intervals
+
+
+def test_no_policy_that_can_be_replayed_is_left_out() -> None:
+    assert {name for name in registry.names() if not shares(registry.load(name))} == {name for name, *_ in CASES}
+
+
+@dataclass(frozen=True)
+class Picky:
+    """First fit, but it refuses jobs of three nodes, and ends the oldest running job when nobody fits."""
+
+    malleable: ClassVar[bool] = False
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        for job in state.queue.jobs():
+            if state.jobs.nodes[job] == 3:
+                yield Reject(job, "three are a crowd")
+            elif state.jobs.nodes[job] <= state.idle:
+                yield Start(job, state.jobs.nodes[job])
+        if state.queue.head is not None and state.idle == 0 and state.arrived:
+            yield Cancel(next(iter(state.size)), "has had its time")
+
+
+def test_a_policy_refuses_and_cancels_again_as_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = twice(monkeypatch, tmp_path, Picky, Options(SPEED), workload(14, seed=3))
+    assert result.said_again == result.said
+    assert result.done_again == result.done
+    kinds = Counter(decision.kind for decision in result.done)
+    assert kinds["reject"] > 1
+    assert kinds["cancel"] > 0
+    assert "cancelled" in result.states

@@ -69,10 +69,9 @@ def test_a_replay_on_emulated_nodes(tmp_path: Path, policy: str) -> None:
     assert sorted(path.name for path in out.parent.iterdir()) == ["real"]  # nothing partial is left
 
     jobs = Jobs.of(work)
-    names = [node.name for node in inventory.nodes]
     decisions = decided(out / JOURNAL)
     assert len(decisions) >= 12
-    assert decided_again(out / JOURNAL, jobs, names, registry.load(policy)) == decisions
+    assert decided_again(out / JOURNAL, jobs, inventory, registry.load(policy)) == decisions
 
 
 def test_the_journal_has_every_event_before_it_is_acted_on(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_hundreds_of_jobs_under_a_restless_policy(tmp_path: Path, balance: str, 
         program = Program.lasting(seconds, 1, 2, EMULATED_RATE, parallel_fraction=0.95)
         assert done[name] == program.serial_units + program.parallel_units
     jobs = Jobs.of(work)
-    assert decided_again(path, jobs, names, Restless(5, cancels=cancels)) == decided(path)
+    assert decided_again(path, jobs, inventory, Restless(5, cancels=cancels)) == decided(path)
 
 
 def test_a_new_rank_that_cannot_join_fails_its_job(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ CREATE TABLE entries (
     number INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,
     time REAL NOT NULL,      -- trace seconds: the instant the scheduler was told
-    kind TEXT NOT NULL,      -- submit, ended, resized, call, start, resize, kill; or a message of a node's agent
+    kind TEXT NOT NULL,      -- submit, end, effect, call, start, resize, reject, cancel, kill; or a message of an agent
     job TEXT,
     node TEXT,
     data TEXT NOT NULL       -- JSON

@@ -398,6 +398,7 @@ class Replayer:
 
     def cancel(self, job: int, reason: str) -> None:
         """Have all processes of the job end."""
+        self._note("cancel", job, reason=reason)
         self._active[job].outcome = ("cancelled", reason)
         self._kill_ranks(job, self._active[job], reason)
 
