@@ -15,6 +15,7 @@ import pytest
 from reference_cores import CoreJob, CoresReference, DmrReference
 from reference_scheduler import RefJob
 from test_scheduling import workload_of as whole_nodes
+from tracebed.benchmarks.cpus import parse_cpus
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.prediction import predict
@@ -70,8 +71,8 @@ def pieces(simulator: Simulator) -> Steps:
     for entry, job in enumerate(ledger.jobs):
         first, start, end = ledger.firsts[entry], ledger.starts[entry], ledger.ends[entry]
         for node in range(first, first + ledger.counts[entry]):
-            cores = ledger.parts.get(entry, simulator.cluster.cores[node])
-            pieces.setdefault(job, []).append((start, end, node, cores))
+            part = ledger.parts.get(entry, range(simulator.cluster.cores[node]))
+            pieces.setdefault(job, []).append((start, end, node, len(part)))
     return pieces
 
 
@@ -214,9 +215,13 @@ def test_no_core_is_given_twice_and_no_job_is_left_without_one(policy: str) -> N
                 assert len({at for start, end, at, _ in mine if start <= instant < end}) == job.nodes
                 if job.kind == "rigid":
                     assert {cores for _, _, _, cores in mine} == {machine["cores"]}
-        table = simulator.cluster.ledger.table(
-            [str(job.id) for job in jobs], simulator.cluster.cores, [""] * machine["nodes"]
-        )
+        masks = [range(machine["cores"] * node, machine["cores"] * (node + 1)) for node in range(machine["nodes"])]
+        table = simulator.cluster.ledger.table([str(job.id) for job in jobs], simulator.cluster.cores, masks)
+        pinned = [(row.start, row.end, cpu) for row in table.itertuples() for cpu in parse_cpus(row.cpus)]
+        assert len(pinned) == int((table["count"] * table["cores"]).sum())
+        for cpu in {row[2] for row in pinned}:  # one job at a time
+            mine = sorted(row[:2] for row in pinned if row[2] == cpu)
+            assert all(end <= start for (_, end), (start, _) in itertools.pairwise(mine)), (seed, cpu)
         busy = float(((table["end"] - table["start"]) * table["count"] * table["cores"]).sum())
         assert busy == pytest.approx(sum((end - start) * cores for start, end, _, cores in rows))
 

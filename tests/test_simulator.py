@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from reference_scheduler import RefJob
 from runs import by_node
 from test_scheduling import ref_jobs, simulated, workload_of
+from tracebed.benchmarks.cpus import format_cpus
 from tracebed.converters.workload import Step, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.prediction import nodes_of, predict
@@ -242,19 +243,32 @@ def test_a_run_of_format_1_has_a_row_a_node_and_is_still_read(tmp_path: Path) ->
 
 
 held_sets = st.tuples(
-    st.integers(0, 2), st.sets(st.integers(0, 8), min_size=1), st.sampled_from([0.0, 1.0]), st.sampled_from([1.0, 2.0])
+    st.integers(0, 2),
+    st.sets(st.integers(0, 8), min_size=1),
+    st.sampled_from([0.0, 1.0]),
+    st.sampled_from([1.0, 2.0]),
+    st.sampled_from([None, range(1), range(1, 2)]),
 )
 
 
-@given(held=st.lists(held_sets, max_size=6), cores=st.lists(st.integers(1, 2), min_size=9, max_size=9))
+@given(
+    held=st.lists(held_sets, max_size=6),
+    cores=st.lists(st.integers(2, 3), min_size=9, max_size=9),
+    virtual=st.booleans(),
+)
 def test_the_ledger_tells_who_held_each_node_in_the_fewest_rows(
-    held: list[tuple[int, set[int], float, float]], cores: list[int]
+    held: list[tuple[int, set[int], float, float, range | None]], cores: list[int], virtual: bool
 ) -> None:
     ledger, expected = Ledger(), []
-    for job, nodes, start, end in held:
-        ledger.add(job, sorted(nodes), start, end)
-        expected += [(start, f"j{job}", node, end, cores[node], "0" if node % 5 else "1") for node in nodes]
-    table = ledger.table(["j0", "j1", "j2"], cores, ["0" if node % 5 else "1" for node in range(9)])
+    masks = [((7, 3, 1) if node % 5 else (13, 19, 14))[: cores[node]] for node in range(9)]
+    cpus: list[tuple[int, ...]] = [()] * 9 if virtual else masks
+    for job, nodes, start, end, part in held:
+        ledger.add(job, sorted(nodes), start, end, part=part)
+        for node in nodes:
+            own = cpus[node] if part is None else [cpus[node][core] for core in part if not virtual]
+            mask = format_cpus(own)
+            expected.append((start, f"j{job}", node, end, cores[node] if part is None else len(part), mask))
+    table = ledger.table(["j0", "j1", "j2"], cores, cpus)
     rows = list(table.itertuples(index=False, name=None))
     told = [(row[3], row[0], node, *row[4:]) for row in rows for node in range(row[1], row[1] + row[2])]
     assert sorted(told) == sorted(expected)

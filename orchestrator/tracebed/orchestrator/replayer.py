@@ -602,7 +602,7 @@ def _carry_out(replayer: Replayer, info: RunInfo, report: Callable[[int], None] 
         info.state = "interrupted"
         info.interruptions = [replayer.interrupted or ""]
     info.lateness_ms = lateness(replayer.lateness_s)
-    cpus = ["" if node.cpus is None else format_cpus(node.cpus) for node in replayer.inventory.nodes]
+    cpus = [node.cpus or () for node in replayer.inventory.nodes]
     return make_run(replayer.record, replayer.cluster, info, cpus=cpus)
 
 

@@ -228,20 +228,20 @@ def check_target(folder: Path) -> None:
         raise InputError("cannot be written: no permission", where=str(folder), mend=name_another)
 
 
-def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[str] | None = None) -> Run:
+def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[Sequence[int]] | None = None) -> Run:
     """Return the run that `record` and the ledger of `cluster` tell of.
 
     Args:
         record: what happened to each job.
         cluster: who held which nodes.
         info: the facts; its counts and warnings are completed here.
-        cpus: each node's CPU mask; none: the nodes are virtual.
+        cpus: node -> the CPU of each core; none: the nodes are virtual.
     """
     info.counts = {"jobs": len(record.jobs), **Counter(record.state)}
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get("rejected"):
         info.warnings.append(f"{rejected:,} jobs need more nodes than the {len(cluster):,} there are: rejected")
-    tables = record.tables(cluster.ledger, cluster.cores, cpus or [""] * len(cluster))
+    tables = record.tables(cluster.ledger, cluster.cores, cpus or [()] * len(cluster))
     return Run(info, tables["jobs"], tables["allocations"], tables["reconfigurations"])
 
 

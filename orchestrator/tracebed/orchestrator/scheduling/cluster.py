@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracebed.benchmarks.cpus import format_cpus
 from tracebed.converters.workload import IntArray
 
 
@@ -25,34 +26,41 @@ class Ledger:
     counts: array[int] = field(default_factory=lambda: array("i"))
     starts: array[float] = field(default_factory=lambda: array("d"))
     ends: array[float] = field(default_factory=lambda: array("d"))
-    parts: dict[int, int] = field(default_factory=dict)
-    """Entry -> the cores that the job had on each of its nodes, of entries of shared nodes."""
+    parts: dict[int, range] = field(default_factory=dict)
+    """Entry -> which cores the job had of each of its nodes, of entries of shared nodes."""
 
-    def table(self, ids: Sequence[str], cores: Sequence[int], cpus: Sequence[str]) -> pd.DataFrame:
+    def table(self, ids: Sequence[str], cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> pd.DataFrame:
         """Return a run's table `allocations`: a row a job and range of nodes held alike, by start, job and node.
 
         Args:
             ids: job number -> job id.
             cores: node -> its cores.
-            cpus: node -> its CPU mask, empty where it is virtual; a job that has a part of the node gets none.
+            cpus: node -> the CPU of each core; empty where it is virtual.
         """
         kind = _kinds(cores, cpus)
         job, low, count, start, end = map(np.asarray, (self.jobs, self.firsts, self.counts, self.starts, self.ends))
-        high, part = low + count, np.zeros(len(job), dtype=np.int64)
-        part[list(self.parts)] = list(self.parts.values())
+        high, entry = low + count, np.arange(len(job))
         if len(job) and kind[-1]:
             row, low, high = _split(low, high, kind)
-            job, start, end, part = job[row], start[row], end[row], part[row]
+            job, start, end, entry = job[row], start[row], end[row], row
         if not _ascend(start, job, low, end):
             order = np.lexsort((end, low, job, start))
-            job, start, end, low, high, part = (values[order] for values in (job, start, end, low, high, part))
-        joins = (low[1:] == high[:-1]) & (kind[low[1:]] == kind[low[:-1]])
-        for held in (job, start, end, part):
-            joins &= held[1:] == held[:-1]
+            job, start, end, low, high, entry = (values[order] for values in (job, start, end, low, high, entry))
+        masks: dict[str, int] = {}  # mask -> its number
+        stretches = np.flatnonzero(np.diff(kind, prepend=-1))
+        of_kind = [masks.setdefault(format_cpus(cpus[node]), len(masks)) for node in stretches]
+        held, mask = np.asarray(cores, np.int64)[low], np.array(of_kind, np.int64)[kind[low]]
+        for row in np.flatnonzero(np.isin(entry, list(self.parts))):
+            part = self.parts[entry[row]]
+            held[row] = len(part)
+            mask[row] = masks.setdefault(format_cpus(cpus[low[row]][part.start : part.stop]), len(masks))
+        joins = low[1:] == high[:-1]
+        for same in (job, start, end, held, mask):
+            joins &= same[1:] == same[:-1]
         if joins.any():
             first, last = np.flatnonzero(np.append(True, ~joins)), np.flatnonzero(np.append(~joins, True))
-            job, start, end, low, high, part = job[first], start[first], end[first], low[first], high[last], part[first]
-        mask = pd.Series(cpus, dtype="str").take(low)
+            job, start, end, low, held, mask = (values[first] for values in (job, start, end, low, held, mask))
+            high = high[last]
         return pd.DataFrame(
             {
                 "job_id": pd.Series(ids, dtype="str").take(job).array,
@@ -60,17 +68,17 @@ class Ledger:
                 "count": (high - low).astype(np.int64),
                 "start": start,
                 "end": end,
-                "cores": np.where(part > 0, part, np.asarray(cores, np.int64)[low]),
-                "cpus": (mask.where(part == 0, "") if self.parts else mask).array,
+                "cores": held,
+                "cpus": pd.Series(list(masks), dtype="str").take(mask).array,
             },
             copy=False,
         )
 
-    def add(self, job: int, nodes: Sequence[int], since: float, now: float, *, cores: int | None = None) -> None:
-        """Enter that `job` held `nodes`, which ascend, from `since` until `now`: whole, or `cores` cores on each."""
+    def add(self, job: int, nodes: Sequence[int], since: float, now: float, *, part: range | None = None) -> None:
+        """Enter that `job` held `nodes`, which ascend, from `since` until `now`: whole, or these cores of each."""
         for first, count in ranges(nodes):
-            if cores is not None:
-                self.parts[len(self.jobs)] = cores
+            if part is not None:
+                self.parts[len(self.jobs)] = part
             self.jobs.append(job)
             self.firsts.append(first)
             self.counts.append(count)
@@ -78,8 +86,8 @@ class Ledger:
             self.ends.append(now)
 
 
-def _kinds(cores: Sequence[int], cpus: Sequence[str]) -> IntArray:
-    """Number the stretches of nodes with the same cores and the same mask: the stretch of each node."""
+def _kinds(cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> IntArray:
+    """Number the stretches of nodes with the same cores and the same CPUs: the stretch of each node."""
     unlike = [alike != before for alike, before in pairwise(zip(cores, cpus, strict=True))]
     return np.cumsum(np.array([False, *unlike], dtype=np.int64)[: len(cores)])
 
@@ -158,13 +166,17 @@ class Cluster:
         """Return the nodes that `job` holds, the first one it took first."""
         return [node for _, nodes in self._held.get(job, ()) for node in nodes]
 
+    def part(self, job: int, node: int) -> range:
+        """Return which cores of `node`, one of its nodes, `job` has: the guest on a shared node has the highest."""
+        cores, loan = self.cores[node], self.loans.get(node)
+        if loan is None:
+            return range(cores)
+        own = cores - loan.cores
+        return range(own) if loan.owner == job else range(own, cores)
+
     def cores_of(self, job: int) -> list[int]:
-        """Return the cores that `job` has on each of `nodes_of(job)`."""
-        if not self.shares(job):
-            return [self.cores[node] for node in self.owned(job)]
-        lent = [self.loans[node].cores if node in self.loans else 0 for node in self.owned(job)]
-        own = [self.cores[node] - less for node, less in zip(self.owned(job), lent, strict=True)]
-        return own + [self.loans[node].cores for node in self._visits.get(job, ())]
+        """Return the number of cores that `job` has on each of `nodes_of(job)`."""
+        return [len(self.part(job, node)) for node in self.nodes_of(job)]
 
     def shares(self, job: int) -> bool:
         """Return whether `job` shares a node, as owner or as guest."""
@@ -238,16 +250,17 @@ class Cluster:
 
     def _settle(self, node: int, now: float) -> None:
         """End the sharing of `node`: until `now` both jobs had their cores of it."""
-        loan = self.loans.pop(node)
+        loan = self.loans[node]
+        if loan.since < now:
+            for job in (loan.owner, loan.guest):
+                self.ledger.add(job, [node], loan.since, now, part=self.part(job, node))
+        del self.loans[node]
         del self._visits[loan.guest][node]
         if not self._visits[loan.guest]:
             del self._visits[loan.guest]
         self._lends[loan.owner] -= 1
         if not self._lends[loan.owner]:
             del self._lends[loan.owner]
-        if loan.since < now:
-            self.ledger.add(loan.owner, [node], loan.since, now, cores=self.cores[node] - loan.cores)
-            self.ledger.add(loan.guest, [node], loan.since, now, cores=loan.cores)
 
     def _count_from(self, owner: int, nodes: Sequence[int], now: float, *, enter: bool = False) -> None:
         """Count from `now` what `owner` has on `nodes`; `enter` that it had them whole until then."""

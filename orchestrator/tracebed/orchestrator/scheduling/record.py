@@ -54,7 +54,7 @@ class Record:
         """Note that the pending resize of `job` took effect."""
         self._resizes[self._open.pop(job)][4:] = [decided, applied, ended, "applied"]
 
-    def tables(self, ledger: Ledger, cores: Sequence[int], cpus: Sequence[str]) -> dict[str, pd.DataFrame]:
+    def tables(self, ledger: Ledger, cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> dict[str, pd.DataFrame]:
         """Return the tables jobs, allocations and reconfigurations of a run (see `run.TABLES`)."""
         jobs = self.jobs
         table = pd.DataFrame(
