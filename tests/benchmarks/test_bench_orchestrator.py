@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pandas as pd
 import pytest
 
 import growth
+from test_policies import GUIDE, files_of
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.registry import read_raw
@@ -21,9 +25,17 @@ from tracebed.converters.workload import Workload, read_workload
 from tracebed.orchestrator.prediction import Engine, nodes_of, predict
 from tracebed.orchestrator.replayer import Options, replay
 from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.scheduling.policies import registry as policies
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 
 RICC = "logs/RICC-2010-2.swf.gz"
+PEAK = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+import growth
+growth.measure(int(sys.argv[3]), 1_000, sys.argv[2], rounds=1)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
 
 
 @pytest.mark.parametrize(
@@ -64,12 +76,43 @@ def test_conservative(benchmark: Any, reference_data: Callable[[str], Path], par
     assert run.info.counts["completed"] == 10_000
 
 
+def test_sd(benchmark: Any, reference_data: Callable[[str], Path]) -> None:
+    """The same 10,000 jobs, all malleable, DynAVGSD: a cell of the study sd-3, by the Python simulator."""
+    recipe = load_recipe("ricc-sept")
+    cleaned = clean(read_raw([reference_data(RICC)]), recipe.steps, system=recipe.system).workload
+    workload, nodes = to_malleable(cleaned, 1.0, 0), nodes_of(cleaned.provenance.system)
+    run = benchmark.pedantic(predict, (workload, nodes, "sd"), rounds=3)
+    assert run.info.counts["completed"] == 10_000
+
+
+def test_third_party(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy of docs/your-own-policy.md on 100,000 jobs at a load of 0.85; nobody compiles it."""
+    (tmp_path / "bestfit.py").write_text(files_of(GUIDE)["bestfit.py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = EntryPoint("best-fit", "bestfit:BestFit", policies.GROUP)
+    monkeypatch.setattr(policies, "entry_points", lambda group: [entry])
+    machine = [NodeFacts(f"n{number}", 1) for number in range(1_000)]
+    run = benchmark.pedantic(predict, (growth.workload(100_000, 1_000), machine, "best-fit"), rounds=3)
+    assert run.info.counts["completed"] == 100_000 and run.info.engine == "python"
+
+
 @pytest.mark.parametrize(("jobs", "nodes"), [(10_000, 1_000), (100_000, 1_000), (1_000_000, 1_000), (100_000, 100_000)])
 def test_growth(benchmark: Any, jobs: int, nodes: int) -> None:
     """EASY at a load of 0.85; `growth.py` draws more of it."""
     machine = [NodeFacts(f"n{number}", 1) for number in range(nodes)]
     run = benchmark.pedantic(predict, (growth.workload(jobs, nodes), machine, "easy"), {"engine": "compiled"}, rounds=1)
     assert run.info.counts["completed"] == jobs
+
+
+@pytest.mark.parametrize(("policy", "jobs"), [("easy", 1_000_000), ("pref", 100_000)])
+def test_memory(benchmark: Any, policy: str, jobs: int) -> None:
+    """The same with its peak of memory (MiB), in a process of its own; of `pref` all jobs are malleable."""
+    line = [sys.executable, "-c", PEAK, str(Path(growth.__file__).parent), policy, str(jobs)]
+
+    def run() -> int:
+        return int(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
+
+    benchmark.extra_info["peak_mib"] = benchmark.pedantic(run, rounds=1)
 
 
 @pytest.mark.parametrize("policy", ["easy", "pref"])

@@ -48,6 +48,7 @@ class Queue:
         self._shortest = np.full((len(self._smallest), blocks), np.inf)  # [class, block]
         self._bounds = (np.zeros(()), np.zeros(()), np.zeros(()))
         self._waiting = bytearray(len(jobs) + 1)
+        self._flags = np.frombuffer(self._waiting, dtype=np.uint8)  # the same bytes, for many at once
         self._head = self._end = 0
         self._count = 0
 
@@ -65,8 +66,10 @@ class Queue:
     @property
     def head(self) -> int | None:
         """The job that is first; None: nobody waits."""
-        if not self._count:
-            return None
+        return self._earliest() if self._count else None
+
+    def _earliest(self) -> int:
+        """Return the lowest number of the jobs that wait, and look no further back from now on."""
         if not self._waiting[self._head]:
             self._head = self._waiting.index(1, self._head)
         return self._head
@@ -78,11 +81,10 @@ class Queue:
 
     def jobs(self) -> list[int]:
         """Return all waiting jobs in order."""
-        return (
-            []
-            if not self._count
-            else (self._head + np.flatnonzero(self._size[self._head : self._end] != NOBODY)).tolist()
-        )
+        if not self._count:
+            return []
+        earliest = self._earliest()
+        return (earliest + self._flags[earliest : self._end].nonzero()[0]).tolist()
 
     def append(self, job: int) -> None:
         """Let `job` wait."""
