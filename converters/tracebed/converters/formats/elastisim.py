@@ -238,7 +238,7 @@ class Neighbours:
         beside = cls(file.path.parent)
         platforms = sorted(beside.folder.glob("*.xml")) if file.raw is None else []
         for path in platforms:
-            text = Input.at(path).data.decode("utf-8", "replace")
+            text = Input.at(path).text.decode("utf-8", "replace")
             clusters = [dict(re.findall(r'(\w+)="([^"]*)"', tag)) for tag in re.findall(r"<cluster\b([^>]*)>", text)]
             ranges = [re.fullmatch(r"(\d{1,9})-(\d{1,9})", cluster.get("radical", "")) for cluster in clusters]
             speeds = {cluster.get("speed", "") for cluster in clusters}

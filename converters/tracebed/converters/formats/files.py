@@ -131,16 +131,28 @@ class Input:
     @cached_property
     def text(self) -> bytes:
         """The whole content of a text; a line longer than `LONGEST_LINE` is an InputError before more is read."""
+        return self.bounded(b"\n", "line")
+
+    def bounded(self, mark: bytes, piece: str) -> bytes:
+        """Return the whole content, but read no further where `mark` is missing for `LONGEST_LINE`.
+
+        Args:
+            mark: the byte that ends each piece of such a file.
+            piece: what a piece is called.
+
+        Raises:
+            InputError: a piece is longer than `LONGEST_LINE`.
+        """
         blocks, lines, length = [], 1, 0
         with self.open() as file:
             while block := file.read(2**22):
-                first = block.find(b"\n")
+                first = block.find(mark)
                 length += len(block) if first < 0 else first
                 if length > LONGEST_LINE:
-                    raise too_long(f"{self.where}:{lines}")
+                    raise too_long(f"{self.where}:{lines}", piece)
                 if first >= 0:
-                    lines += block.count(b"\n")
-                    length = len(block) - block.rfind(b"\n") - 1
+                    length = len(block) - block.rfind(mark) - 1
+                lines += block.count(b"\n")
                 blocks.append(block)
         return b"".join(blocks)
 
@@ -201,9 +213,9 @@ def delimiter_of(header: str) -> str:
     return max(",|;\t", key=header.count)
 
 
-def too_long(where: str) -> InputError:
-    """Return what to raise of a line longer than `LONGEST_LINE`."""
-    return InputError(f"a line of more than {LONGEST_LINE // 2**20} MiB", where=where, mend="check that it is a log")
+def too_long(where: str, piece: str = "line") -> InputError:
+    """Return what to raise of a line, or another piece of a file, longer than `LONGEST_LINE`."""
+    return InputError(f"a {piece} of more than {LONGEST_LINE // 2**20} MiB", where=where, mend="check that it is a log")
 
 
 def inputs_at(path: Path) -> list[Input]:

@@ -71,11 +71,13 @@ class Item:
 def load(file: Input) -> Item:
     """Return a JSON document that is an object.
 
+    It may well stand on one line, however many jobs it has; what has no comma for long is no list of jobs.
+
     Raises:
         InputError: it is not JSON (NaN and Infinity are not), ends early, is nested without end, or no object.
     """
     try:
-        document = json.loads(file.data.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        document = json.loads(file.bounded(b",", "value").decode("utf-8-sig"), parse_constant=_refuse_constant)
     except RecursionError:
         raise InputError("is nested too deeply", where=file.where, mend="check the file") from None
     except json.JSONDecodeError as error:

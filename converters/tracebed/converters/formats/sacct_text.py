@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracebed.converters.formats.files import LONGEST_LINE, Input, too_long
+from tracebed.converters.formats.files import Input
 from tracebed.errors import InputError
 
 FREE = frozenset(
@@ -94,7 +94,7 @@ def one_line_each(file: Input, header: Header, used: Container[str]) -> tuple[In
     """
     if header.delimiter == b",":  # somebody's CSV, with quotes where needed
         return file, Counter()
-    data = file.data
+    data = file.text
     if header.delimiter != b"\t":
         data = data.replace(b"\t", b" ").replace(header.delimiter, b"\t")
     text = _Text(file, header, used, data)
@@ -120,9 +120,6 @@ class _Text:
         self.complete = data.endswith(b"\n")
         self.ends = breaks if self.complete else np.append(breaks, len(data))
         self.starts = np.append(np.append(0, self.ends[:-1] + 1), len(data))
-        long = np.flatnonzero(self.ends - self.starts[:-1] > LONGEST_LINE)
-        if len(long):
-            raise too_long(f"{file.where}:{long[0] + 1}")
         tabs = np.searchsorted(np.flatnonzero(content == ord("\t")), self.ends)
         self.delimiters = np.diff(tabs, prepend=0)
         self.width = len(header.names)
