@@ -185,6 +185,20 @@ class Provenance:
                 raise TypeError(f"{name} is of a wrong type")
 
 
+class RowError(InputError):
+    """A value in one row of a table makes no sense; who read the table may know its line.
+
+    Args:
+        what: the defect.
+        row: which one, from 0.
+        where: the file.
+    """
+
+    def __init__(self, what: str, row: int, where: str | None) -> None:
+        super().__init__(what, where=f"{where}, row {row + 1}" if where else f"row {row + 1}", mend="mend or remove it")
+        self.row = row
+
+
 class Workload:
     """A submission list: `table` (one row a job, see `SCHEMA`) and its `provenance`. Treat both as frozen."""
 
@@ -200,7 +214,8 @@ class Workload:
             where: the file it comes from, for messages.
 
         Raises:
-            InputError: a column is missing, unknown or of the wrong type, a value impossible, an id repeated.
+            InputError: a column is missing, unknown or of the wrong type; a RowError, where one value is impossible
+                or an id repeated.
         """
         self.table = _checked(table, where)
         self.provenance = provenance or Provenance()
@@ -372,7 +387,7 @@ def _converted(values: pd.Series[Any], name: str, dtype: str, where: str | None)
         wanted = "a whole number" if dtype == "int64" else "a number"
         given = str(values.iloc[row])[:40] if values.notna().iloc[row] else None
         what = f"{name} is missing" if given is None else f"{name} {given!r} is not {wanted}"
-        raise InputError(f"{what} (row {row + 1})", where=where, mend=MEND)
+        raise RowError(what, row, where)
     return pd.Series(numbers.to_numpy(dtype=dtype), index=values.index)
 
 
@@ -381,11 +396,7 @@ def _refuse(table: pd.DataFrame, bad: Any, what: str, where: str | None) -> None
     if bad.any():
         row = int(np.argmax(bad))
         more = f", and {bad.sum() - 1:,} more" if bad.sum() > 1 else ""
-        job = f"job {str(table['job_id'].iloc[row])[:40]!r}, row {row + 1}{more}"
-        raise InputError(f"{what} ({job})", where=where, mend=MEND)
-
-
-MEND = "mend or remove it"
+        raise RowError(f"{what} (job {str(table['job_id'].iloc[row])[:40]!r}{more})", row, where)
 
 
 def read_workload(path: Path | str, *, format: str | None = None, **options: Any) -> Workload:

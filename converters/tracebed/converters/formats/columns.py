@@ -11,7 +11,7 @@ A reader says which columns it wants, by all the names they go by, and of which 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
@@ -268,11 +268,22 @@ def _read_csv(file: Input, kinds: Mapping[str, str], others: Sequence[str], quot
 ARROW_KINDS = {"double": "a number", "int64": "a whole number", "bool": "true or false"}
 
 
-def unreadable(error: Exception, file: Input, names: Sequence[str] = ()) -> InputError:
-    """Return what Arrow found wrong with a CSV, as an error that names the line; `names` are those of its columns."""
+def unreadable(
+    error: Exception, file: Input, names: Sequence[str] = (), line: Callable[[int], int] | None = None
+) -> InputError:
+    """Return what Arrow found wrong with a CSV, as an error that names the line.
+
+    Args:
+        error: Arrow's.
+        file: the CSV.
+        names: of its columns, where a message may name one.
+        line: Arrow's number of a row -> the line; else each line that is not empty is taken for a row.
+    """
     text = str(error).splitlines()[0][:400]
     number = re.search(r"Row #(\d+)", text)
-    where = _place(file, int(number[1]) - 2) if number else file.where
+    where = file.where
+    if number:
+        where = f"{file.where}:{line(int(number[1]))}" if line else _place(file, int(number[1]) - 2)
     mend = "mend or remove the line"
     if "Empty CSV" in text:
         what, mend = "holds no job", "check that the file is complete"

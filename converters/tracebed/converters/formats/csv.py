@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from csv import reader
-from itertools import islice
 from typing import Any, BinaryIO
 
 import pandas as pd
@@ -18,7 +16,7 @@ import pyarrow.csv as pc
 
 from tracebed.converters.formats.columns import unreadable
 from tracebed.converters.formats.files import LONGEST_LINE, Input
-from tracebed.converters.workload import SCHEMA, Provenance, Step, Workload, dtype_of
+from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
 from tracebed.errors import InputError
 
 PROVENANCE = "# tracebed-provenance: "
@@ -32,18 +30,21 @@ def recognises(file: Input) -> bool:
 
 
 def read(file: Input) -> Workload:
-    """Read a workload; raise InputError, with the line, where the file is broken or no workload."""
+    """Read a workload; raise InputError, with the line, where the file is broken or no workload.
+
+    Lines above the names that begin with `#` are comments.
+    """
     if b"\0" in file.head:
         raise InputError("binary data, not CSV", where=file.where, mend="check the file")
     provenance = Provenance(sources=(file.source,), steps=(Step("read", {"format": "csv"}),))
     extras: dict[str, str] = {}
     above = 0
-    for number, line in islice(file.lines(), 2):
+    for number, line in file.lines():
         if line.startswith(PROVENANCE):
             provenance = Provenance.from_json(line.removeprefix(PROVENANCE), where=f"{file.where}:{number}")
         elif line.startswith(EXTRAS):
             extras = _extras(line, f"{file.where}:{number}")
-        else:
+        elif not line.startswith("#"):
             break
         above = number
     types = {name: ARROW_TYPES[column.dtype] for name, column in SCHEMA.items()}
@@ -55,10 +56,30 @@ def read(file: Input) -> Workload:
             content = _content(file, above, types, careful=True)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         header = next((line for number, line in file.lines() if number > above and line.strip()), "")
-        raise unreadable(error, file, next(reader([header]), [])) from None
+        names = [name.strip('" ') for name in header.split(",")]
+        raise unreadable(error, file, names, lambda row: _line(file, above, row - 1 - above)) from None
     if any(pa.types.is_binary(column.type) for column in content.columns):
         raise InputError("is not UTF-8", where=file.where, mend="make it UTF-8: iconv -f LATIN1 -t UTF-8")
-    return Workload(content.to_pandas(), provenance, where=file.where)
+    try:
+        return Workload(content.to_pandas(), provenance, where=file.where)
+    except RowError as error:
+        at = _line(file, above, error.row + 1)
+        raise InputError(error.what, where=f"{file.where}:{at}", mend="mend or remove the line") from None
+
+
+def _line(file: Input, above: int, record: int) -> int:
+    """Return the line on which a record below `above` lines begins, 0 being that of the names; 0: not found.
+
+    Lines are counted only now, that somebody asks: empty ones are no records, and in quotes a record goes on.
+    """
+    records, quotes = -1, 0
+    for number, line in file.lines():
+        if number > above and (line or quotes % 2):
+            records += quotes % 2 == 0
+            if records == record:
+                return number
+            quotes += line.count('"')
+    return 0
 
 
 def _content(file: Input, above: int, types: Mapping[str, pa.DataType], *, careful: bool = False) -> pa.Table:
