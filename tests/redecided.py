@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from tracebed.benchmarks.cpus import format_cpus
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator import journal
 from tracebed.orchestrator.replayer import Options
@@ -57,18 +58,19 @@ class Decided(NamedTuple):
     time: float
     kind: str
     job: str
-    what: Any
-    """Names of nodes, or the reason."""
+    what: dict[str, Any]
+    """Names of nodes, which cores of those that it shares, the reason."""
 
 
-CARRIED_OUT = ("call", "start", "resize", "reject", "cancel")
+CARRIED_OUT = ("call", "start", "resize", "cores", "reject", "cancel")
+TOLD = ("nodes", "cores", "reason")
 
 
 def decided(path: Path) -> list[Decided]:
     """Return the calls and the decisions in a journal."""
     _, entries = journal.read(path)
     return [
-        Decided(entry.time, entry.kind, entry.job or "", entry.data.get("nodes", entry.data.get("reason")))
+        Decided(entry.time, entry.kind, entry.job or "", {key: entry.data[key] for key in TOLD if key in entry.data})
         for entry in entries
         if entry.kind in CARRIED_OUT
     ]
@@ -77,30 +79,41 @@ def decided(path: Path) -> list[Decided]:
 class Told:
     """An executor that notes what it is told, with names of nodes as a journal has them."""
 
-    def __init__(self, jobs: Jobs, inventory: Inventory) -> None:
+    def __init__(self, jobs: Jobs, inventory: Inventory, cluster: Cluster) -> None:
         self.ids = jobs.ids
         self.names = [node.name for node in inventory.nodes]
+        self.cluster = cluster
         self.now = 0.0
         self.decisions: list[Decided] = []
 
-    def note(self, kind: str, job: int | None = None, what: Any = None) -> None:
+    def note(self, kind: str, job: int | None = None, **what: Any) -> None:
         self.decisions.append(Decided(self.now, kind, "" if job is None else self.ids[job], what))
 
+    def parts(self, job: int) -> dict[str, dict[str, str]]:
+        parts = {}
+        for node, loan in self.cluster.loans.items():
+            own = self.cluster.cores[node] - loan.cores
+            if loan.owner == job:
+                parts[self.names[node]] = format_cpus(range(own))
+            if loan.guest == job:
+                parts[self.names[node]] = format_cpus(range(own, self.cluster.cores[node]))
+        return {"cores": parts} if parts else {}
+
     def start(self, job: int, nodes: list[int]) -> None:
-        self.note("start", job, [self.names[node] for node in nodes])
+        self.note("start", job, nodes=[self.names[node] for node in nodes], **self.parts(job))
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        self.note("resize", job, [self.names[node] for node in nodes])
+        self.note("resize", job, nodes=[self.names[node] for node in nodes])
         return False
 
     def change_cores(self, job: int) -> None:
-        raise AssertionError(f"job {self.ids[job]} shares a node in a replay")
+        self.note("cores", job, **self.parts(job))
 
     def reject(self, job: int, reason: str) -> None:
-        self.note("reject", job, reason)
+        self.note("reject", job, reason=reason)
 
     def cancel(self, job: int, reason: str) -> None:
-        self.note("cancel", job, reason)
+        self.note("cancel", job, reason=reason)
 
 
 def decided_again(
@@ -112,8 +125,8 @@ def decided_again(
     of that only the instants at which something was noted are taken.
     """
     options = options or Options()
-    told = Told(jobs, inventory)
-    cluster = Cluster([node.cores for node in inventory.nodes])
+    cluster = Cluster([node.cores for node in inventory.nodes], [node.sockets for node in inventory.nodes])
+    told = Told(jobs, inventory, cluster)
     scheduler = Scheduler(jobs, cluster, policy, told, interval_s=options.interval_s, priority=options.priority)
     number = {name: job for job, name in enumerate(jobs.ids)}
     events: dict[str, Callable[[int, float], None]] = {

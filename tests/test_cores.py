@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from tracebed.benchmarks.cpus import parse_cpus
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.prediction import predict
-from tracebed.orchestrator.replayer import replay
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.dmr import Dmr
@@ -29,7 +27,6 @@ from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.simulator import Simulator
 from tracebed.orchestrator.scheduling.state import Decision, Policy, Share, State
-from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 
 MICROSECOND = 1e-6
 POLICIES = {"sd": SlowdownDriven, "drom-share": DromShare}
@@ -387,13 +384,6 @@ def test_dmr_starts_at_the_maximum_and_shrinks_to_the_preferred_size() -> None:
 def test_parameters_of_sd_out_of_range(parameters: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="sd"):
         SlowdownDriven(**parameters)
-
-
-def test_a_replay_refuses_to_share_nodes_before_anything_starts(tmp_path: Path) -> None:
-    inventory = Inventory("test", "local", (Node("n1", 8, 1, None, True),))
-    with pytest.raises(InputError, match="sd has jobs share nodes"):
-        replay(workload_of(MATE_AND_GUEST), inventory, "sd", tmp_path / "run")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_prediction_tells_who_had_how_many_cores() -> None:

@@ -44,7 +44,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event, Testbed
 from tracebed.orchestrator.testbeds.inventory import Inventory
 from tracebed.orchestrator.testbeds.local import LocalTestbed
@@ -88,10 +88,14 @@ class _Active:
     """That it runs on, or is to run on after the pending resize; the leader's first."""
     program: Program
     authkey: str
-    alive: set[int] = field(default_factory=set)
-    """Nodes on which it has a rank, or one on its way."""
+    cores: dict[int, range]
+    """Node -> which of its cores the job is to work on, as last decided; nodes that it gave back stay."""
+    alive: dict[int, range] = field(default_factory=dict)
+    """Node on which it has a rank, or one on its way -> the cores that this was last told to work on."""
+    leaving: dict[int, range] = field(default_factory=dict)
+    """Node -> the cores that the rank there works on until it confirms those that it was told."""
     to_launch: list[int] = field(default_factory=list)
-    """Nodes whose ranks are launched once the leader listens."""
+    """Nodes whose ranks are to be launched: the leader's first, the others' once it listens."""
     address: Any = None
     """Of the leader; None: not known yet."""
     started: bool = False
@@ -110,6 +114,11 @@ class _Active:
     def awaits(self, node: int) -> bool:
         """Return whether the leader may be waiting for the rank of `node` to join."""
         return not self.started or (self.pending and node in self.nodes)
+
+    def works_on(self, node: int, cores: range) -> bool:
+        """Return whether a rank of ours works, or may still work, on one of these cores of `node`."""
+        ours = (self.alive.get(node, range(0)), self.leaving.get(node, range(0)))
+        return any(max(own.start, cores.start) < min(own.stop, cores.stop) for own in ours)
 
 
 class Replayer:
@@ -139,7 +148,7 @@ class Replayer:
         self.inventory = inventory
         self.options = options
         self.journal = journal
-        self.cluster = Cluster([node.cores for node in testbed.nodes])
+        self.cluster = Cluster([node.cores for node in testbed.nodes], [node.sockets for node in testbed.nodes])
         self.record = Record(jobs)
         self.scheduler = Scheduler(
             jobs, self.cluster, policy, self, interval_s=options.interval_s, priority=options.priority
@@ -148,6 +157,7 @@ class Replayer:
         self.lateness_s: list[float] = []
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._active: dict[int, _Active] = {}
+        self._held: dict[int, None] = {}  # jobs that wait for another's ranks to leave cores
         self._outbox: list[tuple[int, dict[str, Any]]] = []
         self._entries: list[Entry] = []
         self._round = 0
@@ -254,12 +264,16 @@ class Replayer:
             return
         if kind == "listening":
             active.address = message["address"]
-            self._launch_followers(job, active)
+            self._launch_ranks(job, active)
         elif kind == "started":
             active.started = True
             self.record.launched[job] = self._trace(event.time)
             if active.pending:
                 self._tell_members(job, active)
+        elif kind == "resized" and "cpus" in message:
+            active.leaving.pop(event.node, None)
+            self._change_masks(job, active)
+            self._try_held()
         elif kind == "resized" and message["request"] == active.request:
             active.applied = (message["decided"], message["applied"])
             self._resize_done(job, active)
@@ -267,7 +281,8 @@ class Replayer:
             self._rank_ended(job, active, event.node, message)
 
     def _rank_ended(self, job: int, active: _Active, node: int, message: Mapping[str, Any]) -> None:
-        active.alive.discard(node)
+        active.alive.pop(node, None)
+        active.leaving.pop(node, None)
         active.dropped.discard(node)
         state = message["state"]
         if message["leader"]:
@@ -285,6 +300,7 @@ class Replayer:
             self._done.append((job, "ended"))
         elif active.applied is not None:
             self._resize_done(job, active)
+        self._try_held()
 
     def _resize_done(self, job: int, active: _Active) -> None:
         """A resize is done when the leader has applied it and the nodes it frees are really free."""
@@ -295,10 +311,11 @@ class Replayer:
     def _take_in(self, submitted: Sequence[int], wall: float) -> bool:
         """Tell the scheduler of this round: ends, malleability points, submissions; return whether there was any."""
         now = self._now
-        ended = sorted(job for job, what in self._done if what == "ended")
+        ended = sorted({job for job, what in self._done if what == "ended"})
         resized = sorted(job for job, what in self._done if what == "resized" and job not in ended)
         self._done.clear()
         for job in ended:
+            self._held.pop(job, None)
             state, reason = self._active.pop(job).outcome or ("failed", "its processes ended without a word")
             self._note("end", job, state=state, reason=reason)
             self.record.finish(job, now, state, reason)
@@ -366,10 +383,11 @@ class Replayer:
     def start(self, job: int, nodes: list[int]) -> None:
         """Launch the leader; the other ranks follow once it listens."""
         self.record.start[job] = self._now
-        program = self._program(job, nodes)
-        self._active[job] = active = _Active(nodes, program, secrets.token_hex(16), to_launch=nodes[1:])
-        self._note("start", job, nodes=self._names(nodes))
-        self._launch(job, active, nodes[0], leader=True)
+        cores = self._cores(job, nodes)
+        active = _Active(nodes, self._program(job, nodes), secrets.token_hex(16), cores, to_launch=list(nodes))
+        self._active[job] = active
+        self._note("start", job, nodes=self._names(nodes), **self._of_shared(job))
+        self._launch_ranks(job, active)
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Launch ranks on new nodes, and tell the leader who shall be in the job."""
@@ -380,16 +398,19 @@ class Replayer:
         active.pending = True
         active.dropped = set(old) - set(nodes)
         self._note("resize", job, nodes=self._names(nodes), request=active.request)
+        active.cores |= self._cores(job, nodes)
         active.to_launch += [node for node in nodes if node not in old]
-        if active.address is not None:
-            self._launch_followers(job, active)
+        self._launch_ranks(job, active)
         if active.started:
             self._tell_members(job, active)
         return False
 
     def change_cores(self, job: int) -> None:
-        """Never asked for: `replay` refuses policies that have jobs share nodes."""
-        raise AssertionError(f"job {self.jobs.ids[job]} shares a node in a replay")
+        """Give the ranks of the job other masks, each as soon as nobody else is on these cores any more."""
+        active = self._active[job]
+        active.cores |= self._cores(job, active.nodes)
+        self._note("cores", job, **self._of_shared(job))
+        self._change_masks(job, active)
 
     def reject(self, job: int, reason: str) -> None:
         """Record it."""
@@ -420,30 +441,76 @@ class Replayer:
             emulated=emulated,
         )
 
-    def _launch_followers(self, job: int, active: _Active) -> None:
+    def _cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
+        """Return which cores of each of its `nodes` the job is to work on: of those it has, as many as it asked for."""
+        return {node: self.cluster.part(job, node)[: self.jobs.cores[job]] for node in nodes}
+
+    def _of_shared(self, job: int) -> dict[str, dict[str, str]]:
+        """Return, for the journal, which cores the job has of the nodes that it shares, if it shares any."""
+        shared = [node for node in self.cluster.nodes_of(job) if node in self.cluster.loans]
+        parts = {self.testbed.nodes[node].name: format_cpus(self.cluster.part(job, node)) for node in shared}
+        return {"cores": parts} if parts else {}
+
+    def _launch_ranks(self, job: int, active: _Active) -> None:
+        """Launch those ranks of the job for which it is time; one whose cores are not free yet is held back."""
         if active.outcome is not None:
             return  # it is ending
+        held_back = []
         for node in active.to_launch:
-            self._launch(job, active, node, leader=False)
-        active.to_launch = []
+            leader = node == active.nodes[0]
+            if (leader or active.address is not None) and self._is_clear(job, node):
+                self._launch(job, active, node, leader=leader)
+            else:
+                held_back.append(node)
+        active.to_launch = held_back
+
+    def _change_masks(self, job: int, active: _Active) -> None:
+        """Tell the ranks of the job of other cores, where these are free; a rank has one change pending at most."""
+        for node, now in active.alive.items():
+            then = active.cores[node]
+            if now != then and node not in active.leaving and active.outcome is None and self._is_clear(job, node):
+                active.leaving[node], active.alive[node] = now, then
+                change = {"job": self.jobs.ids[job], "cpus": self._cpus(node, then), "request": active.request}
+                self._tell(node, {"type": "resize", **change})
+
+    def _is_clear(self, job: int, node: int) -> bool:
+        """Return whether no other job works on the cores that `job` is to have of `node`; if one does, hold `job`."""
+        loan = self.cluster.loans.get(node)
+        if loan is None:
+            return True  # it is idle before somebody else has it
+        other = self._active.get(loan.owner if loan.guest == job else loan.guest)
+        clear = other is None or not other.works_on(node, self._active[job].cores[node])
+        if not clear:
+            self._held[job] = None
+        return clear
+
+    def _try_held(self) -> None:
+        """Launch and change what was held back, now that ranks have left cores."""
+        held, self._held = self._held, {}
+        for job in held:
+            self._launch_ranks(job, self._active[job])
+            self._change_masks(job, self._active[job])
+
+    def _cpus(self, node: int, cores: range) -> str:
+        """Return the mask of these cores of `node`; the cores of an emulated one are its CPUs."""
+        cpus = self.testbed.nodes[node].cpus
+        return format_cpus(cores if cpus is None else cpus[cores.start : cores.stop])
 
     def _launch(self, job: int, active: _Active, node: int, *, leader: bool) -> None:
-        facts = self.testbed.nodes[node]
-        cores = min(self.jobs.cores[job], facts.cores)
-        active.alive.add(node)
+        cores = active.alive[node] = active.cores[node]
         self._tell(
             node,
             {
                 "type": "launch",
                 "job": self.jobs.ids[job],
-                "rank": facts.name,
+                "rank": self.testbed.nodes[node].name,
                 "leader": leader,
                 "members": self._names(active.nodes),
                 "address": active.address,
                 "family": "AF_UNIX",
                 "authkey": active.authkey,
-                "cpus": None if facts.cpus is None else format_cpus(facts.cpus[:cores]),
-                "cores": cores,
+                "cpus": self._cpus(node, cores),
+                "cores": len(cores),
                 "program": active.program._asdict(),
             },
         )
@@ -456,6 +523,8 @@ class Replayer:
         self._note("kill", job, reason=reason)
         for node in active.alive:
             self._tell(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
+        if not active.alive:  # its first rank still waited for others to leave its cores
+            self._done.append((job, "ended"))
 
     def _tell(self, node: int, message: dict[str, Any]) -> None:
         self._outbox.append((node, message))
@@ -519,8 +588,6 @@ def replay(
     """
     options = options or Options()
     chosen = registry.load(policy, policy_parameters)
-    if shares(chosen):
-        raise InputError(f"policy {policy} has jobs share nodes, which no testbed can do yet", mend="simulate it")
     if "+" in inventory.execution:
         raise InputError("computing and emulated nodes are mixed", where=inventory.where, mend="replay on one kind")
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes))

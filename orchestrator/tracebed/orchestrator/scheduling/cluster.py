@@ -47,13 +47,13 @@ class Ledger:
             order = np.lexsort((end, low, job, start))
             job, start, end, low, high, entry = (values[order] for values in (job, start, end, low, high, entry))
         masks: dict[str, int] = {}  # mask -> its number
-        stretches = np.flatnonzero(np.diff(kind, prepend=-1))
+        stretches = np.flatnonzero(np.diff(kind, prepend=-1)).tolist()
         of_kind = [masks.setdefault(format_cpus(cpus[node]), len(masks)) for node in stretches]
         held, mask = np.asarray(cores, np.int64)[low], np.array(of_kind, np.int64)[kind[low]]
-        for row in np.flatnonzero(np.isin(entry, list(self.parts))):
-            part = self.parts[entry[row]]
-            held[row] = len(part)
-            mask[row] = masks.setdefault(format_cpus(cpus[low[row]][part.start : part.stop]), len(masks))
+        for at in np.flatnonzero(np.isin(entry, list(self.parts))).tolist():
+            part = self.parts[int(entry[at])]
+            held[at] = len(part)
+            mask[at] = masks.setdefault(format_cpus(cpus[int(low[at])][part.start : part.stop]), len(masks))
         joins = low[1:] == high[:-1]
         for same in (job, start, end, held, mask):
             joins &= same[1:] == same[:-1]
