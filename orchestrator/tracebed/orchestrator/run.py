@@ -15,11 +15,11 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -85,8 +85,7 @@ STATES = ("completed", "failed", "killed", "cancelled", "rejected", "interrupted
 """How a job can end. killed: at its limit; rejected: it can never fit; interrupted: the run ended before it."""
 
 
-@dataclass(frozen=True)
-class NodeFacts:
+class NodeFacts(NamedTuple):
     """A node as the run saw it."""
 
     name: str
@@ -176,8 +175,10 @@ class Run:
         with replacing_folder(folder, "run.json") as scratch:
             for name in TABLES:
                 getattr(self, name).to_parquet(scratch / f"{name}.parquet", index=False)
-            text = json.dumps(asdict(self.info), indent=2, sort_keys=True)
-            (scratch / "run.json").write_text(text + "\n", encoding="utf-8")
+            facts = vars(self.info) | {"nodes": [node._asdict() for node in self.info.nodes]}
+            with (scratch / "run.json").open("w", encoding="utf-8") as file:  # in pieces: it may name a million nodes
+                json.dump(facts, file, indent=2, sort_keys=True)
+                file.write("\n")
             if journal is not None:
                 journal.replace(scratch / JOURNAL)
         return folder
