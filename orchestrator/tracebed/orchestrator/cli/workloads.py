@@ -79,9 +79,9 @@ def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: 
 @click.option(
     "--runtime",
     metavar="FACTOR|max=TIME",
-    help="Compress run times: by a factor, or so that the longest takes TIME.",
+    help="Multiply run times by a factor (0.1: a tenth), or compress them so that the longest takes TIME.",
 )
-@click.option("--arrivals", type=Number(), metavar="FACTOR", help="Compress the times between submissions.")
+@click.option("--arrivals", type=Number(), metavar="FACTOR", help="Multiply the times between submissions.")
 @click.option(
     "--system",
     metavar="NODESxCORES",
@@ -109,7 +109,8 @@ def scale(
 
     \b
     Example:
-      tracebed scale w.parquet --nodes 4 --window 2h --start 2010-09-01 --runtime max=10m -o s.parquet
+      tracebed scale w.parquet --nodes 4 --window 3d --runtime 0.05 --arrivals 0.05 -o s.parquet
+      tracebed scale log.parquet --nodes 4 --window 2h --start 2010-09-01 --runtime max=10m -o s.parquet
     """
     from tracebed.converters import scaling
 
