@@ -391,3 +391,4 @@ def test_a_prediction_tells_who_had_how_many_cores() -> None:
     run = predict(workload_of(jobs_of((0.0, 10.0, 10.0, 1, 12), (1.0, 2.0, 2.0, 1, 12))), nodes, "drom-share")
     rows = run.allocations[["job_id", "start", "end", "cores"]].to_numpy().tolist()
     assert rows == [["0", 0.0, 1.0, 12], ["0", 1.0, 7.0, 8], ["1", 1.0, 7.0, 4], ["0", 7.0, 12.0, 12]]  # one socket
+    assert run.jobs_on_shared_nodes == 2

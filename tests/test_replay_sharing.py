@@ -178,6 +178,7 @@ def test_a_guest_computes_on_the_highest_cpu_while_its_mate_keeps_the_other(tmp_
     low, high = (str(cpu) for cpu in CPUS[:2])
     both = f"{low},{high}" if CPUS[1] > CPUS[0] + 1 else f"{low}-{high}"
     assert run.info.counts == {"jobs": 2, "completed": 2}
+    assert run.jobs_on_shared_nodes == 2
     held = run.allocations.sort_values(["start", "job_id"])
     assert held[["job_id", "cores", "cpus"]].values.tolist() == [
         ["mate", 2, both],

@@ -21,7 +21,7 @@ CREATE TABLE entries (
     number INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,
     time REAL NOT NULL,      -- trace seconds: the instant the scheduler was told
-    kind TEXT NOT NULL,      -- submit, end, effect, call, start, resize, reject, cancel, kill; or a message of an agent
+    kind TEXT NOT NULL,      -- submit, end, effect, call, start, resize, cores, reject, cancel, kill; or an agent's
     job TEXT,
     node TEXT,
     data TEXT NOT NULL       -- JSON

@@ -160,6 +160,12 @@ class Run:
         """Number of nodes."""
         return len(self.info.nodes)
 
+    @property
+    def jobs_on_shared_nodes(self) -> int:
+        """How many jobs had only a part of a node at some time."""
+        whole = pd.Series([node.cores for node in self.info.nodes]).take(self.allocations["node"].to_numpy()).array
+        return int(self.allocations.loc[self.allocations["cores"] < whole, "job_id"].nunique())
+
     def save(self, folder: Path | str, *, journal: Path | None = None) -> Path:
         """Write the folder whole or not at all; an earlier run there is replaced once this one is complete.
 

@@ -277,6 +277,7 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
         **info.counts,
         **{name: figures[name] for name in ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")},
         "resizes": int((run.reconfigurations["state"] == "applied").sum()),
+        **({"jobs_on_shared_nodes": shared} if (shared := run.jobs_on_shared_nodes) else {}),
         **{f"lateness_{key}_ms": value for key, value in info.lateness_ms.items() if key != "count"},
         "state": info.state,
     }
