@@ -304,7 +304,21 @@ def test_speedups(name: str, parameters: str, nodes: int, expected: float) -> No
     assert speedup_function(name, parameters)(nodes) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("magic", ""), ("amdahl", ""), ("amdahl", "1.5"), ("table", "3")])
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("magic", ""),
+        ("amdahl", ""),
+        ("amdahl", "1.5"),
+        ("table", "3"),
+        ("linear", "1"),
+        ("amdahl", "nan"),
+        ("downey", "8"),
+        ("downey", "inf 1"),
+        ("table", "3:9 6:inf"),
+        ("table", ""),
+    ],
+)
 def test_a_speedup_that_is_none_names_its_job(name: str, parameters: str) -> None:
     table = {"job_id": ["j7"], "submit_time": 0.0, "run_time": 1.0, "nodes": 1, "kind": "malleable"}
     workload = Workload(pd.DataFrame(table | {"speedup": name, "speedup_parameters": parameters}))

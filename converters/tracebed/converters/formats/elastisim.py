@@ -23,6 +23,7 @@ from tracebed.converters.formats import elastisim_models as models
 from tracebed.converters.formats.files import Input
 from tracebed.converters.formats.json_jobs import Item, load, plain
 from tracebed.converters.formats.kept import columns_of, extras_of, notes_of, ready, unheld, warn_of
+from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
 from tracebed.errors import InputError, tolerate
 
@@ -154,7 +155,7 @@ def _jobs(workload: Workload, iterations: int, inflated: bool) -> tuple[list[dic
     columns = {name: workload.column(name).tolist() for name in names}
     tables: dict[str, str] = {}
     files: dict[str, str] = {}
-    parse = cache(models.Speedup.parse)
+    parse = cache(Speedup.parse)
     jobs = []
     for row, notes in zip(zip(*columns.values(), strict=True), notes_of(workload, HELD - SPEEDUP), strict=True):
         job_id, submit, run_time, limit, nodes, kind, least, most, preferred, name, parameters = row

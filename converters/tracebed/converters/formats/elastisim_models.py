@@ -16,9 +16,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tracebed.converters.formats.json_jobs import Item
-from tracebed.converters.malleability import amdahl_speedup
 from tracebed.converters.models.downey import speedup as downey_speedup
-from tracebed.errors import InputError
+from tracebed.converters.speedup import Speedup
 
 NANO = 1_000_000_000
 SHARED = "(serial_ns + parallel_ns * (requested / num_nodes))"
@@ -33,48 +32,6 @@ class Application(NamedTuple):
     file: str
     formula: str
     arguments: dict[str, int]
-
-
-class Speedup(NamedTuple):
-    """A speedup of a workload: `linear`, `amdahl` with f, `downey` with A and sigma, `table` of (nodes, seconds)."""
-
-    name: str
-    numbers: tuple[float, ...] = ()
-    points: tuple[tuple[int, float], ...] = ()
-
-    @classmethod
-    def parse(cls, name: str, parameters: str, where: str) -> Speedup:
-        """Return the speedup that columns `speedup` and `speedup_parameters` name; raise InputError if it is none."""
-        words = parameters.split()
-        try:
-            if name == "table":
-                pairs = [word.split(":") for word in words]
-                points = sorted({int(nodes): float(seconds) for nodes, seconds in pairs}.items())
-                if points and all(nodes > 0 and 0 < seconds < math.inf for nodes, seconds in points):
-                    return cls(name, points=tuple(points))
-            numbers = tuple(map(float, words)) if name != "table" else ()
-            f, a, sigma = (*numbers, 0.0)[0], (*numbers, 0.0)[0], (*numbers, 0.0, 0.0)[1]
-            fits = {
-                "linear": not numbers,
-                "amdahl": len(numbers) == 1 and 0 <= f <= 1,
-                "downey": len(numbers) == 2 and 1 <= a < math.inf and 0 <= sigma < math.inf,
-            }
-            if fits.get(name):
-                return cls(name, numbers)
-        except ValueError:
-            pass  # the one message below serves every wrong number
-        mend = "write linear; amdahl with f; downey with A and sigma; or table with nodes:seconds"
-        raise InputError(f"speedup {name!r} with parameters {parameters!r} is not a model", where=where, mend=mend)
-
-    def of(self, nodes: int) -> float:
-        """Return S(nodes)."""
-        if self.name == "linear":
-            return float(nodes)
-        if self.name == "amdahl":
-            return float(amdahl_speedup(nodes, *self.numbers))
-        if self.name == "downey":
-            return float(downey_speedup(nodes, *self.numbers))
-        return self.points[0][1] / _seconds(self.points, nodes)
 
 
 def application(speedup: Speedup, run_time: float, requested: int, table_file: str) -> Application:
@@ -117,16 +74,8 @@ def _downey(a: float, sigma: float, work: int, requested: int) -> dict[str, int]
     return {"least_ns": min(least, work), **dict(zip(names, [*parts[0], *parts[1]], strict=True))}
 
 
-def _seconds(points: tuple[tuple[int, float], ...], nodes: int) -> float:
-    """Return the time on `nodes` nodes by a measured table: in between linear, beyond it constant."""
-    time = points[0][1]
-    for (small, slow), (large, fast) in pairwise(points):
-        time += (fast - slow) / (large - small) * (min(max(nodes, small), large) - small)
-    return time
-
-
 def _curve(points: tuple[tuple[int, float], ...], nodes: str) -> str:
-    """Return `_seconds` as a formula of the variable `nodes`."""
+    """Return `Speedup.seconds` as a formula of the variable `nodes`."""
     terms = [repr(points[0][1])]
     for (small, slow), (large, fast) in pairwise(points):
         terms.append(f"({fast!r} - {slow!r}) / ({large} - {small}) * (min(max({nodes}, {small}), {large}) - {small})")

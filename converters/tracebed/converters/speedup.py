@@ -1,0 +1,71 @@
+"""How much faster a job runs on more nodes: what the columns `speedup` and `speedup_parameters` of a workload say."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+from tracebed.converters.malleability import amdahl_speedup
+from tracebed.converters.models.downey import speedup as downey_speedup
+from tracebed.errors import InputError
+
+
+class Speedup(NamedTuple):
+    """A speedup: `linear`, `amdahl` with f, `downey` with A and sigma, `table` of measured (nodes, seconds)."""
+
+    name: str
+    numbers: tuple[float, ...] = ()
+    points: tuple[tuple[int, float], ...] = ()
+    """In rising order of nodes."""
+
+    @classmethod
+    def parse(cls, name: str, parameters: str, where: str | None = None) -> Speedup:
+        """Return the speedup that the two columns name.
+
+        linear: none; amdahl: `f`; downey: `A sigma`; table: `nodes:seconds nodes:seconds ...`.
+
+        Raises:
+            InputError: the model is not known or its parameters are not what it takes.
+        """
+        words = parameters.split()
+        try:
+            if name == "table":
+                pairs = [word.split(":") for word in words]
+                points = tuple(sorted({int(nodes): float(seconds) for nodes, seconds in pairs}.items()))
+                if points and all(nodes > 0 and 0 < seconds < math.inf for nodes, seconds in points):
+                    return cls(name, points=points)
+            else:
+                match name, tuple(map(float, words)):
+                    case "linear", ():
+                        return cls(name)
+                    case "amdahl", (f,) if 0 <= f <= 1:
+                        return cls(name, (f,))
+                    case "downey", (a, sigma) if 1 <= a < math.inf and 0 <= sigma < math.inf:
+                        return cls(name, (a, sigma))
+        except ValueError:
+            pass  # the one message below serves every wrong number
+        raise InputError(
+            f"speedup {name!r} with parameters {parameters!r} is not a model",
+            where=where,
+            mend="write linear; amdahl with f in [0, 1]; downey with A >= 1, sigma >= 0; or table with nodes:seconds",
+        )
+
+    def of(self, nodes: int) -> float:
+        """Return S(nodes): by Amdahl 1967, Downey 1997, or a measured curve (see `seconds`)."""
+        if self.name == "linear":
+            return float(nodes)
+        if self.name == "amdahl":
+            return float(amdahl_speedup(nodes, *self.numbers))
+        if self.name == "downey":
+            return float(downey_speedup(nodes, *self.numbers))
+        return self.points[0][1] / self.seconds(nodes)
+
+    def seconds(self, nodes: int) -> float:
+        """Return the time on `nodes` nodes by the measured curve: in between linear, beyond it constant."""
+        if nodes <= self.points[0][0]:
+            return self.points[0][1]
+        for (small, slow), (large, fast) in pairwise(self.points):
+            if nodes <= large:
+                return slow + (nodes - small) / (large - small) * (fast - slow)
+        return self.points[-1][1]
