@@ -246,6 +246,18 @@ def test_pref_starts_and_stays_near_the_preferred_size() -> None:
     assert until_20 == {0: [(10, 4, 5), (20, 5, 2)], 1: [(11, 4, 5), (20, 5, 3)]}
 
 
+def test_who_was_refused_may_start_on_fewer_nodes_once_others_have_started() -> None:
+    """5 nodes. The head 1 is due at 100, one node is extra. On 2 of the 3 idle nodes, 2 would take one too many.
+
+    Then 3, who ends in time, leaves one idle, and 2 would take that one only. It is asked again when 4 comes,
+    though nothing has come free (seed 80005178 of `drawn.py`).
+    """
+    jobs = [rigid(0, 0, 2, 100), rigid(1, 0, 4, 10), malleable(2, 0, 1000, 1, 2, 2), rigid(3, 0, 2, 50)]
+    jobs.append(rigid(4, 1, 5, 1))
+    assert starts(jobs, 5, "pref")[:4] == [0, 100, 1, 0]
+    assert predict(workload_of(jobs), [NodeFacts(f"n{i}", 1) for i in range(5)], "pref").jobs["start"][2] == 1.0
+
+
 def test_keep_pref_shrinks_nobody_below_the_preferred_size() -> None:
     """The two nodes beyond the preferred sizes do not make room for 5, so nobody is shrunk, and 3 waits."""
     until_20 = {

@@ -60,6 +60,11 @@ class Jobs:
         """The columns that policies read by the thousand, as arrays."""
         return JobArrays(*(np.array(values) for values in (self.submit, self.limit, self.nodes, self.cores)))
 
+    @cached_property
+    def adaptable(self) -> bool:
+        """Whether some job may start on fewer nodes than it prefers."""
+        return self.low != self.pref
+
     def __len__(self) -> int:
         """Return the number of jobs."""
         return len(self.ids)

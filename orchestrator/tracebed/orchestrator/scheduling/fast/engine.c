@@ -79,7 +79,8 @@ struct engine {
     int32_t *held;                   /* job -> its last range; -1: none */
     /* scheduler and state */
     int64_t idle, returning;
-    int freed, resized_in_call;
+    int freed, resized_in_call, decided, settled;  /* as in state.py; `decided`: anything in this call */
+    int adaptable;                   /* whether some job may start on fewer nodes than it prefers */
     int32_t arrived;                 /* first job that arrived since the policy's last call; -1: none did */
     int32_t *size;                   /* 0: not running */
     double *expected_end;
@@ -529,6 +530,7 @@ static void set_aside(struct engine *e) {
 
 static void came_free(struct engine *e) {
     e->freed = 1;
+    e->settled = 0;
     set_aside(e);
 }
 
@@ -578,6 +580,7 @@ static void serve(struct engine *e) {
 static void start(struct engine *e, int32_t job, int32_t nodes) {
     CHECK(e->waiting[job] && ((nodes >= e->in.low[job] && nodes <= e->in.high[job]) || nodes == e->in.requested[job]));
     queue_remove(e, job);
+    e->decided = 1;
     double end = e->now + e->in.limit[job] / rate(e, job, nodes);
     e->expected_end[job] = end;
     releases_add(e, job, end, nodes);
@@ -655,7 +658,7 @@ static void resize(struct engine *e, int32_t job, int32_t nodes) {
     int32_t from = e->size[job], added = nodes - from;
     CHECK(from > 0 && added && !e->resizing[job] && nodes >= e->in.low[job] && nodes <= e->in.high[job]);
     CHECK(added <= e->idle);
-    e->resized_in_call = 1;
+    e->resized_in_call = e->decided = 1;
     if (added > 0) {
         e->idle -= added;
         take(e, job, added);
@@ -702,7 +705,7 @@ static void backfill(struct engine *e) {
     if (e->failed) return;
     double shadow = e->shadow;
     int64_t extra = e->extra;
-    if (!e->freed && shadow > e->now) {
+    if (!e->freed && (e->settled || !e->adaptable) && shadow > e->now) {
         behind = e->arrived >= 0 ? e->arrived - 1 : e->queue_end - 1;
         if (e->arrived >= 0 && behind < head) behind = head;
     }
@@ -1045,7 +1048,8 @@ static void decide(struct engine *e) {
     }
     e->arrived = -1;
     e->freed = e->resized_in_call;
-    e->resized_in_call = 0;
+    e->settled = !e->decided;
+    e->resized_in_call = e->decided = 0;
 }
 
 /* -- simulator -------------------------------------------------------------------------------------------------------- */
@@ -1176,6 +1180,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     int64_t jobs = in->jobs;
     e->call = e->wake = INFINITY;
     e->arrived = -1;
+    for (int64_t job = 0; job < jobs; job++) e->adaptable |= in->low[job] != in->pref[job];
     e->range_free = -1;
     e->question_need = -1;
     e->words = (in->nodes + 63) / 64;

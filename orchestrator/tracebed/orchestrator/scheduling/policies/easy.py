@@ -38,9 +38,11 @@ def backfill(state: State) -> Iterator[Start]:
         return
     shadow, extra = state.reservation(jobs.low[head])
     behind = head
-    if queue.by_submission and not state.freed and shadow > state.now:
-        # Whoever waited before was refused when as many nodes were idle and the shadow time was no nearer. Once the
-        # shadow time is the present, time alone adds to the extra nodes, and all must be asked again.
+    as_then = not state.freed and (state.settled or not jobs.adaptable)
+    if queue.by_submission and as_then and shadow > state.now:
+        # Whoever waited before was refused when as many nodes were idle and the shadow time was no nearer. Who may take
+        # fewer nodes than it prefers would now take fewer, perhaps no more than the extra ones, if others have started
+        # since. Once the shadow time is the present, time alone adds to the extra nodes, and all must be asked again.
         behind = max(head, state.arrived[0] - 1) if state.arrived else queue.last
     while state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
         nodes, behind = min(jobs.pref[job], state.idle), job
