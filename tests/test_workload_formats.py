@@ -307,6 +307,18 @@ def test_provenance_survives_its_json_and_refuses_other_json() -> None:
         with pytest.raises(InputError, match="not a provenance record"):
             Provenance.from_json(text)
     record = json.loads(provenance.to_json())
-    for wrong in ({"system": {"nodes": "x"}}, {"system": {"nodes": -4}}, {"time_zone": 3}, {"header": {"Note": "a"}}):
+    [step] = record["steps"][:1]
+    for wrong in (
+        *(
+            {"system": record["system"] | size}
+            for size in ({"nodes": "x"}, {"nodes": -4}, {"nodes": 10**20}, {"name": 7})
+        ),
+        *({"time_zone": 3}, {"unix_start": 1e300}, {"unix_start": True}, {"unix_start": float("nan")}),
+        *({"header": {"Note": "a"}}, {"header": {"Note": [1]}}, {"sources": [{"name": 3, "sha256": "", "bytes": 1}]}),
+        *(
+            {"steps": [step | part]}
+            for part in ({"name": 5}, {"counts": {"jobs": "b"}}, {"seed": "x"}, {"parameters": []})
+        ),
+    ):
         with pytest.raises(InputError, match="not a provenance record"):
             Provenance.from_json(json.dumps(record | wrong))

@@ -21,6 +21,8 @@ QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "
 SHARES = {"50": 0.5, "90": 0.9, "99": 0.99}
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR, DAY = 3600.0, 86_400.0
+LOADS = ("before", "in_window", "after")
+"""What a step of scaling says of the offered load."""
 OCCUPATION_BINS = 1000
 LOAD_BINS, JOBS_PER_BIN = 96, 4
 POINTS_PER_DECADE = 48
@@ -70,9 +72,9 @@ def describe(workload: Workload) -> dict[str, Any]:
         "span_s": float(submit[-1] - submit[0]),
         "offered_load": offered_load(workload),
         "offered_load_steps": [
-            {name: step.parameters[f"offered_load_{name}"] for name in ("before", "in_window", "after")}
+            {name: step.parameters[f"offered_load_{name}"] for name in LOADS}
             for step in provenance.steps
-            if "offered_load_after" in step.parameters
+            if all(isinstance(step.parameters.get(f"offered_load_{name}", ""), int | float | None) for name in LOADS)
         ],
         "node_hours": float(work.sum() / HOUR),
         "nodes": quantiles(nodes[nodes > 0]),

@@ -10,11 +10,12 @@ import enum
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -101,10 +102,11 @@ class System:
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a size is below 1."""
+        """Raise InputError where a size is below 1, or beyond any machine."""
         for size in (self.nodes, self.cores_per_node):
-            if size is not None and size < 1:
-                raise InputError(f"a system of size {size}", mend="sizes are at least 1, or null where not known")
+            if size is not None and not 1 <= size <= LARGEST:
+                mend = f"sizes are from 1 to {LARGEST:,}, or null where not known"
+                raise InputError(f"a system of size {size}", mend=mend)
 
 
 @dataclass(frozen=True)
@@ -168,21 +170,30 @@ class Provenance:
             record._check_types()
             return record
         except (ValueError, TypeError, KeyError, InputError) as error:
-            raise InputError(f"not a provenance record of tracebed: {error}", where=where) from error
+            what = f"not a provenance record of tracebed: {error}"
+            raise InputError(what, where=where, mend="remove it, and what it tells is not known") from error
 
     def _check_types(self) -> None:
         """Raise TypeError where a value cannot be what its field says: somebody edited the record."""
-        system, optional_int, optional_float = self.system, int | None, int | float | None
-        fits = {
-            "system": isinstance(system.nodes, optional_int) and isinstance(system.cores_per_node, optional_int),
-            "time_zone": isinstance(self.time_zone, str | None),
-            "unix_start": isinstance(self.unix_start, optional_float),
-            "steps": all(isinstance(step.parameters, dict) and isinstance(step.counts, dict) for step in self.steps),
-            "header": all(isinstance(values, list) for values in dict(self.header).values()),
-        }
-        for name, right in fits.items():
-            if not right:
-                raise TypeError(f"{name} is of a wrong type")
+        for name, kind in get_type_hints(Provenance).items():
+            if not _fits(getattr(self, name), kind):
+                raise TypeError(f"{name} is not what it must be")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Tell whether a value from JSON is of a kind, down to its parts; true and false are no numbers."""
+    inner = get_args(kind)
+    if is_dataclass(kind):
+        return all(_fits(getattr(value, name), part) for name, part in get_type_hints(kind).items())
+    if isinstance(kind, UnionType):
+        return any(_fits(value, part) for part in inner)
+    if isinstance(value, dict) and get_origin(kind) is dict:
+        return all(_fits(element, inner[1]) for element in value.values())
+    if isinstance(value, list | tuple) and get_origin(kind) in (list, tuple):
+        return all(_fits(element, inner[0]) for element in value)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= EXACT
+    return kind is Any or (isinstance(kind, type) and isinstance(value, kind) and not isinstance(value, bool))
 
 
 class RowError(InputError):
