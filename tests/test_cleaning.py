@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs import CORI, CORI_ROWS, write
+from logs import CORI, CORI_ROWS, cori_row, write
 from tracebed.converters.cleaning import anomalies, recipes
 from tracebed.converters.cleaning.audit import ACTIONS, Cleaned, clean
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.registry import read_raw
+from tracebed.converters.log import Log
 from tracebed.converters.workload import Provenance, System, Workload, read_workload
 from tracebed.errors import InputError, Tolerated
 
@@ -190,6 +191,24 @@ def test_ids_stay_unique_where_the_log_has_such_names_already(tmp_path: Path) ->
     rows = [row.replace('"14_1"', '"11-2"') for row in CORI_ROWS]
     done = clean(read_raw([write(tmp_path / "a.csv", CORI, rows)]), [("merge_split", {}), ("unique_ids", {})])
     assert sorted(ids(done))[:3] == ["11", "11-2", "11-run2"]
+
+
+def test_records_of_two_exports_that_overlap_are_told_and_dropped_if_asked(tmp_path: Path) -> None:
+    other = cori_row(
+        "11", "regular_knl", "09 02:00:00", "09 03:00:00", "09 04:00:00", nodes=5
+    )  # alike but for its nodes
+    twice = [row for row in CORI_ROWS if row.startswith('"11"')]
+    files = [write(tmp_path / "a.csv", CORI, CORI_ROWS), write(tmp_path / "b.csv", CORI, [*twice, other])]
+    with pytest.warns(Tolerated, match=r"drop_copies \(5 times\)"):
+        raw = read_raw(files)
+    assert isinstance(raw, Log)
+    steps = [("drop_copies", {}), ("merge_split", {}), ("unique_ids", {})]
+    done = clean(raw, steps, explain=True)
+    assert done.audit[0].dropped == 4
+    assert set(done.touched["reason"][:4]) == {"repeats an earlier record in every column"}
+    once = clean(read_raw(files[:1]), steps)
+    assert once.audit[0].dropped == 0
+    assert len(done.workload) == len(once.workload) + 1
 
 
 # -- anomalies

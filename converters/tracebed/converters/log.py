@@ -114,6 +114,12 @@ def make_log(
     )
     if not known.all():
         table = table[known].reset_index(drop=True)
+    if len(files) > 1:
+        alike = int(table.duplicated([name for name in ("job_id", *INSTANTS[:3]) if name in table]).sum())
+        tolerate(
+            {"records with number and times of an earlier one; if files overlap, clean them: drop_copies": alike},
+            where=where,
+        )
     step = Step(
         "read",
         {"format": format, **(parameters or {}), "left_out": list(unread)},

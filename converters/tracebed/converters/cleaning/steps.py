@@ -22,6 +22,18 @@ from tracebed.converters.workload import BoolArray
 from tracebed.errors import InputError
 
 
+def drop_copies(records: Records) -> Effect:
+    """Drop records that repeat an earlier one in every column: exports that overlap.
+
+    Tasks of an array that started and ended together may be alike, too, where the log has one number for all.
+    """
+    table = records.table
+    suspects = np.flatnonzero(table.duplicated(["job_id", "submit_time"], keep=False))
+    drop = np.zeros(len(table), bool)
+    drop[suspects] = table.iloc[suspects].duplicated()
+    return Effect(drop=drop, reason="repeats an earlier record in every column")
+
+
 def merge_split(records: Records, gap: float = 1.0) -> Effect:
     """Join the records of one run that accounting cut in pieces, at midnight above all.
 
@@ -245,7 +257,7 @@ SIZES = ("nodes", "nodes_min", "nodes_max", "nodes_pref")
 STEPS: dict[str, Callable[..., Effect]] = {
     step.__name__: step
     for step in (
-        *(merge_split, unique_ids, drop_partitions, keep_partitions, drop_statuses, drop_shared, drop_gpu),
+        *(drop_copies, merge_split, unique_ids, drop_partitions, keep_partitions, drop_statuses, drop_shared, drop_gpu),
         *(drop_cancelled_before_start, drop_unfinished, drop_short, drop_zero_nodes, whole_nodes, over_machine),
         *(missing_limits, over_limit, window, keep_ids, keep_first),
         *(flag_gaps, flag_bursts, flag_storms, flag_flurries),
