@@ -19,6 +19,7 @@ from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.registry import read_raw
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Provenance, System, Workload, read_workload
+from tracebed.converters.yaml_text import LONGEST
 from tracebed.errors import InputError, Tolerated
 
 
@@ -310,6 +311,12 @@ def test_a_shipped_recipe_can_be_read_and_says_what_it_is(name: str) -> None:
         ("- drop_short", "mapping with a list of steps"),
         ("steps: [", "not YAML"),
         ("\x00", "not YAML"),
+        ("steps: [window: {start: 2022-13-45}]", "not YAML: month must be in 1..12"),
+        ("steps: " + "[" * 5000, "not YAML: nested too deeply"),
+        ("#" * (LONGEST + 1), "too long for YAML"),
+        ("steps: [keep_ids: {first: 1, last: 99999999999999999999}]", "is not a whole number"),
+        ("steps: [merge_split]\nmachine: {name: [a]}", r"machine: the name \['a'\]"),
+        ("steps:\n - &a [x, x, x]\n - [" + "[*a, *a], " * 500 + "]", r"^.{0,200}is no step"),
     ],
 )
 def test_a_broken_recipe_is_an_error(text: str, says: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from tracebed.converters import yaml_text
 from tracebed.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -39,18 +40,14 @@ class YamlFile:
             InputError: it cannot be read, or is no YAML.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = yaml_text.read(path)
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise InputError(f"cannot read the {what}: {reason}", where=str(path), mend=unreadable) from error
         try:
             return cls(str(path), text, yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader), mend)
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f"{path}:{mark.line + 1}" if mark else str(path)
-            raise InputError(
-                f"is not YAML: {getattr(error, 'problem', None) or error}", where=where, mend=unreadable
-            ) from error
+        except yaml_text.BROKEN as error:
+            raise yaml_text.broken(error, str(path), unreadable) from error
 
     def checked(self, model: type[Model]) -> Model:
         """Return the content as `model`. Raises InputError, naming field and line, where it does not fit."""

@@ -20,8 +20,10 @@ from typing import Any
 
 import yaml
 
+from tracebed.converters import yaml_text
 from tracebed.converters.cleaning.steps import checked
 from tracebed.converters.workload import System
+from tracebed.converters.yaml_text import shown
 from tracebed.errors import InputError
 
 SHIPPED = files("tracebed.converters") / "recipes"
@@ -73,7 +75,7 @@ def load_recipe(name: str) -> Recipe:
     """
     path = Path(name)
     try:
-        text = (SHIPPED / f"{name}.yaml").read_text("utf-8") if name in names() else path.read_text("utf-8")
+        text = yaml_text.read(SHIPPED / f"{name}.yaml" if name in names() else path)
     except OSError as error:
         mend = f"one of {', '.join(names())}, or the path of a YAML file"
         raise InputError(f"no recipe {name!r}: {error.strerror}", mend=mend) from None
@@ -81,12 +83,8 @@ def load_recipe(name: str) -> Recipe:
         raise InputError("not a text", where=name, mend="a recipe is YAML") from None
     try:
         raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        line = (
-            f":{error.problem_mark.line + 1}" if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark else ""
-        )
-        problem = str(getattr(error, "problem", error))
-        raise InputError(f"not YAML: {problem}", where=f"{name}{line}", mend="mend the file") from None
+    except yaml_text.BROKEN as error:
+        raise yaml_text.broken(error, name, "mend the file") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("steps"), list):
         raise InputError("a recipe is a mapping with a list of steps", where=name, mend="see docs/cleaning.md")
     strange = set(raw) - {"about", "machine", "read", "steps", "expect"}
@@ -107,10 +105,12 @@ def _step(item: Any, where: str) -> tuple[str, dict[str, Any]]:
     if isinstance(item, str):
         item = {item: {}}
     if not isinstance(item, dict) or len(item) != 1:
-        raise InputError(f"step {item!r} is no step", where=where, mend="write its name, or name: {parameter: value}")
+        raise InputError(
+            f"step {shown(item)} is no step", where=where, mend="write its name, or name: {parameter: value}"
+        )
     [(name, parameters)] = item.items()
     if not isinstance(parameters or {}, dict):
-        raise InputError(f"step {name}: {parameters!r}", where=where, mend="write parameter: value below it")
+        raise InputError(f"step {name}: {shown(parameters)}", where=where, mend="write parameter: value below it")
     plain = {str(parameter): _plain(value) for parameter, value in (parameters or {}).items()}
     try:
         return str(name), checked(str(name), plain)
@@ -128,12 +128,15 @@ def _system(raw: Any, where: str) -> System | None:
         return None
     mend = "such as {nodes: 9688, cores_per_node: 68, name: Cori KNL}"
     if not isinstance(raw, dict) or not set(raw) <= {"nodes", "cores_per_node", "name"}:
-        raise InputError(f"machine: {raw!r}", where=where, mend=mend)
+        raise InputError(f"machine: {shown(raw)}", where=where, mend=mend)
     nodes, cores = (raw.get(name) for name in ("nodes", "cores_per_node"))
     if not all(size is None or type(size) is int for size in (nodes, cores)):
-        raise InputError(f"machine: {nodes!r} nodes of {cores!r} cores", where=where, mend=mend)
+        raise InputError(f"machine: {shown(nodes)} nodes of {shown(cores)} cores", where=where, mend=mend)
+    called = raw.get("name", "")
+    if not isinstance(called, str):
+        raise InputError(f"machine: the name {shown(called)}", where=where, mend=mend)
     try:
-        return System(nodes, cores, str(raw.get("name", "")))
+        return System(nodes, cores, called)
     except InputError as error:
         raise InputError(f"machine: {error.what}", where=where, mend=error.mend) from None
 
@@ -143,7 +146,7 @@ def _options(raw: Any, where: str) -> dict[str, Any]:
         raise InputError("read holds options of the reader", where=where, mend="such as {by: core}")
     for name, value in (raw or {}).items():
         if not isinstance(value, str | bool):
-            raise InputError(f"read: {name} {value!r}", where=where, mend="a word, true or false")
+            raise InputError(f"read: {str(name)[:40]} {shown(value)}", where=where, mend="a word, true or false")
     return {str(name): value for name, value in (raw or {}).items()}
 
 

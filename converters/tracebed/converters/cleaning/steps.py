@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from tracebed.converters.cleaning.anomalies import flag_bursts, flag_flurries, flag_gaps, flag_storms
 from tracebed.converters.cleaning.effect import HOUR, Effect, Records, texts
 from tracebed.converters.scaling import seconds_since_start
-from tracebed.converters.workload import BoolArray
+from tracebed.converters.workload import EXACT, BoolArray
+from tracebed.converters.yaml_text import shown
 from tracebed.errors import InputError
 
 
@@ -298,7 +299,7 @@ def _fitting(value: Any, kind: Any, parameter: str) -> Any:
     if kind is float and isinstance(value, str):
         with suppress(ValueError):  # to YAML 1e5 is a text
             value = float(value)
-    number = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= EXACT
     if kind == Sequence[str]:
         items = value if isinstance(value, list | tuple) else [value]
         if all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in items):
@@ -312,7 +313,7 @@ def _fitting(value: Any, kind: Any, parameter: str) -> Any:
         or (kind == str | float | None and number)
     ):
         return value
-    raise InputError(f"{parameter} {value!r} is not {KINDS[kind]}")
+    raise InputError(f"{parameter} {shown(value)} is not {KINDS[kind]}")
 
 
 def _choice(step: str, name: str, value: str, choices: Sequence[str]) -> str:

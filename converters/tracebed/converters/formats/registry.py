@@ -163,13 +163,7 @@ def write(workload: Workload, path: Path | str, format: str | None = None, **opt
             option is not taken.
     """
     path = Path(path)
-    chosen = _named(format) if format else _by_name(path)
-    writer = chosen and ((chosen.write if path.suffix else None) or chosen.write_folder or chosen.write)
-    if chosen is None or writer is None:
-        writable = ", ".join(suffix for known in FORMATS if known.write for suffix in known.suffixes)
-        others = ", ".join(known.name for known in FORMATS if known.write_folder)
-        mend = f"end it in {writable}" + (f", or write it --to one of {others}" if others else "")
-        raise InputError("its name asks for no format that can be written", where=str(path), mend=mend)
+    chosen, writer = writer_for(path, format)
     taken = inspect.signature(writer).parameters
     for option in options:
         if option not in taken:
@@ -180,6 +174,22 @@ def write(workload: Workload, path: Path | str, format: str | None = None, **opt
     else:
         with replacing(path) as file:
             writer(workload, file, **options)
+
+
+def writer_for(path: Path, format: str | None = None) -> tuple[Format, Callable[..., None]]:
+    """Return the format that `write` would take, and the function of it; before a long log is read, as a check.
+
+    Raises:
+        InputError: the name asks for no format that can be written.
+    """
+    chosen = _named(format) if format else _by_name(path)
+    writer = chosen and ((chosen.write if path.suffix else None) or chosen.write_folder or chosen.write)
+    if chosen is None or writer is None:
+        writable = ", ".join(suffix for known in FORMATS if known.write for suffix in known.suffixes)
+        others = ", ".join(known.name for known in FORMATS if known.write_folder)
+        mend = f"end it in {writable}" + (f", or write it --to one of {others}" if others else "")
+        raise InputError("its name asks for no format that can be written", where=str(path), mend=mend)
+    return chosen, writer
 
 
 def _named(name: str) -> Format:

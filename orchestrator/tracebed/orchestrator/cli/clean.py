@@ -68,7 +68,7 @@ def clean(
     """
     from tracebed.converters.cleaning.audit import clean as cleaned_by
     from tracebed.converters.cleaning.recipes import load_recipe
-    from tracebed.converters.formats.registry import read_raw
+    from tracebed.converters.formats.registry import read_raw, writer_for
 
     if listing:
         _list()
@@ -82,6 +82,7 @@ def clean(
     if not raw or output is None:
         raise InputError("no log to clean" if not raw else "no place for the result", mend="RAW... -o FILE")
     keep_inputs(raw, [output, explain])
+    writer_for(output)
     for step in without:
         chosen = chosen.without(step)
     chosen = chosen.with_settings(_settings(settings))
@@ -114,6 +115,8 @@ def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Parse STEP.PARAMETER=VALUE; the value is YAML, as it would stand in the recipe."""
     import yaml
 
+    from tracebed.converters.yaml_text import BROKEN
+
     settings: dict[str, dict[str, Any]] = {}
     for text in texts:
         place, equals, value = text.partition("=")
@@ -122,7 +125,7 @@ def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
             raise InputError(f"--set {text!r} is no setting", mend="write STEP.PARAMETER=VALUE")
         try:
             settings.setdefault(step, {})[parameter] = yaml.safe_load(value)
-        except yaml.YAMLError:
+        except BROKEN:
             raise InputError(f"--set {text!r}: the value is no YAML", mend="write 60, true, a-name or [a, b]") from None
     return settings
 
