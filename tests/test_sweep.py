@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,9 @@ from tracebed.converters.workload import write_workload
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.prediction import nodes_of, predict
+from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.metrics import metrics
-from tracebed.validation.studies import plots
+from tracebed.validation.studies import cells, plots
 from tracebed.validation.studies.engines import DaskEngine, LocalEngine
 from tracebed.validation.studies.published import beside
 from tracebed.validation.studies.study import load_study, names
@@ -185,6 +188,33 @@ def test_what_shapes_a_result_makes_another_cell(study: Callable[..., Path], tmp
     ]
     assert all(len(cells) == 1 for cells in found)
     assert len(set.union(*found)) == len(found)
+
+
+def test_other_code_of_a_policy_makes_another_cell(
+    study: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version stays the same while it is developed."""
+    own = tmp_path / "own_policy.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = EntryPoint("own", "own_policy:Own", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(cells, "entry_points", lambda group: [entry])
+    file = load_study(str(study(policies=["own"], seeds=1, malleable=None)))
+    found = []
+    for name in ("nodes", "nodes", "limit"):
+        own.write_text(
+            "from dataclasses import dataclass\nfrom tracebed.orchestrator.scheduling.state import Start\n"
+            "@dataclass(frozen=True)\nclass Own:\n    malleable = False\n    def decide(self, state):\n"
+            f"        for job in sorted(state.queue.jobs(), key=lambda job: state.jobs.{name}[job]):\n"
+            "            if state.jobs.nodes[job] <= state.idle:\n"
+            "                yield Start(job, state.jobs.nodes[job])\n"
+        )
+        sys.modules.pop("own_policy", None)
+        importlib.invalidate_caches()
+        cells._code.cache_clear()
+        planned = plan(file, file.selected({}), tmp_path / "out", {})
+        found += [cell.identity for cell in planned.cells.values()]
+    assert found[0] == found[1] != found[2]
 
 
 def test_malleable_jobs_are_made_for_policies_that_see_them(study: Callable[..., Path], tmp_path: Path) -> None:
