@@ -341,8 +341,32 @@ def test_policies_come_by_name_with_typed_parameters() -> None:
         registry.load("pref", {"count_idol": "no"})
     with pytest.raises(InputError, match="pool, direct, steal"):
         registry.load("pref", {"promise": "theft"})
-    with pytest.raises(InputError, match="'maybe' is not a bool"):
+    with pytest.raises(InputError, match=r"pref.count_idle cannot be 'maybe' \(true or false\)"):
         registry.load("pref", {"count_idle": "maybe"})
+
+
+@pytest.mark.parametrize(
+    ("policy", "name", "value"),
+    [
+        ("sd", "depth", 2.7),  # not cut off to 2
+        ("sd", "depth", [1]),
+        ("sd", "mates", True),
+        ("sd", "mates", 0),
+        ("sd", "sharing_factor", "nan"),
+        ("sd", "max_slowdown", "nan"),
+        ("sd", "max_slowdown", -1),
+        ("pref", "count_idle", 1),
+        ("pref", "backfill", None),
+        ("conservative", "backfill_depth", -3),
+        ("conservative", "backfill_depth", "1e9"),
+        ("conservative", "backfill_interval_s", "inf"),
+        ("conservative", "backfill_interval_s", "-1"),
+    ],
+)
+def test_a_parameter_without_sense_is_refused_by_its_name(policy: str, name: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"{policy}.{name}") as caught:
+        registry.load(policy, {name: value})
+    assert caught.value.mend
 
 
 class Wilful:

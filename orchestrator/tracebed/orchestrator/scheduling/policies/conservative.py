@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import Profile
@@ -30,6 +31,13 @@ class Conservative:
 
     backfill_depth: int = 0
     backfill_interval_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise InputError where a parameter is out of its range."""
+        if self.backfill_depth < 0:
+            raise InputError("conservative.backfill_depth is below 0", mend="0 looks at all jobs")
+        if not 0.0 <= self.backfill_interval_s < math.inf:
+            raise InputError("conservative.backfill_interval_s is no interval", mend="seconds; 0: at every call")
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the starts, and the reservations that hold beyond this call."""

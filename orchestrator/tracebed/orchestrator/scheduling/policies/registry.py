@@ -11,6 +11,9 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.state import Policy
 
 GROUP = "tracebed.policies"
+WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+MENDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+"""Type of a parameter -> what it may be."""
 
 
 def names() -> list[str]:
@@ -60,10 +63,14 @@ def _parsed(value: Any, kind: Any, where: str) -> Any:
     if choices := get_args(kind):
         if value in choices:
             return value
-        raise InputError(f"{value!r} is none of its values", where=where, mend=f"they are {', '.join(choices)}")
+        raise InputError(f"{where} cannot be {value!r}", mend=f"one of {', '.join(choices)}")
     try:
-        if kind is bool and isinstance(value, str):
-            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[value.lower()]
-        return kind(value)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{value!r} is not a {getattr(kind, '__name__', kind)}", where=where) from error
+        if isinstance(value, str):
+            return WORDS[value.lower()] if kind is bool else kind(value)
+        if isinstance(value, bool) == (kind is bool) and isinstance(value, int | float):
+            parsed = kind(value)
+            if kind is str or parsed == value or value != value:  # 2.7 is no int; NaN is itself
+                return parsed
+    except (ValueError, KeyError, OverflowError):
+        pass
+    raise InputError(f"{where} cannot be {value!r}", mend=MENDS.get(kind, f"it is of type {kind}"))

@@ -55,16 +55,18 @@ class SlowdownDriven:
     def __post_init__(self) -> None:
         """Raise InputError where a parameter is out of its range."""
         if not 0 < self.sharing_factor < 1:
-            raise InputError(f"{self.sharing_factor} is no share", where="sd.sharing_factor", mend="above 0, below 1")
+            raise InputError(f"sd.sharing_factor cannot be {self.sharing_factor}", mend="above 0, below 1")
         if self.mates < 1 or self.candidates < 0 or self.depth < 0:
-            raise InputError("mates is at least 1, candidates and depth at least 0", where="sd")
+            raise InputError("sd.mates is at least 1, sd.candidates and sd.depth are at least 0", mend="0: all")
         if self.max_slowdown != "dynamic":
             try:
-                float(self.max_slowdown)
+                positive = float(self.max_slowdown) > 0.0
             except ValueError:
+                positive = False
+            if not positive:
                 raise InputError(
-                    f"{self.max_slowdown!r} is no slowdown", where="sd.max_slowdown", mend="a number, inf or dynamic"
-                ) from None
+                    f"sd.max_slowdown cannot be {self.max_slowdown!r}", mend="a number above 0, inf or dynamic"
+                )
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield starts and shares, job by job in queue order (listing 1)."""
