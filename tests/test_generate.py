@@ -95,6 +95,21 @@ def test_an_option_for_every_argument(call: Callable[[str], Result]) -> None:
     assert asked(call, "toys --set inner.a=2.5 --set count=7") == f"None 1 0 {changed} fast False None None"
 
 
+def test_a_flag_that_a_papers_workload_has_on_stays_on_unless_it_is_put_off(
+    call: Callable[[str], Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODELS, "exact", Model("Three.", MODELS["toy"].source, {"jobs": 3, "exactly": True}))
+    assert asked(call, "exact").split()[-3] == "True"
+    assert asked(call, "exact --no-exactly").split()[-3] == "False"
+    assert "--exactly / --no-exactly" in call("exact --help").output
+
+
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.defaults])
+def test_a_papers_workload_is_the_same_by_command_and_by_name(name: str, call: Callable[[str], Result]) -> None:
+    assert call(f"{name} --jobs 40 --seed 1 -o w.parquet").exit_code == 0
+    assert read_workload("w.parquet").sha256 == registry.draw(name, 40, seed=1).sha256
+
+
 def test_help_says_what_the_docstring_says(call: Callable[[str], Result]) -> None:
     text = re.sub(r"\s+", " ", call("toy --help").output)
     assert "--jobs INTEGER RANGE How many jobs. [x>=1; required]" in text

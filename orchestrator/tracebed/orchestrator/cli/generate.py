@@ -170,7 +170,9 @@ def _option(argument: inspect.Parameter, meaning: str) -> Callable[[Any], Any]:
     """Return the option for one argument of a model."""
     option = _flag(argument)
     if argument.annotation is bool:
-        return click.option(option, is_flag=True, help=meaning)
+        on = argument.default is True  # of a paper's workload
+        either = f"{option}/{option.replace('--', '--no-', 1)}" if on else option
+        return click.option(either, is_flag=True, default=on, show_default=on, help=meaning)
     kind, meaning = COMMON.get(argument.name, (_type(argument.annotation), meaning))
     if argument.default is argument.empty:
         return click.option(option, type=kind, required=True, help=meaning)
