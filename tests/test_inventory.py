@@ -91,7 +91,7 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("", 1, "valid dictionary"),
+        ("", 1, "keys with values"),
         ("nodes: []\n", 1, "nodes"),
         ("nodes: [\n", 2, "YAML"),
         ("grain_s: 0\nnodes:\n  - {name: a, cpus: 0}\n", 1, "grain_s"),

@@ -76,7 +76,7 @@ def run(*words: object) -> Result:
 @pytest.mark.parametrize(
     ("mend", "line", "says"),
     [
-        (("policies:", "polices:"), 4, "polices: Extra inputs"),
+        (("policies:", "polices:"), 4, "polices: there is no such key"),
         (("lublin99", "lublin98"), 2, "no model 'lublin98'"),
         (("seeds: 2", "seeds: many"), 7, "seeds"),
         (("seeds: 2", "seeds: -1"), 7, "seeds.0"),
@@ -93,6 +93,15 @@ def run(*words: object) -> Result:
         (("seeds: 2", "plots:\n  p: {kind: heatmap, figures: wait}"), 8, "`relative_to` goes with"),
         (("{model: lublin99, options: {jobs: 60, nodes: 32}}", "{}"), 2, "one of `file`, `log` and `model`"),
         (("seeds: 2", "seeds: [2"), 8, "is not YAML"),
+        (("seeds: 2", "policies: [pref]"), 7, "'policies' is there twice"),
+        (("seeds: 2", "tau: -1e3"), 7, "tau: Input should be greater"),  # to YAML 1.1 that is a text
+        (("seeds: 2", "seeds: 0"), 7, "seeds: 0 seeds"),
+        (("seeds: 2", "seeds: 1000001"), 7, "seeds: 1,000,001 seeds"),
+        (("seeds: 2", "seeds: [1, 2, 1]"), 7, "seeds: 1 is there twice"),
+        (("seeds: 2", "interval_s: [0, 10, 0.0]"), 7, "interval_s: 0.0 is there twice"),
+        (("[0, 0.5, 1]", "[0, 0.5, 0.5]"), 3, "malleable.shares: 0.5 is there twice"),
+        (("seeds: 2", "seeds: 1000000"), 1, "points, more than 1,000,000"),
+        (("- easy", '- {policy: easy, label: "a\\0"}'), 5, "cannot be printed"),
     ],
 )
 def test_a_broken_study_names_the_line_and_the_key(tmp_path: Path, mend: tuple[str, str], line: int, says: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,22 @@ from tracebed.converters import yaml_text
 from tracebed.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
+SAYS = {
+    "extra_forbidden": "there is no such key",
+    "missing": "must be there",
+    "dict_type": "must be keys with values",
+    "model_type": "must be keys with values",
+}
+"""Kind of error -> what is wrong, where pydantic says it in terms of its own."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1, but that 1e9 is a number, as everybody means it and YAML 1.2 says, and not a text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
 @dataclass(frozen=True)
@@ -34,10 +51,10 @@ class YamlFile:
             path: where it is.
             what: what it should be, for messages.
             mend: how to mend what is wrong in it.
-            unreadable: what to do where it cannot be read, or is no YAML.
+            unreadable: what to do where it cannot be read.
 
         Raises:
-            InputError: it cannot be read, or is no YAML.
+            InputError: it cannot be read, is no YAML, or has a key twice.
         """
         try:
             text = yaml_text.read(path)
@@ -45,9 +62,13 @@ class YamlFile:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise InputError(f"cannot read the {what}: {reason}", where=str(path), mend=unreadable) from error
         try:
-            return cls(str(path), text, yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader), mend)
+            raw, tree = yaml.load(text, Loader=_Loader), yaml.compose(text, Loader=_Loader)
         except yaml_text.BROKEN as error:
-            raise yaml_text.broken(error, str(path), unreadable) from error
+            raise yaml_text.broken(error, str(path), f"mend it; {mend}") from error
+        if key := next(_repeated(tree), None):
+            line = key.start_mark.line + 1
+            raise InputError(f"{key.value!r} is there twice", where=f"{path}:{line}", mend="only one would count")
+        return cls(str(path), text, raw, tree, mend)
 
     def checked(self, model: type[Model]) -> Model:
         """Return the content as `model`. Raises InputError, naming field and line, where it does not fit."""
@@ -59,7 +80,7 @@ class YamlFile:
             first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
             place = [part for part in first["loc"] if not str(part).startswith(("constrained", "list[", "function-"))]
             field = ".".join(map(str, place))
-            message = first["msg"].removeprefix("Value error, ")
+            message = SAYS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
             raise self.error(f"{field}: {message}" if field else message, *place) from error
 
     def error(self, what: str, *loc: int | str) -> InputError:
@@ -82,3 +103,23 @@ class YamlFile:
             key, node = found[0]
             line = key.start_mark.line + 1
         return line
+
+
+def _repeated(tree: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
+    """Yield the keys that stand in one mapping for the second time; an alias's node is looked into once."""
+    seen: set[int] = set()
+    todo: list[Any] = [tree]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            todo += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in keys:
+                    yield key
+                keys.add((key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key))
+                todo.append(value)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from tracebed.converters.malleability import Thresholds
 from tracebed.converters.models.registry import MODELS
@@ -31,6 +33,8 @@ from tracebed.validation.metrics import FIGURES, TAU
 
 SHIPPED = files("tracebed.validation.studies") / "shipped"
 MEND = "docs/sweeps.md has every key"
+LARGEST = 1_000_000
+"""More points than this are a slip of the pen."""
 JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")
 """What heat maps and daily lines can show."""
 
@@ -64,7 +68,17 @@ def _listed(value: Any) -> Any:
 
 
 def _counted(value: Any) -> Any:
-    return list(range(value)) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else value
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return value
+    if not 0 < value <= LARGEST:
+        raise ValueError(f"{value:,} seeds: a number from 1 to {LARGEST:,}, or a list such as [0]")
+    return list(range(value))
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    if twice := [value for value, count in Counter(values).items() if count > 1]:
+        raise ValueError(f"{twice[0]!r} is there twice")
+    return values
 
 
 def _named(value: Any) -> Any:
@@ -74,6 +88,8 @@ def _named(value: Any) -> Any:
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[\w][\w.+-]*$", max_length=80)]
 Where = dict[str, Any]
+AXIS = (BeforeValidator(_listed), Field(min_length=1), AfterValidator(_distinct))
+"""A value, or a list of different ones."""
 
 
 class _Part(BaseModel):
@@ -141,7 +157,7 @@ class WorkloadSpec(_Part):
 class Malleable(_Part):
     """Which shares of the rigid jobs become malleable, by `malleability.to_malleable`, and its thresholds."""
 
-    shares: Annotated[list[Annotated[float, Field(ge=0, le=1)]], BeforeValidator(_listed), Field(min_length=1)]
+    shares: Annotated[list[Annotated[float, Field(ge=0, le=1)]], *AXIS]
     preferred: float = Thresholds.preferred
     most: float = Thresholds.most
     least: float = Thresholds.least
@@ -158,6 +174,13 @@ class PolicySpec(_Part):
     policy: str
     parameters: dict[str, Any] = {}
     label: str = ""
+
+    @field_validator("label")
+    @classmethod
+    def _shown(cls, label: str) -> str:
+        if not label.isprintable():
+            raise ValueError(f"{label!r} cannot be printed")
+        return label
 
     @property
     def name(self) -> str:
@@ -224,13 +247,11 @@ class Study(_Part):
     workloads: Annotated[dict[Name, WorkloadSpec], Field(min_length=1)]
     malleable: Malleable | None = None
     policies: Annotated[list[Annotated[PolicySpec, BeforeValidator(_named)]], Field(min_length=1)]
-    seeds: Annotated[
-        list[Annotated[int, Field(ge=0)]], BeforeValidator(_listed), BeforeValidator(_counted), Field(min_length=1)
-    ] = [0]
-    priority: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)] = ["fcfs"]
-    runtime_model: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)] = ["ideal"]
-    interval_s: Annotated[list[Seconds], BeforeValidator(_listed), Field(min_length=1)] = [0.0]
-    malleability_interval_s: Annotated[list[Seconds], BeforeValidator(_listed), Field(min_length=1)] = [0.0]
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], *AXIS, BeforeValidator(_counted)] = [0]
+    priority: Annotated[list[str], *AXIS] = ["fcfs"]
+    runtime_model: Annotated[list[str], *AXIS] = ["ideal"]
+    interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
+    malleability_interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     kill_at_limit: bool = False
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
@@ -256,12 +277,22 @@ class Study(_Part):
 
     def points(self) -> list[Point]:
         """Return the grid, but for what is excluded."""
-        shares = self.malleable.shares if self.malleable else [None]
-        labels = [policy.name for policy in self.policies]
-        axes = (self.workloads, shares, self.seeds, labels, self.priority, self.runtime_model)
-        grid = itertools.product(*axes, self.interval_s, self.malleability_interval_s)
-        points = [Point(*values) for values in grid]
+        points = (Point(*values) for values in itertools.product(*self.axes.values()))
         return [point for point in points if not any(point.fits(where) for where in self.exclude)]
+
+    @property
+    def axes(self) -> dict[str, Sequence[Any]]:
+        """Return the values of each key of the points."""
+        return {
+            "workload": list(self.workloads),
+            "share": self.malleable.shares if self.malleable else [None],
+            "seed": self.seeds,
+            "policy": [policy.name for policy in self.policies],
+            "priority": self.priority,
+            "runtime_model": self.runtime_model,
+            "interval_s": self.interval_s,
+            "malleability_interval_s": self.malleability_interval_s,
+        }
 
     def policy(self, point: Point) -> PolicySpec:
         """Return the policy that a point names."""
@@ -347,16 +378,9 @@ def _check_references(file: StudyFile) -> None:
     for index, label in enumerate(labels):
         if label in labels[:index]:
             raise error(f"two policies are called {label!r}; give one a `label`", "policies", index)
-    known: dict[str, list[Any]] = {
-        "workload": list(study.workloads),
-        "policy": labels,
-        "priority": study.priority,
-        "runtime_model": study.runtime_model,
-        "seed": study.seeds,
-        "share": study.malleable.shares if study.malleable else [None],
-        "interval_s": study.interval_s,
-        "malleability_interval_s": study.malleability_interval_s,
-    }
+    known = study.axes
+    if (size := math.prod(map(len, known.values()))) > LARGEST:
+        raise error(f"the grid has {size:,} points, more than {LARGEST:,}: shorten an axis")
 
     def check(where: Where | None, *loc: int | str) -> None:
         for key, wanted in (where or {}).items():
