@@ -20,7 +20,7 @@ from tracebed.converters.malleability import (
     to_malleable,
 )
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, Tolerated
 
 
 def rigid(sizes: list[int], machine: int | None = 128) -> Workload:
@@ -165,3 +165,8 @@ def test_no_share_is_an_error(share: float) -> None:
 def test_no_threshold_is_an_error() -> None:
     with pytest.raises(InputError, match="threshold most"):
         Thresholds(most=0.0)
+
+
+def test_jobs_that_the_machine_cannot_hold_are_told() -> None:
+    with pytest.warns(Tolerated, match=r"more than the machine's 2 nodes \(2 times\)"):
+        to_malleable(rigid([1, 3, 4]), 1.0, nodes=2)

@@ -96,6 +96,11 @@ def test_an_empty_window_names_the_span() -> None:
         scale(log(unix_start=None), window=50.0, start=0.0)
 
 
+def test_a_factor_that_takes_times_beyond_all_is_to_blame_not_a_row() -> None:
+    with pytest.raises(InputError, match=r"^scaled so, run_time is infinite, or beyond 2\^53 .*smaller factor"):
+        scale(log(), run_time=1e300)
+
+
 def test_run_times_take_their_limits_and_deadlines_along() -> None:
     half = scale(log(), run_time=0.5)
     assert half.floats("run_time")[[0, 1, 3]].tolist() == [25.0, 500.0, 250.0]

@@ -153,6 +153,15 @@ def test_a_foreign_csv_is_read_and_its_source_recorded(tmp_path: Path) -> None:
     assert workload.provenance.steps[0].name == "read"
 
 
+def test_texts_that_came_as_bytes_are_read_as_texts(tmp_path: Path) -> None:
+    path = tmp_path / "old.parquet"
+    small().table.assign(job_id=[f"j{row}".encode() for row in range(len(small()))]).to_parquet(path)
+    assert read_workload(path).column("job_id").tolist() == [f"j{row}" for row in range(len(small()))]
+    small().table.assign(job_id=[b"\xff%d" % row for row in range(len(small()))]).to_parquet(path)
+    with pytest.raises(InputError, match=r"old\.parquet: not a readable Parquet file: Invalid UTF8"):
+        read_workload(path)
+
+
 def test_a_foreign_parquet_is_read_and_its_source_recorded(tmp_path: Path) -> None:
     path = tmp_path / "mine.parquet"
     small().table.to_parquet(path)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, tolerate
 
 FRACTIONS = (0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 0.999)
 """Parallel fractions that a job may have, in rising order."""
@@ -124,6 +124,9 @@ def to_malleable(
     thresholds = thresholds or Thresholds()
     machine, size = machine_of(workload, nodes), workload.ints("nodes")
     taken = rigid_share(workload, share, seed)
+    tolerate(
+        {f"malleable jobs that ask for more than the machine's {machine:,} nodes": int((size[taken] > machine).sum())}
+    )
     fractions, least, most = malleable_sizes(size[taken], machine, thresholds)
     changes: dict[str, object] = {
         "kind": Kind.MALLEABLE.value,

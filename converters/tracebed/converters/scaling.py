@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.description import offered_load
-from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
+from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
 from tracebed.errors import InputError
 
 INSTANTS = ["submit_time", "deadline", "earliest_start", "logged_start", "logged_end"]
@@ -90,7 +90,10 @@ def scale(
     if target != provenance.system or run_time not in (None, 1.0) or arrivals not in (None, 1.0):
         table = table.drop(columns=["logged_start", "logged_end"], errors="ignore")
     counts["jobs after"] = len(table)
-    after = Workload(table, replace(provenance, system=target))
+    try:
+        after = Workload(table, replace(provenance, system=target))
+    except RowError as error:  # of a workload that was in order before
+        raise InputError(f"scaled so, {error.what}", mend="take a smaller factor") from None
     parameters: dict[str, Any] = {
         "nodes": nodes,
         "cores_per_node": cores_per_node,

@@ -14,7 +14,7 @@ from tracebed.orchestrator.prediction import nodes_of
 from tracebed.orchestrator.run import STATES, Run, RunInfo, workload_facts
 
 
-def run_of_log(workload: Workload, *, name: str = "workload") -> Run:
+def run_of_log(workload: Workload, *, name: str = "workload", where: str | None = None) -> Run:
     """Return the run that a log tells of: its `logged_start` and `logged_end`, on nodes of the workload's system.
 
     Logs rarely say which nodes a job had. They are dealt out as the jobs start and taken back as they end, so
@@ -24,6 +24,7 @@ def run_of_log(workload: Workload, *, name: str = "workload") -> Run:
     Args:
         workload: a log, as it was read or cleaned, not scaled.
         name: the workload's, for reports.
+        where: its file, for messages.
 
     Raises:
         InputError: no job has a start, an end and nodes in the log.
@@ -33,7 +34,7 @@ def run_of_log(workload: Workload, *, name: str = "workload") -> Run:
     ran = np.isfinite(start) & np.isfinite(end) & (end >= start) & (nodes > 0)
     if not ran.any():
         what = "no job has a start and an end in the log: it is no log, or was scaled"
-        raise InputError(what, mend="take the workload as `convert` or `clean` wrote it")
+        raise InputError(what, where=where, mend="take the workload as `convert` or `clean` wrote it")
     jobs = np.flatnonzero(ran)
     owner, node, count, busiest = deal(start[jobs], end[jobs], nodes[jobs])
     system = workload.provenance.system

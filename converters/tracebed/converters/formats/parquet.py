@@ -27,7 +27,7 @@ def read(file: Input) -> Workload:
     try:
         content = pq.read_table(file.seekable())
         content.validate(full=True)
-        table = content.to_pandas()
+        table = _texts(content).to_pandas()
     except (pa.ArrowException, OSError, ValueError) as error:
         line = str(error).splitlines()[0].rstrip(".")
         raise InputError(f"not a readable Parquet file: {line}", where=file.where, mend="write it again") from None
@@ -38,6 +38,15 @@ def read(file: Input) -> Workload:
         else Provenance(sources=(file.source,), steps=(Step("read", {"format": "parquet"}),))
     )
     return Workload(table, provenance, where=file.where)
+
+
+def _texts(content: pa.Table) -> pa.Table:
+    """Return the table with text for bytes, as older writers store it; ArrowInvalid where they are no UTF-8."""
+    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    fields = [
+        field.with_type(pa.string()) if any(is_(field.type) for is_ in binary) else field for field in content.schema
+    ]
+    return content.cast(pa.schema(fields, content.schema.metadata))
 
 
 def write(workload: Workload, file: BinaryIO) -> None:

@@ -55,7 +55,7 @@ def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: 
     keep_inputs([source], [output])
     workload = load_workload(source, **raw_options(options))
     if as_run:
-        _finish_run(workload, source.name.partition(".")[0], output, as_json)
+        _finish_run(workload, source, output, as_json)
     else:
         finish(workload, output, as_json, writing=writing)
 
@@ -204,14 +204,14 @@ def malleable(
     finish(after, output, as_json)
 
 
-def _finish_run(workload: Workload, name: str, output: Path, as_json: bool) -> None:
+def _finish_run(workload: Workload, source: Path, output: Path, as_json: bool) -> None:
     from tracebed.orchestrator.cli.runs import summary
     from tracebed.orchestrator.history import run_of_log
     from tracebed.orchestrator.run import check_target
 
     check_target(output)
     with progress("dealing out nodes"):
-        run = run_of_log(workload, name=name)
+        run = run_of_log(workload, name=source.name.partition(".")[0], where=str(source))
         run.save(output)
     summary(run, output, as_json)
 
