@@ -132,6 +132,24 @@ def test_a_computing_node_is_calibrated_and_its_agent_pinned(tmp_path: Path) -> 
         assert agent.process.wait(GUARD_S) == 0
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part of a node needs two CPUs; this machine has one")
+def test_a_rank_is_on_its_own_cpus_from_its_first_line_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its node's others may be another job's."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    show = "BENCHMARKS['pils'] = lambda launch, pipe: print(os.sched_getaffinity(0)) or 0"
+    program = f"import os; from tracebed.orchestrator.testbeds.agent import BENCHMARKS, main; {show}; main()"
+    monkeypatch.setattr(sys.modules[__name__], "AGENT", [sys.executable, "-P", "-c", program])
+    mask = ",".join(map(str, cpus))
+    agent = Agent(tmp_path, node={"name": "n1", "cores": 2, "cpus": mask, "emulated": False})
+    with agent.process:
+        agent.tell(agent.hello)
+        agent.hear("hello")
+        agent.launch("a", FOREVER._replace(emulated_rate=None), cpus=str(cpus[1]), cores=1)
+        agent.hear("ended")
+        agent.process.terminate()
+    assert (tmp_path / "job-a" / "n1.out").read_text() == f"{{{cpus[1]}}}\n"
+
+
 def test_another_protocol_is_refused_naming_both(tmp_path: Path) -> None:
     agent = Agent(tmp_path)
     with agent.process:

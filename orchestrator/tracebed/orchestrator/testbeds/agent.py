@@ -300,6 +300,8 @@ class Agent:
         # Until the child has handlers of its own, a signal to it would wake us.
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
         try:
+            if not self.emulated:
+                os.sched_setaffinity(0, launch.cpus)  # for the child: the node's other CPUs may be another job's
             pid = os.fork()
             if pid == 0:
                 _become_rank(launch, theirs, output, agent)
@@ -307,6 +309,8 @@ class Agent:
             ours.close()
             raise
         finally:
+            if not self.emulated:
+                os.sched_setaffinity(0, self.cpus)
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
             theirs.close()
         rank = Rank(pid, launch, ours, output)
