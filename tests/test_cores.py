@@ -19,6 +19,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.prediction import predict
 from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
@@ -114,6 +115,7 @@ def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[st
             "include_free_nodes": bool(rng.random() < 0.5),
             "inside": str(rng.choice(["after", "after", "before", "off"])),
             "depth": int(rng.choice([100, 0, 3])),
+            "backfill_interval_s": float(rng.choice([0.0, 0.0, 4.0])),
         },
     )
 
@@ -330,6 +332,21 @@ def test_a_guest_inherits_the_node_of_an_owner_that_ends_first() -> None:
     assert record.end == [30.0, 45.0, 46.0]  # and the node is idle only after both
     jobs[1].kind = "moldable"  # it does not grow
     assert simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8)[0].end == [30.0, 60.0, 61.0]
+
+
+def test_the_first_node_of_a_guest_stays_its_first_whichever_it_inherits_first() -> None:
+    """Its leader runs there: that is the last node that it could give back."""
+    cluster = Cluster([2] * 4)
+    for owner, count in ((0, 2), (1, 2)):
+        cluster.take(owner, count, 0.0)
+    cluster.lend(0, 2, [1, 0], 1, 1.0)
+    cluster.lend(1, 2, [2, 3], 1, 1.0)
+    assert cluster.nodes_of(2) == [1, 0, 2, 3]
+    assert cluster.release(1, 2.0) == cluster.release(0, 3.0) == [2]
+    assert cluster.owned(2)[0] == 1 and set(cluster.owned(2)) == {0, 1, 2, 3}
+    assert set(cluster.shrink(2, 3, 4.0)) == {0, 2, 3}
+    cluster.release(2, 5.0)
+    assert cluster.idle == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(("model", "end"), [("ideal", 40.0), ("worst-case", 46.0)])

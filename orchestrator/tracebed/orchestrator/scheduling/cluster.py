@@ -153,6 +153,7 @@ class Cluster:
         self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in the order of taking
         self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is one
         self._lends: dict[int, int] = {}  # owner -> how many of its nodes are shared
+        self._first: dict[int, int] = {}  # job that began on others' nodes alone -> the first of them
 
     def __len__(self) -> int:
         """Return the number of nodes."""
@@ -204,6 +205,8 @@ class Cluster:
     def lend(self, owner: int, guest: int, nodes: Sequence[int], cores: int, now: float) -> None:
         """Let `guest` have `cores` cores on each of `nodes`, which `owner` holds and nobody else uses."""
         self._count_from(owner, nodes, now, enter=True)
+        if guest not in self._held:
+            self._first.setdefault(guest, nodes[0])
         for node in nodes:
             self.loans[node] = Loan(owner, guest, cores, now)
             self._visits.setdefault(guest, {})[node] = None
@@ -231,8 +234,9 @@ class Cluster:
                     continue
                 for node in left:
                     self._settle(node, now)
-                self._held.setdefault(heir, []).append((now, left))
+                self._inherit(heir, left, now)
                 gains.append(heir)
+        self._first.pop(job, None)
         return list(dict.fromkeys(gains))
 
     def shrink(self, job: int, count: int, now: float) -> list[int]:
@@ -261,6 +265,14 @@ class Cluster:
         self._lends[loan.owner] -= 1
         if not self._lends[loan.owner]:
             del self._lends[loan.owner]
+
+    def _inherit(self, heir: int, nodes: list[int], now: float) -> None:
+        """Let `heir` own from `now` on `nodes`, on which it was a guest; the first one it took stays the first."""
+        groups, first = self._held.setdefault(heir, []), self._first.get(heir)
+        if first in nodes:
+            groups.insert(0, (now, [first]))
+        if others := [node for node in nodes if node != first]:
+            groups.append((now, others))
 
     def _count_from(self, owner: int, nodes: Sequence[int], now: float, *, enter: bool = False) -> None:
         """Count from `now` what `owner` has on `nodes`; `enter` that it had them whole until then."""
