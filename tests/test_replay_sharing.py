@@ -12,18 +12,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from redecided import decided, decided_again
-from test_replayer import CPUS, workload
-from test_replayer_mishaps import carry_out
+from redecided import decided, decided_again, emulated
+from test_replayer import CPUS, GUARD_S, workload
+from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, told
 from tracebed.benchmarks.cpus import parse_cpus
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator import journal
+from tracebed.orchestrator import journal, replayer
 from tracebed.orchestrator.replayer import Options, replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import Cancel, Decision, Lend, Share, Start, State
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, Lend, Reject, Resize, Share, Start, State
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 from tracebed.orchestrator.testbeds.local import LocalTestbed
@@ -160,7 +160,7 @@ def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(
 MATE_AND_GUEST = {
     "job_id": ["mate", "guest"],
     "submit_time": [0.0, 20.0],
-    "run_time": [200.0, 20.0],
+    "run_time": [150.0, 10.0],
     "time_limit": [400.0, 40.0],
     "nodes": 1,
     "nodes_min": 1,
@@ -214,14 +214,110 @@ class Impatient:
                 yield Cancel(job, "no patience")
 
 
-def test_a_guest_that_is_ended_before_its_place_is_clear_never_runs(tmp_path: Path) -> None:
-    inventory = Inventory("test", "local", (Node("n1", 2, 1, None, True),), grain_s=0.5)
+def test_a_guest_that_is_ended_before_its_place_is_clear_never_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And that at once: nobody waits until something else happens."""
+    monkeypatch.setattr(replayer, "LOOK_S", GUARD_S)
+    inventory = Inventory("test", "local", (Node("n1", 2, 1, None, True),), grain_s=60.0, heartbeat_s=GUARD_S)
     testbed = Watched(inventory, tmp_path / "spool")
     work = Workload(pd.DataFrame(MATE_AND_GUEST))
     run = carry_out(work, Impatient(), tmp_path, inventory, Options(speed=100.0), testbed)
     assert run.jobs.set_index("job_id")["state"].to_dict() == {"mate": "completed", "guest": "cancelled"}
     assert not testbed.guests_launched
-    assert {entry.job for entry in journal.read(tmp_path / JOURNAL)[1] if entry.kind == "ended"} == {"mate"}
+    order = [(entry.kind, entry.job) for entry in journal.read(tmp_path / JOURNAL)[1]]
+    assert ("ended", "guest") not in order
+    assert order.index(("cancel", "guest")) < order.index(("end", "guest")) < order.index(("ended", "mate"))
+
+
+class Heirs:
+    """Has the third job be a guest on the first nodes of the two others, and shrinks it once it has both to itself."""
+
+    malleable: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        first, second, guest = 0, 1, 2
+        for job in list(state.queue.jobs()):
+            if job == guest:
+                yield Share(job, 0, (Lend(first, (0,), 1), Lend(second, (1,), 1)))
+            else:
+                yield Start(job, 1)
+        if list(state.size) == [guest] and not state.resizing and state.size[guest] == 2:
+            yield Resize(guest, 1)
+
+
+def test_who_inherited_its_leaders_node_last_can_still_shrink(tmp_path: Path) -> None:
+    table = {"job_id": ["long", "short", "guest"], "submit_time": [0.0, 0.0, 1.0], "run_time": [30.0, 3.0, 60.0]}
+    table |= {"time_limit": 1e3, "nodes": [1, 1, 2], "nodes_min": 1, "nodes_max": 2, "cores_per_node": 2}
+    work = Workload(pd.DataFrame(table | {"kind": "malleable", "speedup": "amdahl", "speedup_parameters": "0.9"}))
+    testbed = Watched(emulated(2), tmp_path / "spool")
+    run = carry_out(work, Heirs(), tmp_path, emulated(2), Options(100.0), testbed)
+    assert run.jobs.sort_values("end")["job_id"].tolist() == ["short", "long", "guest"]
+    assert run.reconfigurations[["nodes_from", "nodes_to", "state"]].values.tolist() == [[2, 1, "applied"]]
+    assert not [entry for entry in journal.read(tmp_path / JOURNAL)[1] if entry.kind == "error"]
+
+
+class Generous:
+    """Has the first job lend one core to the second."""
+
+    malleable: ClassVar[bool] = False
+    shares: ClassVar[bool] = True
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        for job in list(state.queue.jobs()):
+            yield Share(job, 0, (Lend(0, (0,), 1),)) if state.size else Start(job, 1)
+
+
+def test_a_limit_goes_by_the_cores_that_an_overdue_guest_still_has(tmp_path: Path) -> None:
+    """The guest was to end after 1 s and stays: at half speed the mate reaches its limit of 10 s in 20, not in 10.5."""
+
+    def script(sent: Said) -> Iterator[Said]:
+        yield from told(sent, "launch")
+        yield [(0, {**LISTENING[1], "job": "mate"}), (0, {**STARTED[1], "job": "mate"})]
+        yield from told(sent, "resize")
+        yield [(0, {"type": "resized", "job": "mate", "cpus": "0"})]
+        yield from told(sent, "kill")
+        assert [(message["type"], message["job"]) for _, message in sent[-2:]] == [
+            ("launch", "guest"),
+            ("kill", "mate"),
+        ]
+        yield [(0, {**ended(0, "killed")[1], "job": name}) for name in ("mate", "guest")]
+
+    table = MATE_AND_GUEST | {"submit_time": 0.0, "run_time": [1e3, 1.0], "time_limit": [10.0, np.nan]}
+    options = Options(100.0, kill_at_limit=True)
+    run = carry_out(Workload(pd.DataFrame(table)), Generous(), tmp_path, emulated(1), options, Scripted(script))
+    assert run.jobs["state"].tolist() == ["killed", "killed"]
+    killed = next(entry.time for entry in journal.read(tmp_path / JOURNAL)[1] if entry.kind == "kill")
+    assert killed >= run.jobs["start"][1] + 20.0 - 1e-6
+
+
+class Late:
+    """Cancels the first job when the second is submitted."""
+
+    malleable: ClassVar[bool] = False
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        for job in list(state.queue.jobs()):
+            if state.size:
+                yield Cancel(0, "too late")
+            yield Reject(job, "enough") if state.size else Start(job, 2)
+
+
+def test_a_job_that_has_done_its_work_can_no_longer_be_cancelled(tmp_path: Path) -> None:
+    """Its leader has ended, and of the other rank nothing is known yet."""
+
+    def script(sent: Said) -> Iterator[Said]:
+        yield from told(sent, "launch")
+        yield [LISTENING]
+        yield from told(sent, "launch", 2)
+        yield [STARTED, ended(0, "completed")]
+        yield from told(sent, "kill")
+        yield [ended(1, "completed")]
+
+    table = {"job_id": ["a", "b"], "submit_time": [0.0, 20.0], "run_time": 1.0, "time_limit": 10.0, "nodes": [2, 1]}
+    run = carry_out(Workload(pd.DataFrame(table)), Late(), tmp_path, emulated(2), Options(100.0), Scripted(script))
+    assert run.jobs["state"].tolist() == ["completed", "rejected"]
 
 
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])

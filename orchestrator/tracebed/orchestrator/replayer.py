@@ -188,7 +188,7 @@ class Replayer:
         next_job, call = 0, math.inf
         while (next_job < count or self._active or call < math.inf) and not self.interrupted:
             due = min(submit[next_job] if next_job < count else math.inf, call, self._next_limit())
-            wake = min(self._monotonic(due), time.monotonic() + LOOK_S)
+            wake = min(self._monotonic(due), time.monotonic() + (0.0 if self._done else LOOK_S))
             events = self.testbed.receive(wake)
             wall = time.monotonic()
             self._now = now = max(self._now, (wall - self._zero) * self.options.speed)
@@ -363,14 +363,14 @@ class Replayer:
     def _next_limit(self) -> float:
         if not self.options.kill_at_limit:
             return math.inf
-        ends = self.scheduler.state.expected_end
-        return min((ends[job] for job in self._active if self._limited(job)), default=math.inf)
+        ends = (self.scheduler.limit_end(job, self._now) for job in self._active if self._limited(job))
+        return min(ends, default=math.inf)
 
     def _enforce_limits(self, now: float) -> None:
         if not self.options.kill_at_limit:
             return
         for job, active in self._active.items():
-            if self._limited(job) and self.scheduler.state.expected_end[job] <= now:
+            if self._limited(job) and self.scheduler.limit_end(job, now) <= now:
                 active.outcome = ("killed", "time limit")
                 self._kill_ranks(job, active, "time limit")
 
@@ -419,9 +419,10 @@ class Replayer:
 
     def cancel(self, job: int, reason: str) -> None:
         """Have all processes of the job end."""
+        active = self._active[job]
         self._note("cancel", job, reason=reason)
-        self._active[job].outcome = ("cancelled", reason)
-        self._kill_ranks(job, self._active[job], reason)
+        active.outcome = active.outcome or ("cancelled", reason)
+        self._kill_ranks(job, active, reason)
 
     # -- messages --------------------------------------------------------------------------------------------------
 

@@ -160,6 +160,14 @@ class Scheduler:
             state.releases.remove(job, state.expected_end.pop(job))
         self._came_free()
 
+    def limit_end(self, job: int, now: float) -> float:
+        """Return when the limit of the running `job` ends: as expected, or later if overdue guests are still there."""
+        end = self.state.expected_end[job]
+        if end <= now and self.cluster.guests(job):
+            self.state.now = now
+            return self._sharing.end(job)
+        return end
+
     # -- decisions ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> float:

@@ -111,7 +111,7 @@ class Sharing:
                     share = min(share, has / wanted)
         return share * jobs.rate(job, self.state.size[job])
 
-    def _end(self, job: int) -> float:
+    def end(self, job: int) -> float:
         """Return when the limit of `job` ends, if its guests end when they are expected to."""
         done, since, rate = self.progress[job]
         now, left = self.state.now, self.jobs.limit[job] - done - (self.state.now - since) * rate
@@ -134,7 +134,7 @@ class Sharing:
         todo = list(jobs)
         for job in todo:  # it grows: a host of a guest may be a guest elsewhere, but never of its own guests
             entered.setdefault(job, state.expected_end[job])
-            state.expected_end[job] = self._end(job)
+            state.expected_end[job] = self.end(job)
             todo += cluster.hosts(job)
         for job in list(entered):
             for guest in cluster.guests(job):
