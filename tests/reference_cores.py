@@ -112,13 +112,15 @@ class CoresReference:
         self.running: dict[int, Run] = {}
         self.now = 0.0
         self.started = 0
+        self.pass_at = math.inf
         self.options = options
         self.policy = {"sd": self.sd, "drom-share": self.drom}[policy]
         self.outcomes = {job.id: Outcome() for job in jobs}
 
     def go(self) -> dict[int, Outcome]:
-        while times := [run.end for run in self.running.values()] + [job.submit for job in self.to_come]:
-            self.now = min(times)
+        while self.running or self.to_come or self.queue:
+            ends, submissions = [run.end for run in self.running.values()], [job.submit for job in self.to_come]
+            self.now = min([*ends, *submissions, self.pass_at])
             for run in sorted(self.running.values(), key=lambda run: run.job.id):
                 if run.end == self.now:
                     self.end(run)
@@ -261,6 +263,16 @@ class CoresReference:
     # ---- sd ------------------------------------------------------------------------------------------------
 
     def sd(self) -> None:
+        interval = self.options["backfill_interval_s"]
+        in_slurm = interval > 0
+        if in_slurm:
+            while self.queue and self.queue[0].nodes <= self.idle():
+                self.begin(self.queue[0], self.queue[0].nodes, {})
+            is_pass, self.pass_at = self.now >= self.pass_at, math.inf
+            if not is_pass:
+                if self.queue:
+                    self.pass_at = math.ceil(self.now / interval) * interval
+                return
         cut_off = self.options["max_slowdown"]
         if cut_off == "dynamic":
             known = [run for run in self.running.values() if run.job.limit > 0]
@@ -275,7 +287,12 @@ class CoresReference:
         head = None
         depth = self.options["depth"] or len(self.queue)
         for at, job in enumerate(list(self.queue)):
-            if job.nodes <= self.idle() and self.may_start_behind(job.limit, job.nodes, head):
+            if in_slurm and at >= depth:
+                break
+            in_time = (
+                self.earliest(busy, job) == self.now if in_slurm else self.may_start_behind(job.limit, job.nodes, head)
+            )
+            if job.nodes <= self.idle() and in_time:
                 self.begin(job, job.nodes, {})
                 busy.append((self.now, self.now + job.limit, job.nodes))
                 continue
@@ -325,7 +342,8 @@ class CoresReference:
             given = min(wanted, spare + lost)
             if given:
                 own_rate = (used - lost) / used
-                wait = run.start - run.job.submit
+                delayed = run.expected_end - (run.start + run.job.limit)  # by earlier guests
+                wait = run.start - run.job.submit + delayed
                 mate = (run, given, given / wanted, own_rate, wait, run.expected_end - self.now, len(nodes))
                 penalty = self.penalty([mate], job, cut_off)
                 if penalty is not None:

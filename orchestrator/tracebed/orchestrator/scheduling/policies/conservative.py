@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,11 +44,18 @@ class Conservative:
         if not (self.backfill_depth or self.backfill_interval_s):
             yield from _keep_reservations(state)
             return
-        yield from heads(state)
-        if state.woken or not self.backfill_interval_s:
+        if (yield from slurm_call(state, self.backfill_interval_s)):
             yield from _plan_anew(state, self.backfill_depth)
-        elif len(state.queue):
-            yield Wake(next_multiple(self.backfill_interval_s, state.now))
+
+
+def slurm_call(state: State, interval_s: float) -> Generator[Start | Wake, None, bool]:
+    """Yield what Slurm does in every call: heads start. Return whether a backfill pass is to follow, or ask for one."""
+    yield from heads(state)
+    if state.woken or not interval_s:
+        return True
+    if len(state.queue):
+        yield Wake(next_multiple(interval_s, state.now))
+    return False
 
 
 def _keep_reservations(state: State) -> Iterator[Decision]:

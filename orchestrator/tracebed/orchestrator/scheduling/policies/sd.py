@@ -16,6 +16,7 @@ import numpy as np
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
+from tracebed.orchestrator.scheduling.policies.conservative import slurm_call
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import Profile
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
@@ -39,6 +40,8 @@ class SlowdownDriven:
         include_free_nodes: idle nodes may be used beside those of mates.
         inside: whether a job must end before its mates: before they are stretched by it, after, or not at all.
         depth: how many waiting jobs are tried as guests in a call; 0: all.
+        backfill_interval_s: > 0: jobs are tried in the passes of Slurm's backfill, at multiples of it, and nobody
+            behind `depth` is looked at; 0: at every call, on EASY.
     """
 
     malleable: ClassVar[bool] = False
@@ -51,6 +54,7 @@ class SlowdownDriven:
     include_free_nodes: bool = False
     inside: Literal["before", "after", "off"] = "after"
     depth: int = 100
+    backfill_interval_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Raise InputError where a parameter is out of its range."""
@@ -58,6 +62,8 @@ class SlowdownDriven:
             raise InputError(f"sd.sharing_factor cannot be {self.sharing_factor}", mend="above 0, below 1")
         if self.mates < 1 or self.candidates < 0 or self.depth < 0:
             raise InputError("sd.mates is at least 1, sd.candidates and sd.depth are at least 0", mend="0: all")
+        if not 0.0 <= self.backfill_interval_s < math.inf:
+            raise InputError(f"sd.backfill_interval_s cannot be {self.backfill_interval_s}", mend="seconds; 0: EASY")
         if self.max_slowdown != "dynamic":
             try:
                 positive = float(self.max_slowdown) > 0.0
@@ -70,6 +76,9 @@ class SlowdownDriven:
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield starts and shares, job by job in queue order (listing 1)."""
+        in_slurm = self.backfill_interval_s > 0
+        if in_slurm and not (yield from slurm_call(state, self.backfill_interval_s)):
+            return
         jobs, waiting = state.jobs, state.queue.jobs()
         if not waiting:
             return
@@ -79,11 +88,7 @@ class SlowdownDriven:
         for job in waiting[: self.depth or None]:
             nodes, limit = jobs.nodes[job], jobs.limit[job]
             if job not in refused:
-                fits = nodes <= state.idle
-                if fits and head is not None:
-                    shadow, extra = state.reservation(jobs.nodes[head])
-                    fits = nodes <= extra or state.now + limit <= shadow
-                if fits:
+                if trial.fits(job, head):
                     yield Start(job, nodes)
                     trial.started(job)
                     continue
@@ -93,7 +98,7 @@ class SlowdownDriven:
                     continue
             head = job if head is None else head
             trial.plan.add(None, max(limit, SHORTEST_S), nodes)
-        if self.depth and len(waiting) > self.depth:
+        if self.depth and len(waiting) > self.depth and not in_slurm:
             yield from backfill_behind(state, job, head)
 
 
@@ -129,6 +134,7 @@ class Mates(NamedTuple):
     job: IntArray
     nodes: IntArray
     wait: FloatArray
+    """Before it started, and what earlier guests have delayed it by."""
     limit: FloatArray
     left: FloatArray
     """For how long it is expected to run yet, s."""
@@ -169,6 +175,18 @@ class Trial:
         if not state.settled or not state.queue.by_submission or (len(ends) and ends[0] <= state.now):
             return ()
         return set(state.queue.jobs()) - set(state.arrived)
+
+    def fits(self, job: int, head: int | None) -> bool:
+        """Return whether idle nodes do for `job` now, without delaying `head` (in Slurm's backfill, who is before it)."""
+        state, nodes, limit = self.state, self.state.jobs.nodes[job], self.state.jobs.limit[job]
+        if nodes > state.idle:
+            return False
+        if self.policy.backfill_interval_s:
+            return self.plan.start_of(nodes, max(limit, SHORTEST_S)) <= state.now
+        if head is None:
+            return True
+        shadow, extra = state.reservation(state.jobs.nodes[head])
+        return nodes <= extra or state.now + limit <= shadow
 
     def started(self, job: int) -> None:
         """Take in that `job` has started on idle nodes."""
@@ -280,10 +298,11 @@ class Trial:
         job = running[there]
         cores, whole = state.can_host[job], np.ones(len(job))
         used = np.minimum(arrays.cores[job], cores)
+        delayed = ends[there] - (state.started[job] + arrays.limit[job])
         return Mates(
             job=job,
             nodes=arrays.nodes[job],
-            wait=state.started[job] - arrays.submit[job],
+            wait=state.started[job] - arrays.submit[job] + delayed,
             limit=arrays.limit[job],
             left=ends[there] - state.now,
             spare=cores - used,
