@@ -133,6 +133,8 @@ def test_other_peoples_files(tmp_path: Path) -> None:
         ({"id": None}, "id is null"),
         ({"id": True}, "id is true"),
         ({"id": 7}, "job_id is not unique"),
+        ({"id": "\ud800"}, "holds half a character"),
+        ({"extra_data": {"user": "\udfff"}}, "holds half a character"),
         ({"subtime": "3"}, 'subtime is "3", not a number'),
         ({"walltime": -5}, "walltime is -5, not -1"),
         ({"walltime": 1e300}, "walltime is 1e.300"),

@@ -191,6 +191,10 @@ BAD = {
         E.replace("n1/0*16", "n1/0*999999999") + "\n",
         r"20210301:1: a job of 2 nodes, 1000000015 cores",
     ),
+    "too many nodes": (  # no name of a node either
+        f"{E[:20]}E;2.srv;ctime=1 start=2 end=3 Resource_List.select={10**20}:ncpus=1\n",
+        r"20210301:1: a job of 100000000000000000 nodes",
+    ),
     "nothing said": (f"{E}\n{E[:20]}E;2.srv;gone\n{E}\n", r"20210301:2: a record that says nothing"),
     "too long": (f"{E}\n{'x' * (LONGEST_LINE + 1)}\n", r"20210301:2: a line of more than 16 MiB"),
     "another delimiter": (E.replace(";", ",") + "\n", "neither its content nor its name"),

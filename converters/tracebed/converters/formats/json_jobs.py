@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -13,6 +14,9 @@ from tracebed.errors import InputError
 
 LARGEST = 2.0**53
 """Whole numbers up to this are exact as floats; none of a job's is larger."""
+
+HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""One of the two escapes that are a character together; alone it is none, and no file can hold it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ def load(file: Input) -> Item:
         InputError: it is not JSON (NaN and Infinity are not), ends early, is nested without end, or no object.
     """
     try:
-        document = json.loads(file.bounded(b",", "value").decode("utf-8-sig"), parse_constant=_refuse_constant)
+        text = file.bounded(b",", "value").decode("utf-8-sig")
+        document = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise InputError("is nested too deeply", where=file.where, mend="check the file") from None
     except json.JSONDecodeError as error:
@@ -86,6 +91,12 @@ def load(file: Input) -> Item:
     except ValueError as error:  # not UTF-8, a constant, or a number of thousands of digits
         what = str(error).splitlines()[0][:200]
         raise InputError(f"is not JSON: {what}", where=file.where, mend="check the file") from None
+    if HALF.search(text):
+        try:
+            json.dumps(document, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            mend = "write characters beyond 16 bits as two \\u or as they are"
+            raise InputError("holds half a character (\\ud800 to \\udfff alone)", where=file.where, mend=mend) from None
     if not isinstance(document, dict):
         raise InputError(f"is {shown(document)}, not an object", where=file.where, mend="check the file")
     return Item(document, file.where)

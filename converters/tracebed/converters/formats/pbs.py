@@ -125,7 +125,7 @@ class Record:
         nodes = cores = gpus = 0
         for chunk in self.values[name].partition("#")[0].split("+"):
             first, *rest = chunk.split(":")
-            count = int(first) if re.match(r"\d{1,9}$", first) else 1
+            count = int(first[:18]) if re.match(r"\d+$", first) else 1  # else a node's name
             wants = dict(item.split("=", 1) for item in [first, *rest] if "=" in item)
             each = [wants.get(one) or wants.get(other) or "" for one, other in (("ncpus", "ppn"), ("ngpus", "gpus"))]
             if not all(re.match(r"\d{0,9}$", text) for text in each):
