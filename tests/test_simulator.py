@@ -21,7 +21,7 @@ from test_scheduling import ref_jobs, simulated, workload_of
 from tracebed.benchmarks.cpus import format_cpus
 from tracebed.converters.workload import Step, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.prediction import nodes_of, predict
+from tracebed.orchestrator.prediction import Engine, nodes_of, predict
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -343,6 +343,15 @@ def test_policies_come_by_name_with_typed_parameters() -> None:
         registry.load("pref", {"promise": "theft"})
     with pytest.raises(InputError, match=r"pref.count_idle cannot be 'maybe' \(true or false\)"):
         registry.load("pref", {"count_idle": "maybe"})
+
+
+@pytest.mark.parametrize("engine", ["python", "auto"])
+def test_an_interval_that_no_instant_can_tell_is_none(engine: Engine) -> None:
+    """It would be counted step by step for ever."""
+    jobs = [RefJob(0, 1e9, 10.0, 20.0, 1), RefJob(1, 1e9 + 1, 10.0, 20.0, 1)]
+    dense = 1e-300
+    run = predict(workload_of(jobs), machine(1), "pref", engine=engine, interval_s=dense, malleability_interval_s=dense)
+    assert run.jobs["start"].tolist() == [1e9, 1e9 + 10]
 
 
 @pytest.mark.parametrize(

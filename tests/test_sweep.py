@@ -119,6 +119,13 @@ def test_what_only_a_sweep_can_know_is_said_with_its_line(study: Callable[..., P
         ({"policies": [{"policy": "easy", "parameters": {"depth": 3}}]}, (), "policy easy has no parameter 'depth'"),
         ({"workloads": {"w": {"file": "gone.swf"}}}, (), r"small.yaml:\d+: there is no .*gone.swf"),
         ({"workloads": {"w": {"model": "cirne", "options": {"jobz": 5}}}}, (), "cirne takes no 'jobz'"),
+        ({"workloads": {"w": {"model": "cirne", "options": {"jobs": 0}}}}, (), r"small.yaml:2: 0 jobs is out of range"),
+        ({"workloads": {"w": DRAWN | {"nodes": 10**11}}}, (), r"small.yaml:2: a system of size 100000000000"),
+        (
+            {"workloads": {"w": {"model": "cirne", "options": {"jobs": 9, "seed": -1}}}},
+            (),
+            r"small.yaml:\d: the model cirne:",
+        ),
         ({"workloads": {"w": {"log": {"source": "the archive"}}}}, (), "get it from the archive .*--log PATH"),
         ({"workloads": {"w": {"log": {}}}}, ("--log", tmp_path / "gone"), "there is no such log"),
         ({}, ("--log", "x"), "names no log"),
@@ -395,6 +402,20 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     mine = rows[rows["window"] == "A"].set_index(["policy", "share"])["makespan_s"]
     wanted = [mine["tight", share] / mine["easy", share] for share in (0.0, 0.5, 1.0)]
     assert [bar.get_height() for bar in axes.patches] == pytest.approx(wanted)  # type: ignore[attr-defined]
+
+
+def test_bars_are_normalised_where_nothing_is_made_malleable(study: Callable[..., Path], tmp_path: Path) -> None:
+    plot = {"kind": "normalised", "figures": "makespan_s", "relative_to": {"policy": "easy"}}
+    path = study(plots={"p": plot}, malleable=None, policies=["easy", "fcfs"])
+    result = run(path, "-o", tmp_path / "out", *HERE)
+    assert result.exit_code == 0, result.output
+    rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
+    mean = rows[rows["window"] == "A"].groupby("policy")["makespan_s"].mean()
+    figure = plots._bars(load_study(str(path)).study.plots["p"], rows[rows["window"] == "A"], "title")
+    assert figure is not None
+    assert [bar.get_height() for bar in figure.axes[0].patches] == [  # type: ignore[attr-defined]
+        pytest.approx(mean["fcfs"] / mean["easy"], rel=0.1)  # the mean of the seeds' ratios
+    ]
 
 
 def test_a_dry_run_lists_the_grid_and_touches_nothing(study: Callable[..., Path], tmp_path: Path) -> None:

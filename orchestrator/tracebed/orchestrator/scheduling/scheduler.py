@@ -60,8 +60,14 @@ class Executor(Protocol):
         """End the running `job`; `Scheduler.end` is to be called once it has ended."""
 
 
+COUNTABLE = 2.0**53
+"""Of more steps than this a float does not tell one from the next: every instant is a multiple."""
+
+
 def next_multiple(step: float, at: float, *, origin: float = 0.0, first: int | None = None) -> float:
     """Return the least `origin + k * step`, k whole and at least `first`, that is not before `at`."""
+    if (at - origin) / step >= COUNTABLE:
+        return at
     k = math.ceil((at - origin) / step) - 1  # one less, lest the division was rounded up
     k = k if first is None else max(first, k)
     while origin + k * step < at:

@@ -147,7 +147,8 @@ def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
 def _normalised(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
     """Return all rows but the baseline's, their figures divided by the baseline's mean at the same point otherwise."""
     same = [key for key in GROUP if key not in relative_to]
-    base = chosen(rows, relative_to).groupby(same, dropna=False)[figures].mean()
+    same = [key for key in same if rows[key].notna().all()]  # without malleable jobs nobody has a share
+    base = chosen(rows, relative_to).groupby(same)[figures].mean()
     joined = rows.merge(base, left_on=same, right_index=True, suffixes=("", "_base"))
     for name in figures:
         joined[name] = joined[name] / joined[f"{name}_base"]

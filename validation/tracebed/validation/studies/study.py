@@ -86,6 +86,7 @@ def _named(value: Any) -> Any:
 
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Threshold = Annotated[float, Field(gt=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[\w][\w.+-]*$", max_length=80)]
 Where = dict[str, Any]
 AXIS = (BeforeValidator(_listed), Field(min_length=1), AfterValidator(_distinct))
@@ -158,9 +159,9 @@ class Malleable(_Part):
     """Which shares of the rigid jobs become malleable, by `malleability.to_malleable`, and its thresholds."""
 
     shares: Annotated[list[Annotated[float, Field(ge=0, le=1)]], *AXIS]
-    preferred: float = Thresholds.preferred
-    most: float = Thresholds.most
-    least: float = Thresholds.least
+    preferred: Threshold = Thresholds.preferred
+    most: Threshold = Thresholds.most
+    least: Threshold = Thresholds.least
 
     @property
     def thresholds(self) -> Thresholds:
@@ -247,7 +248,7 @@ class Study(_Part):
     workloads: Annotated[dict[Name, WorkloadSpec], Field(min_length=1)]
     malleable: Malleable | None = None
     policies: Annotated[list[Annotated[PolicySpec, BeforeValidator(_named)]], Field(min_length=1)]
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], *AXIS, BeforeValidator(_counted)] = [0]
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], *AXIS, BeforeValidator(_counted)] = [0]
     priority: Annotated[list[str], *AXIS] = ["fcfs"]
     runtime_model: Annotated[list[str], *AXIS] = ["ideal"]
     interval_s: Annotated[list[Seconds], *AXIS] = [0.0]

@@ -77,13 +77,19 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
     seed = seed if spec.model is not None and "seed" not in spec.options else 0
     key = json.dumps([name, spec.model_dump(), seed, state, version("tracebed")], sort_keys=True)
     target = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
-    if not target.exists():
-        workload = _made(file, name, spec, seed, paths)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_workload(workload, target)
-    workload = read_workload(target)
-    own = workload.provenance.system
-    system = System(spec.nodes or own.nodes, spec.cores_per_node or own.cores_per_node)
+    try:
+        if not target.exists():
+            workload = _made(file, name, spec, seed, paths)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_workload(workload, target)
+        workload = read_workload(target)
+        own = workload.provenance.system
+        system = System(spec.nodes or own.nodes, spec.cores_per_node or own.cores_per_node)
+    except InputError as error:
+        if error.where is not None:
+            raise
+        where = file.source.error("", "workloads", name).where  # a size, a factor or an option of the study
+        raise InputError(error.what, where=where, mend=error.mend) from error
     if system.nodes is None:
         raise file.source.error(f"the size of the system of {name!r} is not known: say `nodes`", "workloads", name)
     return Prepared(target, workload.sha256, len(workload), system)
@@ -180,7 +186,7 @@ def _drawn(file: StudyFile, name: str, spec: WorkloadSpec, seed: int) -> Workloa
             )
     try:
         return draw(spec.model, **({"seed": seed} | spec.options))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise file.source.error(f"the model {spec.model}: {error}", "workloads", name, "options") from error
 
 

@@ -161,6 +161,7 @@ static double rate_on_nodes(const struct engine *e, int32_t job, int32_t nodes) 
 }
 
 static double next_multiple(double step, double at, double origin, int64_t first) {
+    if ((at - origin) / step >= 0x1p53) return at; /* as in scheduler.py */
     double k = ceil((at - origin) / step) - 1.0;
     if (k < (double)first) k = (double)first;
     while (origin + k * step < at) k += 1.0;
