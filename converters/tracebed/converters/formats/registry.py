@@ -137,7 +137,8 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
     taken = inspect.signature(reader).parameters
     for option in options:
         if option not in taken:
-            raise InputError(f"the format {chosen.name} takes no option {option!r}", where=files[0].where)
+            what = f"reading {chosen.name} takes no option {option!r}"
+            raise InputError(what, where=files[0].where, mend=_options(reader))
     found: Workload | Log
     if chosen.read_log is not None:
         found = chosen.read_log(files, **options)
@@ -167,13 +168,19 @@ def write(workload: Workload, path: Path | str, format: str | None = None, **opt
     taken = inspect.signature(writer).parameters
     for option in options:
         if option not in taken:
-            raise InputError(f"writing {chosen.name} takes no option {option!r}", where=str(path))
+            what = f"writing {chosen.name} takes no option {option!r}"
+            raise InputError(what, where=str(path), mend=_options(writer))
     if writer is chosen.write_folder:
         with replacing_folder(path, chosen.written) as folder:
             writer(workload, folder, **options)
     else:
         with replacing(path) as file:
             writer(workload, file, **options)
+
+
+def _options(function: Callable[..., Any]) -> str:
+    taken = inspect.signature(function).parameters.values()
+    return f"it takes {', '.join(one.name for one in taken if one.kind is one.KEYWORD_ONLY) or 'none'}"
 
 
 def writer_for(path: Path, format: str | None = None) -> tuple[Format, Callable[..., None]]:
@@ -222,7 +229,7 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
         raise InputError(
             "neither its content nor its name tells its format",
             where=files[0].where,
-            mend=f"say which it is, with --from: {', '.join(NAMES)}",
+            mend=f"say which it is, with `convert --from`: {', '.join(NAMES)}",
         )
     for file, found in zip(files, formats, strict=True):
         if found is not None and found != known[0]:
