@@ -195,6 +195,7 @@ BROKEN = {
         b'# mine\n# "2\n\n' + HEADER + b"0,0,1,1\n\n1,0,-1,1\n",
         "below.csv:7: run_time is negative (job '1')",
     ),
+    "stray.csv": (HEADER[:-1] + b',user\n0,0,1,1,a"b\n1,0,1,0.5,c\n', "stray.csv, row 2: nodes '0.5' is not a whole"),
     "lines.csv": (
         HEADER[:-1] + b',user\n0,0,1,1,"a\n\nb"\n\n1,1,1,0.5,c\n',
         "lines.csv:6: nodes '0.5' is not a whole number (mend or remove the line)",

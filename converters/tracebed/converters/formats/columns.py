@@ -269,7 +269,7 @@ ARROW_KINDS = {"double": "a number", "int64": "a whole number", "bool": "true or
 
 
 def unreadable(
-    error: Exception, file: Input, names: Sequence[str] = (), line: Callable[[int], int] | None = None
+    error: Exception, file: Input, names: Sequence[str] = (), place: Callable[[int], str] | None = None
 ) -> InputError:
     """Return what Arrow found wrong with a CSV, as an error that names the line.
 
@@ -277,13 +277,13 @@ def unreadable(
         error: Arrow's.
         file: the CSV.
         names: of its columns, where a message may name one.
-        line: Arrow's number of a row -> the line; else each line that is not empty is taken for a row.
+        place: Arrow's number of a row -> `file:line`; else each line that is not empty is taken for a row.
     """
     text = str(error).splitlines()[0][:400]
     number = re.search(r"Row #(\d+)", text)
     where = file.where
     if number:
-        where = f"{file.where}:{line(int(number[1]))}" if line else _place(file, int(number[1]) - 2)
+        where = place(int(number[1])) if place else _place(file, int(number[1]) - 2)
     mend = "mend or remove the line"
     if "Empty CSV" in text:
         what, mend = "holds no job", "check that the file is complete"

@@ -57,29 +57,29 @@ def read(file: Input) -> Workload:
     except (pa.ArrowException, UnicodeDecodeError) as error:
         header = next((line for number, line in file.lines() if number > above and line.strip()), "")
         names = [name.strip('" ') for name in header.split(",")]
-        raise unreadable(error, file, names, lambda row: _line(file, above, row - 1 - above)) from None
+        raise unreadable(error, file, names, lambda row: _place(file, above, row - 1 - above)) from None
     if any(pa.types.is_binary(column.type) for column in content.columns):
         raise InputError("is not UTF-8", where=file.where, mend="make it UTF-8: iconv -f LATIN1 -t UTF-8")
     try:
         return Workload(content.to_pandas(), provenance, where=file.where)
     except RowError as error:
-        at = _line(file, above, error.row + 1)
-        raise InputError(error.what, where=f"{file.where}:{at}", mend="mend or remove the line") from None
+        raise InputError(error.what, where=_place(file, above, error.row + 1), mend="mend or remove the line") from None
 
 
-def _line(file: Input, above: int, record: int) -> int:
-    """Return the line on which a record below `above` lines begins, 0 being that of the names; 0: not found.
+def _place(file: Input, above: int, record: int) -> str:
+    """Return `file:line` of a record below `above` lines, 0 being that of the names.
 
-    Lines are counted only now, that somebody asks: empty ones are no records, and in quotes a record goes on.
+    Lines are counted only now, that somebody asks: empty ones are no records, and in quotes a record goes on. Where
+    quotes stand elsewhere than around a value, the count may miss the record: `file, row`.
     """
     records, quotes = -1, 0
     for number, line in file.lines():
         if number > above and (line or quotes % 2):
             records += quotes % 2 == 0
             if records == record:
-                return number
+                return f"{file.where}:{number}"
             quotes += line.count('"')
-    return 0
+    return f"{file.where}, row {record}"
 
 
 def _content(file: Input, above: int, types: Mapping[str, pa.DataType], *, careful: bool = False) -> pa.Table:
