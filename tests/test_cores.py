@@ -299,6 +299,66 @@ def test_sd_leaves_mates_alone_whose_penalty_is_too_high(cut_off: str, start: fl
     assert record.start[1] == start
 
 
+@pytest.mark.parametrize(("cut_off", "start"), [("1.4", 240.0), ("1.41", 100.0)])
+def test_sd_counts_what_earlier_guests_have_delayed_a_mate_by(cut_off: str, start: float) -> None:
+    """Equation 6 sums over all that was shared: 40 s by the guest of 10 to 90, so p = (40 + 40 + 200) / 200 = 1.4."""
+    jobs = jobs_of((0.0, 200.0, 200.0, 1, 8), (10.0, 40.0, 40.0, 1, 8), (100.0, 40.0, 40.0, 1, 8))
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown=cut_off), nodes=1, cores=8)
+    assert record.start == [0.0, 10.0, start]
+    assert record.end[1] == 90.0
+
+
+@pytest.mark.parametrize(("submit", "start"), [(40.0, 110.0), (60.0, 60.0)])
+def test_sd_cuts_off_at_the_average_slowdown_of_the_running_jobs(submit: float, start: float) -> None:
+    """DynAVGSD, section 3.2.2. The mate's penalty is (0 + 40 + 200) / 200 = 1.2, the average at 40 is 1.
+
+    At 60 a job runs that has waited 50 s for its 60: (1 + 110/60) / 2 = 1.42.
+    """
+    rigid = jobs_of((0.0, 50.0, 50.0, 1, 8), (0.0, 60.0, 60.0, 1, 8), kind="rigid")
+    jobs = [*jobs_of((0.0, 200.0, 200.0, 1, 8)), *rigid, *jobs_of((submit, 40.0, 40.0, 1, 8))]
+    for number, job in enumerate(jobs):
+        job.id = number
+    record, _ = simulated(jobs, SlowdownDriven(), nodes=2, cores=8)
+    assert record.start == [0.0, 0.0, 50.0, start]
+
+
+def test_sd_tries_each_job_as_a_guest_right_after_its_static_trial() -> None:
+    """Section 3.1: in order of priority, not after all static trials. Of 3 nodes one is idle at 10.
+
+    2, who needs two, takes it beside one of the mate's; 3, who comes with it and would fit, waits for that one.
+    """
+    jobs = [*jobs_of((0.0, 900.0, 900.0, 1, 8)), *jobs_of((0.0, 500.0, 500.0, 1, 8), kind="rigid")]
+    jobs += [*jobs_of((10.0, 50.0, 50.0, 2, 8)), *jobs_of((10.0, 50.0, 50.0, 1, 8), kind="rigid")]
+    for number, job in enumerate(jobs):
+        job.id = number
+    policy = SlowdownDriven(max_slowdown="inf", include_free_nodes=True)
+    assert simulated(jobs, policy, nodes=3, cores=8, model="worst-case")[0].start == [0.0, 0.0, 10.0, 110.0]
+
+
+@pytest.mark.parametrize(("inside", "start"), [("after", 50.0), ("before", 100.0)])
+def test_sd_guests_end_inside_the_mates_allocation(inside: Any, start: float) -> None:
+    """Section 3.2.4: 80 s beside a mate that has 50 s left, and 90 s once it is at half speed for those 80."""
+    jobs = jobs_of((0.0, 100.0, 100.0, 1, 8), (50.0, 40.0, 40.0, 1, 8))
+    policy = SlowdownDriven(max_slowdown="inf", inside=inside)
+    record, _ = simulated(jobs, policy, nodes=1, cores=8)
+    assert record.start[1] == start
+    assert record.end == ([140.0, 130.0] if inside == "after" else [100.0, 140.0])
+
+
+def test_sd_in_the_passes_of_slurms_backfill() -> None:
+    """Section 3.1, "editing sched/backfill": the guest of 10 starts in the pass at 30, if that looks at two jobs."""
+    jobs = [
+        MATE_AND_GUEST[0],
+        CoreJob(1, 5.0, 10.0, 10.0, 1, 8, "rigid"),
+        CoreJob(2, 10.0, 20.0, 20.0, 1, 8, "malleable"),
+    ]
+    slurm = {"max_slowdown": "inf", "backfill_interval_s": 30.0}
+    record, _ = simulated(jobs, SlowdownDriven(**slurm), nodes=1, cores=8)
+    assert (record.start, record.end) == ([0.0, 120.0, 30.0], [120.0, 130.0, 70.0])
+    record, _ = simulated(jobs, SlowdownDriven(**slurm, depth=1), nodes=1, cores=8)
+    assert record.start == [0.0, 100.0, 110.0]
+
+
 def test_sd_shares_only_where_the_job_ends_earlier_by_it() -> None:
     """At 85, waiting until 100 and running 20 s ends at 120, beside the mate at 125 (listing 1)."""
     jobs = jobs_of((0.0, 100.0, 100.0, 1, 8), (85.0, 20.0, 20.0, 1, 8))
@@ -380,6 +440,43 @@ def test_drom_use_case_2_high_priority_job() -> None:
         (20.0, 180.0, 1, 8),
         (180.0, 200.0, 0, 16),
         (180.0, 200.0, 1, 16),
+    ]
+
+
+@pytest.mark.parametrize(("model", "ends"), [("ideal", [160.0, 140.0]), ("worst-case", [180.0, 190.0])])
+def test_drom_job_2_starts_on_an_idle_node_and_on_half_of_job_1s(model: str, ends: list[float]) -> None:
+    """DROM paper, figure 2. Job 2 has 8 + 16 of 32 cores, job 1 one socket of its node.
+
+    ideal: the 90 s of job 2 take 90 / 0.75 = 120, after which job 1, 20 + 60 s done, has 20 left. By the poorest node:
+    the 80 s left of job 1 take 160, after which job 2, 80 s done, has 10 left.
+    """
+    jobs = jobs_of((0.0, 100.0, 100.0, 1, 16), (20.0, 90.0, 90.0, 2, 16))
+    record, simulator = simulated(jobs, DromShare(), nodes=2, cores=16, sockets=2, model=model)
+    assert record.start == [0.0, 20.0]
+    assert record.end == ends
+    assert [row for row in sorted(pieces(simulator)[1]) if row[0] == 20.0] == [
+        (20.0, min(ends), 0, 8),
+        (20.0, ends[1], 1, 16),
+    ]
+
+
+def test_dmr_on_the_49_nodes_of_the_study() -> None:
+    """HPG-aligner paper, figure 13: four fixed jobs of 12 nodes at a time, and eight malleable ones of 3 to 12.
+
+    The fifth takes the idle node and 6 of the first, the sixth 3 more of it, the next two 6 and 3 of the second.
+    """
+    sizes = {"malleable": True, "nodes_min": 3, "nodes_max": 12, "nodes_pref": 6}
+    fixed = [RefJob(number, float(number), 900.0, 900.0, 12) for number in range(8)]
+    jobs = [RefJob(number, float(number), 900.0, 900.0, 12, **sizes) for number in range(8)]
+    assert Simulator(Jobs.of(whole_nodes(fixed)), [1] * 49, Dmr()).run().start == [0, 1, 2, 3, 900, 901, 902, 903]
+    simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * 49, Dmr())
+    record = simulator.run()
+    assert record.start == list(range(8))
+    assert [tuple(row[:4]) for row in record._resizes if row[3] < 8] == [
+        (0, 12, 6, 4.0),
+        (0, 6, 3, 5.0),
+        (1, 12, 6, 6.0),
+        (1, 6, 3, 7.0),
     ]
 
 

@@ -177,7 +177,7 @@ class Trial:
         return set(state.queue.jobs()) - set(state.arrived)
 
     def fits(self, job: int, head: int | None) -> bool:
-        """Return whether idle nodes do for `job` now, without delaying `head` (in Slurm's backfill, who is before it)."""
+        """Return whether idle nodes do for `job` now, if `head`, or in Slurm all before it, are not delayed."""
         state, nodes, limit = self.state, self.state.jobs.nodes[job], self.state.jobs.limit[job]
         if nodes > state.idle:
             return False
