@@ -162,6 +162,16 @@ def test_texts_that_came_as_bytes_are_read_as_texts(tmp_path: Path) -> None:
         read_workload(path)
 
 
+def test_the_bytes_do_not_tell_in_which_pieces_the_jobs_were_read(tmp_path: Path) -> None:
+    names = pd.Series([str(row) for row in range(200_000)], dtype="str")
+    table = pd.DataFrame({"job_id": names, "submit_time": 0.0, "run_time": 1.0, "nodes": 1})
+    pieces = [names[row : row + 10_000] for row in range(0, 200_000, 10_000)]  # pandas joins texts without moving them
+    in_pieces = Workload(table.assign(job_id=pd.concat(pieces)))
+    for name, workload in (("whole", Workload(table)), ("pieces", in_pieces)):
+        write_workload(workload, tmp_path / f"{name}.parquet")
+    assert (tmp_path / "whole.parquet").read_bytes() == (tmp_path / "pieces.parquet").read_bytes()
+
+
 def test_a_foreign_parquet_is_read_and_its_source_recorded(tmp_path: Path) -> None:
     path = tmp_path / "mine.parquet"
     small().table.to_parquet(path)

@@ -54,5 +54,6 @@ def write(workload: Workload, file: BinaryIO) -> None:
     content = pa.Table.from_pandas(workload.table, preserve_index=False)
     metadata = {**(content.schema.metadata or {}), PROVENANCE: workload.provenance.to_json().encode()}
     columns = [column.with_metadata({MEANING: meaning_of(column.name).encode()}) for column in content.schema]
-    content = pa.Table.from_arrays(content.columns, schema=pa.schema(columns, metadata))
+    whole = [column.combine_chunks() for column in content.columns]  # pages would tell in which pieces a file was read
+    content = pa.Table.from_arrays(whole, schema=pa.schema(columns, metadata))
     pq.write_table(content, file, compression="zstd")
