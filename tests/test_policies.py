@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -315,6 +316,11 @@ def test_priorities_order_the_queue(priority: str, order: list[int]) -> None:
     jobs = [rigid(0, 0, 4, 100), rigid(1, 2, 3, 30), rigid(2, 3, 3, 60), rigid(3, 40, 3, 1), rigid(4, 90, 4, 30, 31)]
     record = starts(jobs, 4, "fcfs", priority=priority)
     assert sorted(order, key=lambda job: record[job]) == order
+
+
+def test_the_help_names_every_policy() -> None:
+    (option,) = [option for option in simulate.params if option.name == "policy"]
+    assert not [name for name in registry.names() if not re.search(rf"\b{name}\b", option.help)]  # type: ignore[attr-defined]
 
 
 def test_the_command_knows_the_priorities_that_there_are() -> None:

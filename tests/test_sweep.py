@@ -306,6 +306,29 @@ def test_a_cell_that_fails_leaves_the_others(study: Callable[..., Path], tmp_pat
     assert list(table["workload"]) == ["w"]
 
 
+@pytest.mark.parametrize("content", ["", "[]", '{"rows": 3}', "null"])
+def test_a_damaged_cell_is_named(study: Callable[..., Path], tmp_path: Path, content: str) -> None:
+    path = study(policies=["easy"], seeds=1, malleable=None)
+    assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
+    (cell,) = (tmp_path / "out" / "cells").glob("*.json")
+    cell.write_text(content)
+    caught = run(path, "-o", tmp_path / "out", *HERE).exception
+    assert isinstance(caught, InputError) and caught.where == str(cell) and caught.mend
+    cell.unlink()
+    assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
+
+
+def test_a_damaged_table_of_jobs_is_named(study: Callable[..., Path], tmp_path: Path) -> None:
+    wide = {"at": {"policy": "fcfs"}, "relative_to": {"policy": "easy"}}
+    plot = {"kind": "heatmap", "figures": "wait", **wide}
+    path = study(policies=["easy", "fcfs"], seeds=1, malleable=None, plots={"p": plot})
+    assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
+    damaged = next((tmp_path / "out" / "cells").glob("*.jobs.parquet"))
+    damaged.write_bytes(b"PAR1")
+    caught = run(path, "-o", tmp_path / "out", *HERE).exception
+    assert isinstance(caught, InputError) and caught.where == str(damaged)
+
+
 def test_two_sweeps_do_not_share_a_folder_at_a_time(tmp_path: Path) -> None:
     with only_one(tmp_path), pytest.raises(InputError, match="another sweep"), only_one(tmp_path):
         pass

@@ -55,13 +55,14 @@ def policy_options(command: Command) -> Command:
             "policy_options",
             multiple=True,
             metavar="NAME=VALUE",
-            help="A parameter of the policy; may be repeated.",
+            help="A parameter of the policy; may be repeated. docs/policies.md has them; a wrong name lists them.",
         ),
         click.option(
             "--policy",
             required=True,
             metavar="NAME",
-            help="fcfs, firstfit, easy, conservative, avg, min, pref, keep-pref, or one that is installed.",
+            help="fcfs, firstfit, easy, conservative, avg, min, pref, keep-pref, dmr, sd, drom-share: "
+            "docs/policies.md; or one that is installed: docs/your-own-policy.md.",
         ),
     ):
         command = option(command)

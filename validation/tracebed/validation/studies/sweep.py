@@ -127,8 +127,12 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, engine: Engine, report: Rep
 
 
 def jobs_of(cell: Cell, folder: Path) -> pd.DataFrame:
-    """Return the jobs of a cell that kept them."""
-    return pd.read_parquet(_jobs_path(cell, folder))
+    """Return the jobs of a cell that kept them. Raises InputError where the file is damaged."""
+    path = _jobs_path(cell, folder)
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise InputError(f"is damaged: {error}", where=str(path), mend="delete it, and sweep again") from error
 
 
 def has_jobs(cell: Cell, folder: Path) -> bool:
@@ -197,9 +201,11 @@ def _gathered(plan: Plan, folder: Path) -> tuple[pd.DataFrame, dict[str, int]]:
             if not path.exists():
                 continue
             try:
-                kept[cell.identity] = json.loads(path.read_bytes())
-            except ValueError as error:
-                raise InputError(f"is damaged: {error}", where=str(path), mend="delete it") from error
+                found = json.loads(path.read_bytes())
+                kept[cell.identity] = {key: found[key] for key in ("warnings", "seconds", "rows")}
+            except (ValueError, KeyError, TypeError) as error:
+                what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+                raise InputError(f"is damaged: {what}", where=str(path), mend="delete it, and sweep again") from error
             for warning in kept[cell.identity]["warnings"]:
                 warnings[warning] = warnings.get(warning, 0) + 1
         found = kept[cell.identity]

@@ -86,6 +86,8 @@ def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> st
         return f"the compiled engine does not know the policy {type(policy).__name__}"
     if isinstance(policy, Pref) and policy.promise != "pool":
         return f"the compiled engine does not know promise={policy.promise}"
+    if isinstance(policy, Conservative) and policy.backfill_depth > LARGEST:
+        return "the compiled engine does not know so large a depth"
     if priority != FCFS:
         return f"the compiled engine does not know the priority {priority}"
     if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > LARGEST:
