@@ -105,7 +105,7 @@ class Crowding:
             lendable = [
                 (owner, node)
                 for owner in state.size
-                if jobs.kind[owner] == "malleable"
+                if jobs.kind[owner] == "malleable" and owner not in state.resizing
                 for node in cluster.owned(owner)
                 if node not in cluster.loans
             ]
@@ -121,7 +121,7 @@ class Crowding:
                 yield Cancel(job, "bad luck")
 
 
-def crowd(jobs: int, seed: int) -> Workload:
+def crowd(jobs: int, seed: int, *, resizes: bool = False) -> Workload:
     draw = np.random.default_rng(seed)
     nodes, run_time = draw.integers(1, 4, jobs), draw.exponential(60.0, jobs)
     table = {
@@ -130,10 +130,12 @@ def crowd(jobs: int, seed: int) -> Workload:
         "run_time": run_time,
         "time_limit": 3 * run_time + 1,
         "nodes": nodes,
-        "nodes_min": nodes,
-        "nodes_max": nodes,
+        "nodes_min": 1 if resizes else nodes,
+        "nodes_max": nodes + resizes,
         "cores_per_node": draw.integers(1, 5, jobs),
         "kind": draw.choice(["malleable", "moldable", "rigid"], jobs, p=[0.7, 0.2, 0.1]),
+        "speedup": "amdahl",
+        "speedup_parameters": "1.0",
     }
     return Workload(pd.DataFrame(table))
 

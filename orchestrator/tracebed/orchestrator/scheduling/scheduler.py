@@ -215,6 +215,8 @@ class Scheduler:
             elif type(decision) is Wake:
                 self._wake = self.due(decision.at)
         state.arrived.clear()
+        if self._resized_in_call:
+            self._set_aside()  # nodes on their way back count, also where who they were asked for had idle ones
         state.freed = self._resized_in_call
         state.settled = not decided
         self._resized_in_call = False
@@ -245,6 +247,8 @@ class Scheduler:
         self._check(fault is None, decision, fault or "")
         self._leave_queue(decision.job)
         self._sharing.begin(decision)
+        if self.jobs.low[decision.job] < self.jobs.high[decision.job]:
+            self.state.resizable[decision.job] = None
         self._set_aside()
         self.executor.start(decision.job, self.cluster.nodes_of(decision.job))
         for owner in self.cluster.hosts(decision.job):
