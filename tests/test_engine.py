@@ -35,6 +35,11 @@ def test_they_do_with_hundreds_of_jobs_and_nodes(seed: int) -> None:
     assert not compared(seed, large=True), f"python tests/engines.py 1 --seed {seed} --large"
 
 
+def test_nodes_on_their_way_back_count_for_the_next_reservation() -> None:
+    """With `count_idle=no` jobs shrink for one who starts on idle nodes; who then needs the machine had no shadow time."""
+    assert not compared(170002007)
+
+
 def test_a_difference_would_be_seen() -> None:
     one, other = (predict(**case(3, "easy")) for _ in range(2))
     assert not differences(one, other)

@@ -1048,6 +1048,7 @@ static void decide(struct engine *e) {
     case CONSERVATIVE: conserve(e, woken); break;
     }
     e->arrived = -1;
+    if (e->resized_in_call) set_aside(e); /* as in scheduler.py */
     e->freed = e->resized_in_call;
     e->settled = !e->decided;
     e->resized_in_call = e->decided = 0;
