@@ -36,7 +36,7 @@ def test_they_do_with_hundreds_of_jobs_and_nodes(seed: int) -> None:
 
 
 def test_nodes_on_their_way_back_count_for_the_next_reservation() -> None:
-    """With `count_idle=no` jobs shrink for one who starts on idle nodes; who then needs the machine had no shadow time."""
+    """With `count_idle=no` jobs shrink for one who starts on idle nodes; the next head had no shadow time then."""
     assert not compared(170002007)
 
 
