@@ -152,7 +152,7 @@ def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(
     tmp_path: Path, balance: str, hostile: bool
 ) -> None:
     """Nor if some are cancelled, and ranks die."""
-    work, cancels = crowd(80, 7), 0.02 * hostile
+    work, cancels = crowd(50, 7), 0.04 * hostile
     nodes = tuple(Node(f"n{number}", 4, 2, None, True) for number in range(4))
     inventory = Inventory("test", "local", nodes, grain_s=0.004)
     testbed = (Deadly if hostile else Watched)(inventory, tmp_path / "spool")
@@ -160,9 +160,9 @@ def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(
     run = carry_out(work, Crowding(5, cancels), tmp_path, inventory, options, testbed)
     states = Counter(run.jobs["state"])
     assert states.keys() == ({"completed", "cancelled", "failed"} if hostile else {"completed"})
-    assert states["completed"] >= 30
+    assert states["completed"] >= 15
     assert testbed.guests_launched > 20
-    assert len(testbed.narrowed) > 10
+    assert len(testbed.narrowed) > 2
     assert_no_core_has_two_jobs(run.allocations, [4] * 4)
 
     done: Counter[str] = Counter()
