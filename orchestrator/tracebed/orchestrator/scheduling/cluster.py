@@ -32,6 +32,8 @@ class Ledger:
     def table(self, ids: Sequence[str], cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> pd.DataFrame:
         """Return a run's table `allocations`: a row a job and range of nodes held alike, by start, job and node.
 
+        Empties the ledger: of a million malleable jobs it is half a gigabyte that nobody asks for any more.
+
         Args:
             ids: job number -> job id.
             cores: node -> its cores.
@@ -39,6 +41,8 @@ class Ledger:
         """
         kind = _kinds(cores, cpus)
         job, low, count, start, end = map(np.asarray, (self.jobs, self.firsts, self.counts, self.starts, self.ends))
+        self.jobs, self.firsts, self.counts = array("i"), array("i"), array("i")
+        self.starts, self.ends = array("d"), array("d")
         high, entry = low + count, np.arange(len(job))
         if len(job) and kind[-1]:
             row, low, high = _split(low, high, kind)
@@ -49,7 +53,7 @@ class Ledger:
         masks: dict[str, int] = {}  # mask -> its number
         stretches = np.flatnonzero(np.diff(kind, prepend=-1)).tolist()
         of_kind = [masks.setdefault(format_cpus(cpus[node]), len(masks)) for node in stretches]
-        held, mask = np.asarray(cores, np.int64)[low], np.array(of_kind, np.int64)[kind[low]]
+        held, mask = np.asarray(cores, np.int32)[low], np.array(of_kind, np.int32)[kind[low]]
         for at in np.flatnonzero(np.isin(entry, list(self.parts))).tolist():
             part = self.parts[int(entry[at])]
             held[at] = len(part)
@@ -57,22 +61,18 @@ class Ledger:
         joins = low[1:] == high[:-1]
         for same in (job, start, end, held, mask):
             joins &= same[1:] == same[:-1]
+        columns: dict[str, Any] = {"job_id": job, "node": low, "count": high, "start": start, "end": end}
+        columns |= {"cores": held, "cpus": mask}
+        del job, low, count, high, start, end, held, mask, same, entry  # so that each goes when its column is made
         if joins.any():
-            first, last = np.flatnonzero(np.append(True, ~joins)), np.flatnonzero(np.append(~joins, True))
-            job, start, end, low, held, mask = (values[first] for values in (job, start, end, low, held, mask))
-            high = high[last]
-        return pd.DataFrame(
-            {
-                "job_id": pd.Series(ids, dtype="str").take(job).array,
-                "node": low.astype(np.int64),
-                "count": (high - low).astype(np.int64),
-                "start": start,
-                "end": end,
-                "cores": held,
-                "cpus": pd.Series(list(masks), dtype="str").take(mask).array,
-            },
-            copy=False,
-        )
+            first, last = np.append(True, ~joins), np.append(~joins, True)
+            columns = {name: columns.pop(name)[last if name == "count" else first] for name in list(columns)}
+        columns["count"] -= columns["node"]
+        columns["job_id"] = pd.array(ids, dtype="str").take(columns["job_id"])
+        columns["cpus"] = pd.array(list(masks), dtype="str").take(columns["cpus"])
+        for name in ("node", "count", "cores"):
+            columns[name] = columns[name].astype(np.int64)
+        return pd.DataFrame(columns, copy=False)
 
     def add(self, job: int, nodes: Sequence[int], since: float, now: float, *, part: range | None = None) -> None:
         """Enter that `job` held `nodes`, which ascend, from `since` until `now`: whole, or these cores of each."""
