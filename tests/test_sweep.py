@@ -27,7 +27,7 @@ from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.prediction import nodes_of, predict
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.metrics import metrics
-from tracebed.validation.studies import cells, plots
+from tracebed.validation.studies import cells, plots, workloads
 from tracebed.validation.studies.engines import DaskEngine, LocalEngine
 from tracebed.validation.studies.published import beside
 from tracebed.validation.studies.study import load_study, names
@@ -227,7 +227,7 @@ def test_other_code_of_a_policy_makes_another_cell(
         )
         sys.modules.pop("own_policy", None)
         importlib.invalidate_caches()
-        cells._code.cache_clear()
+        workloads.code_of.cache_clear()
         planned = plan(file, file.selected({}), tmp_path / "out", {})
         found += [cell.identity for cell in planned.cells.values()]
     assert found[0] == found[1] != found[2]

@@ -8,7 +8,7 @@ import json
 import time
 import warnings
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.validation.metrics import FIGURES, metrics, per_job
 from tracebed.validation.studies.study import Point, Study, WindowSpec
-from tracebed.validation.studies.workloads import Prepared, Variant, variant
+from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "windows": {name: window.model_dump() for name, window in study.windows.items()},
         "workload": base.sha256,
         "system": asdict(base.system),
-        "malleable": [wanted.share, wanted.seed, asdict(wanted.thresholds)] if wanted else None,
-        "tracebed": [version("tracebed"), _code(Path(scheduling.__file__).parent)],
+        "malleable": wanted.path.stem if wanted else None,
+        "tracebed": [version("tracebed"), code_of(Path(scheduling.__file__).parent)],
         "by": _maker(spec.policy, policy),
     }
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
@@ -132,18 +132,8 @@ def _maker(name: str, policy: Policy) -> list[str]:
     """Return the package that brings a policy, its version, and a hash of its code: that of its module's folder."""
     entry = next(entry for entry in entry_points(group=registry.GROUP) if entry.name == name)
     file = Path(inspect.getfile(type(policy)))
-    code = _code(file.parent if "." in type(policy).__module__ else file)
+    code = code_of(file.parent if "." in type(policy).__module__ else file)
     return [entry.dist.name, entry.dist.version, code] if entry.dist else [entry.value, "", code]
-
-
-@cache
-def _code(path: Path) -> str:
-    """Return a hash of the source at a path: while it is developed, its version stays the same."""
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in (".py", ".c"))
-    found = hashlib.sha256()
-    for file in files:
-        found.update(f"{file.relative_to(path.parent)}\n".encode() + file.read_bytes())
-    return found.hexdigest()
 
 
 def _row(run: Run, tau: float, window: WindowSpec) -> dict[str, Any]:

@@ -7,12 +7,14 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tracebed import converters
 from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.models.registry import draw
 from tracebed.converters.scaling import scale
@@ -58,6 +60,21 @@ def fingerprint(workload: Workload) -> str:
     return digest.hexdigest()
 
 
+@cache
+def code_of(path: Path) -> str:
+    """Return a hash of the source at a path: while it is developed, its version stays the same."""
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in (".py", ".c"))
+    found = hashlib.sha256()
+    for file in files:
+        found.update(f"{file.relative_to(path.parent)}\n".encode() + file.read_bytes())
+    return found.hexdigest()
+
+
+def _maker() -> list[str]:
+    """Return what makes workloads: our version, and the code of the converters."""
+    return [version("tracebed"), code_of(Path(converters.__file__).parent)]
+
+
 def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
     """Return a workload of the study, made once and then kept in `folder`.
 
@@ -75,7 +92,7 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
     paths = _sources(file, name, spec, logs)
     state: Any = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
     seed = seed if spec.model is not None and "seed" not in spec.options else 0
-    key = json.dumps([name, spec.model_dump(), seed, state, version("tracebed")], sort_keys=True)
+    key = json.dumps([name, spec.model_dump(), seed, state, _maker()], sort_keys=True)
     target = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
     try:
         if not target.exists():
@@ -97,7 +114,7 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
 
 def variant(base: Prepared, share: float, seed: int, thresholds: Thresholds) -> Variant:
     """Return the variant of a prepared workload; `make` writes it."""
-    key = json.dumps([base.sha256, base.system.nodes, share, seed, vars(thresholds), version("tracebed")])
+    key = json.dumps([base.sha256, base.system.nodes, share, seed, vars(thresholds), _maker()])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
     return Variant(base.path, base.path.with_name(name), base.system.nodes, share, seed, thresholds)
 
