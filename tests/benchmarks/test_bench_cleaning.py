@@ -77,6 +77,7 @@ def eagle(reference_data: Callable[[str], Path], tmp_path_factory: pytest.TempPa
 def test_clean_eagle_at_full_size(benchmark: Any, eagle: Path, tmp_path: Path) -> None:
     command(benchmark, "clean", str(eagle), "--recipe", "eagle", "-o", str(tmp_path / "e.parquet"), rounds=1)
     assert pq.read_metadata(tmp_path / "e.parquet").num_rows > 10_900_000
+    assert benchmark.extra_info["peak_mib"] < 4096
 
 
 def test_floor_of_eagle(benchmark: Any, eagle: Path) -> None:

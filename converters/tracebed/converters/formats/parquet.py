@@ -15,6 +15,8 @@ from tracebed.errors import InputError
 PROVENANCE = b"tracebed-provenance"
 MEANING = b"meaning"
 """Key of a column's metadata under which stands what it means, with its unit."""
+ROWS = 2**20
+"""Of a row group."""
 
 
 def recognises(file: Input) -> bool:
@@ -54,6 +56,7 @@ def write(workload: Workload, file: BinaryIO) -> None:
     content = pa.Table.from_pandas(workload.table, preserve_index=False)
     metadata = {**(content.schema.metadata or {}), PROVENANCE: workload.provenance.to_json().encode()}
     columns = [column.with_metadata({MEANING: meaning_of(column.name).encode()}) for column in content.schema]
-    whole = [column.combine_chunks() for column in content.columns]  # pages would tell in which pieces a file was read
-    content = pa.Table.from_arrays(whole, schema=pa.schema(columns, metadata))
-    pq.write_table(content, file, compression="zstd")
+    content = pa.Table.from_arrays(content.columns, schema=pa.schema(columns, metadata))
+    with pq.ParquetWriter(file, content.schema, compression="zstd") as writer:
+        for first in range(0, len(content), ROWS):  # each in one piece, or pages would tell in which a file was read
+            writer.write_table(content.slice(first, ROWS).combine_chunks(), ROWS)
