@@ -15,7 +15,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -28,6 +28,7 @@ from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.journal import Entry, Journal
+from tracebed.orchestrator.ranks import Ranks, RunningJob
 from tracebed.orchestrator.run import (
     JOURNAL,
     NodeFacts,
@@ -80,47 +81,6 @@ class Options:
     priority: str = FCFS
 
 
-@dataclass
-class _Active:
-    """A job that holds nodes: its processes, and what they are being told."""
-
-    nodes: list[int]
-    """That it runs on, or is to run on after the pending resize; the leader's first."""
-    program: Program
-    authkey: str
-    cores: dict[int, range]
-    """Node -> which of its cores the job is to work on, as last decided; nodes that it gave back stay."""
-    alive: dict[int, range] = field(default_factory=dict)
-    """Node on which it has a rank, or one on its way -> the cores that this was last told to work on."""
-    leaving: dict[int, range] = field(default_factory=dict)
-    """Node -> the cores that the rank there works on until it confirms those that it was told."""
-    to_launch: list[int] = field(default_factory=list)
-    """Nodes whose ranks are to be launched: the leader's first, the others' once it listens."""
-    address: Any = None
-    """Of the leader; None: not known yet."""
-    started: bool = False
-    request: int = 0
-    """Number of the latest resize."""
-    pending: bool = False
-    dropped: set[int] = field(default_factory=set)
-    """Nodes that the pending resize is to free and on which a rank lives."""
-    applied: tuple[float, float] | None = None
-    """When the pending resize was decided and applied, monotonic, once the leader has said so."""
-    outcome: tuple[str, str] | None = None
-    """State and reason, once the leader has ended or we have had the job killed."""
-    orphaned: float | None = None
-    """When the leader ended, monotonic, if its other ranks have not been told to."""
-
-    def awaits(self, node: int) -> bool:
-        """Return whether the leader may be waiting for the rank of `node` to join."""
-        return not self.started or (self.pending and node in self.nodes)
-
-    def works_on(self, node: int, cores: range) -> bool:
-        """Return whether a rank of ours works, or may still work, on one of these cores of `node`."""
-        ours = (self.alive.get(node, range(0)), self.leaving.get(node, range(0)))
-        return any(max(own.start, cores.start) < min(own.stop, cores.stop) for own in ours)
-
-
 class Replayer:
     """Replays jobs over a testbed that has been started. The executor of its own scheduler.
 
@@ -156,9 +116,8 @@ class Replayer:
         self.interrupted: str | None = None
         self.lateness_s: list[float] = []
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
-        self._active: dict[int, _Active] = {}
-        self._held: dict[int, None] = {}  # jobs that wait for another's ranks to leave cores
-        self._outbox: list[tuple[int, dict[str, Any]]] = []
+        self._ranks = Ranks(jobs, testbed, self.cluster)
+        self._active = self._ranks.running
         self._entries: list[Entry] = []
         self._round = 0
         self._ended = 0
@@ -264,23 +223,23 @@ class Replayer:
             return
         if kind == "listening":
             active.address = message["address"]
-            self._launch_ranks(job, active)
+            self._ranks.launch(job)
         elif kind == "started":
             active.started = True
             self.record.launched[job] = self._trace(event.time)
             if active.pending:
-                self._tell_members(job, active)
+                self._ranks.tell_members(job)
         elif kind == "resized" and "cpus" in message:
             active.leaving.pop(event.node, None)
-            self._change_masks(job, active)
-            self._try_held()
+            self._ranks.change_masks(job)
+            self._ranks.try_held()
         elif kind == "resized" and message["request"] == active.request:
             active.applied = (message["decided"], message["applied"])
             self._resize_done(job, active)
         elif kind == "ended":
             self._rank_ended(job, active, event.node, message)
 
-    def _rank_ended(self, job: int, active: _Active, node: int, message: Mapping[str, Any]) -> None:
+    def _rank_ended(self, job: int, active: RunningJob, node: int, message: Mapping[str, Any]) -> None:
         active.alive.pop(node, None)
         active.leaving.pop(node, None)
         active.dropped.discard(node)
@@ -300,9 +259,9 @@ class Replayer:
             self._done.append((job, "ended"))
         elif active.applied is not None:
             self._resize_done(job, active)
-        self._try_held()
+        self._ranks.try_held()
 
-    def _resize_done(self, job: int, active: _Active) -> None:
+    def _resize_done(self, job: int, active: RunningJob) -> None:
         """A resize is done when the leader has applied it and the nodes it frees are really free."""
         if active.pending and active.applied is not None and not active.dropped:
             active.pending = False
@@ -315,8 +274,7 @@ class Replayer:
         resized = sorted(job for job, what in self._done if what == "resized" and job not in ended)
         self._done.clear()
         for job in ended:
-            self._held.pop(job, None)
-            state, reason = self._active.pop(job).outcome or ("failed", "its processes ended without a word")
+            state, reason = self._ranks.forget(job).outcome or ("failed", "its processes ended without a word")
             self._note("end", job, state=state, reason=reason)
             self.record.finish(job, now, state, reason)
             self.scheduler.end(job, now)
@@ -383,11 +341,11 @@ class Replayer:
     def start(self, job: int, nodes: list[int]) -> None:
         """Launch the leader; the other ranks follow once it listens."""
         self.record.start[job] = self._now
-        cores = self._cores(job, nodes)
-        active = _Active(nodes, self._program(job, nodes), secrets.token_hex(16), cores, to_launch=list(nodes))
+        cores = self._ranks.cores(job, nodes)
+        active = RunningJob(nodes, self._program(job, nodes), secrets.token_hex(16), cores, to_launch=list(nodes))
         self._active[job] = active
         self._note("start", job, nodes=self._names(nodes), **self._of_shared(job))
-        self._launch_ranks(job, active)
+        self._ranks.launch(job)
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Launch ranks on new nodes, and tell the leader who shall be in the job."""
@@ -398,19 +356,19 @@ class Replayer:
         active.pending = True
         active.dropped = set(old) - set(nodes)
         self._note("resize", job, nodes=self._names(nodes), request=active.request)
-        active.cores |= self._cores(job, nodes)
+        active.cores |= self._ranks.cores(job, nodes)
         active.to_launch += [node for node in nodes if node not in old]
-        self._launch_ranks(job, active)
+        self._ranks.launch(job)
         if active.started:
-            self._tell_members(job, active)
+            self._ranks.tell_members(job)
         return False
 
     def change_cores(self, job: int) -> None:
         """Give the ranks of the job other masks, each as soon as nobody else is on these cores any more."""
         active = self._active[job]
-        active.cores |= self._cores(job, active.nodes)
+        active.cores |= self._ranks.cores(job, active.nodes)
         self._note("cores", job, **self._of_shared(job))
-        self._change_masks(job, active)
+        self._ranks.change_masks(job)
 
     def reject(self, job: int, reason: str) -> None:
         """Record it."""
@@ -442,101 +400,23 @@ class Replayer:
             emulated=emulated,
         )
 
-    def _cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
-        """Return which cores of each of its `nodes` the job is to work on: of those it has, as many as it asked for."""
-        return {node: self.cluster.part(job, node)[: self.jobs.cores[job]] for node in nodes}
-
     def _of_shared(self, job: int) -> dict[str, dict[str, str]]:
         """Return, for the journal, which cores the job has of the nodes that it shares, if it shares any."""
         shared = [node for node in self.cluster.nodes_of(job) if node in self.cluster.loans]
         parts = {self.testbed.nodes[node].name: format_cpus(self.cluster.part(job, node)) for node in shared}
         return {"cores": parts} if parts else {}
 
-    def _launch_ranks(self, job: int, active: _Active) -> None:
-        """Launch those ranks of the job for which it is time; one whose cores are not free yet is held back."""
-        if active.outcome is not None:
-            return  # it is ending
-        held_back = []
-        for node in active.to_launch:
-            leader = node == active.nodes[0]
-            if (leader or active.address is not None) and self._is_clear(job, node):
-                self._launch(job, active, node, leader=leader)
-            else:
-                held_back.append(node)
-        active.to_launch = held_back
-
-    def _change_masks(self, job: int, active: _Active) -> None:
-        """Tell the ranks of the job of other cores, where these are free; a rank has one change pending at most."""
-        for node, now in active.alive.items():
-            then = active.cores[node]
-            if now != then and node not in active.leaving and active.outcome is None and self._is_clear(job, node):
-                active.leaving[node], active.alive[node] = now, then
-                change = {"job": self.jobs.ids[job], "cpus": self._cpus(node, then), "request": active.request}
-                self._tell(node, {"type": "resize", **change})
-
-    def _is_clear(self, job: int, node: int) -> bool:
-        """Return whether no other job works on the cores that `job` is to have of `node`; if one does, hold `job`."""
-        loan = self.cluster.loans.get(node)
-        if loan is None:
-            return True  # it is idle before somebody else has it
-        other = self._active.get(loan.owner if loan.guest == job else loan.guest)
-        clear = other is None or not other.works_on(node, self._active[job].cores[node])
-        if not clear:
-            self._held[job] = None
-        return clear
-
-    def _try_held(self) -> None:
-        """Launch and change what was held back, now that ranks have left cores."""
-        held, self._held = self._held, {}
-        for job in held:
-            self._launch_ranks(job, self._active[job])
-            self._change_masks(job, self._active[job])
-
-    def _cpus(self, node: int, cores: range) -> str:
-        """Return the mask of these cores of `node`; the cores of an emulated one are its CPUs."""
-        cpus = self.testbed.nodes[node].cpus
-        return format_cpus(cores if cpus is None else cpus[cores.start : cores.stop])
-
-    def _launch(self, job: int, active: _Active, node: int, *, leader: bool) -> None:
-        cores = active.alive[node] = active.cores[node]
-        self._tell(
-            node,
-            {
-                "type": "launch",
-                "job": self.jobs.ids[job],
-                "rank": self.testbed.nodes[node].name,
-                "leader": leader,
-                "members": self._names(active.nodes),
-                "address": active.address,
-                "family": "AF_UNIX",
-                "authkey": active.authkey,
-                "cpus": self._cpus(node, cores),
-                "cores": len(cores),
-                "program": active.program._asdict(),
-            },
-        )
-
-    def _tell_members(self, job: int, active: _Active) -> None:
-        members = {"job": self.jobs.ids[job], "members": self._names(active.nodes), "request": active.request}
-        self._tell(active.nodes[0], {"type": "resize", **members})
-
-    def _kill_ranks(self, job: int, active: _Active, reason: str) -> None:
+    def _kill_ranks(self, job: int, active: RunningJob, reason: str) -> None:
         self._note("kill", job, reason=reason)
-        for node in active.alive:
-            self._tell(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
+        self._ranks.kill(job, reason)
         if not active.alive:  # its first rank still waited for others to leave its cores
             self._done.append((job, "ended"))
-
-    def _tell(self, node: int, message: dict[str, Any]) -> None:
-        self._outbox.append((node, message))
 
     def _send(self) -> None:
         """Put the decisions of this round on record, then send them."""
         self.journal.write(self._entries)
         self._entries.clear()
-        for node, message in self._outbox:
-            self.testbed.send(node, message)
-        self._outbox.clear()
+        self._ranks.send()
         self._round += 1
 
     def _note(self, kind: str, job: int | None = None, **data: Any) -> None:
@@ -544,7 +424,7 @@ class Replayer:
         self._entries.append(Entry(self._round, self._now, kind, name, None, data))
 
     def _names(self, nodes: Sequence[int]) -> list[str]:
-        return [self.testbed.nodes[node].name for node in nodes]
+        return self._ranks.names(nodes)
 
 
 def parallel_fraction(jobs: Jobs, job: int) -> float:
