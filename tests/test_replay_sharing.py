@@ -16,7 +16,7 @@ import pytest
 
 from redecided import decided, decided_again, emulated
 from test_replayer import CPUS, GUARD_S, workload
-from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, told
+from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, outlived_leader, told
 from tracebed.benchmarks.cpus import parse_cpus
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
@@ -329,15 +329,7 @@ class Late:
 
 def test_a_job_that_has_done_its_work_can_no_longer_be_cancelled(tmp_path: Path) -> None:
     """Its leader has ended, and of the other rank nothing is known yet."""
-
-    def script(sent: Said) -> Iterator[Said]:
-        yield from told(sent, "launch")
-        yield [LISTENING]
-        yield from told(sent, "launch", 2)
-        yield [STARTED, ended(0, "completed")]
-        yield from told(sent, "kill")
-        yield [ended(1, "completed")]
-
+    script = outlived_leader("completed")
     table = {"job_id": ["a", "b"], "submit_time": [0.0, 20.0], "run_time": 1.0, "time_limit": 10.0, "nodes": [2, 1]}
     run = carry_out(Workload(pd.DataFrame(table)), Late(), tmp_path, emulated(2), Options(100.0), Scripted(script))
     assert run.jobs["state"].tolist() == ["completed", "rejected"]

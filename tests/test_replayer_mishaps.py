@@ -243,6 +243,20 @@ LISTENING: tuple[int, dict[str, Any]] = (0, {"type": "listening", "address": "th
 STARTED: tuple[int, dict[str, Any]] = (0, {"type": "started"})
 
 
+def outlived_leader(state: str, reason: str = "") -> Callable[[Said], Iterator[Said]]:
+    """Return the script of a job of two ranks whose leader has done its work; the other ends so once it is told."""
+
+    def script(sent: Said) -> Iterator[Said]:
+        yield from told(sent, "launch")
+        yield [LISTENING]
+        yield from told(sent, "launch", 2)
+        yield [STARTED, ended(0, "completed")]
+        yield from told(sent, "kill")
+        yield [ended(1, state, reason)]
+
+    return script
+
+
 def scripted(
     tmp_path: Path, work: Workload, script: Callable[[Said], Iterator[Said]], **options: Any
 ) -> tuple[Run, Said]:
@@ -324,14 +338,7 @@ def test_a_rank_that_does_not_end_with_its_job_is_killed(tmp_path: Path, monkeyp
     """Whatever has stopped it: its node would be held, and the replay last, for ever."""
     monkeypatch.setattr(replayer, "OUTLIVE_S", 0.05)
 
-    def script(sent: Said) -> Iterator[Said]:
-        yield from told(sent, "launch")
-        yield [LISTENING]
-        yield from told(sent, "launch", 2)
-        yield [STARTED, ended(0, "completed")]
-        yield from told(sent, "kill")
-        yield [ended(1, "killed", "the leader has ended")]
-
+    script = outlived_leader("killed", "the leader has ended")
     run, sent = scripted(tmp_path, one_job(nodes=2, kind="rigid"), script)
     assert [node for node, message in sent if message["type"] == "kill"] == [1]
     assert run.jobs["state"].tolist() == ["completed"]

@@ -117,7 +117,6 @@ class Replayer:
         self.lateness_s: list[float] = []
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._ranks = Ranks(jobs, testbed, self.cluster)
-        self._active = self._ranks.running
         self._entries: list[Entry] = []
         self._round = 0
         self._ended = 0
@@ -145,7 +144,7 @@ class Replayer:
         self._now = self._trace(time.monotonic())
         self._heard = [begin] * len(self._heard)
         next_job, call = 0, math.inf
-        while (next_job < count or self._active or call < math.inf) and not self.interrupted:
+        while (next_job < count or self._ranks.running or call < math.inf) and not self.interrupted:
             due = min(submit[next_job] if next_job < count else math.inf, call, self._next_limit())
             wake = min(self._monotonic(due), time.monotonic() + (0.0 if self._done else LOOK_S))
             events = self.testbed.receive(wake)
@@ -175,7 +174,7 @@ class Replayer:
     def close(self) -> bool:
         """Note what the end of the run cut short, and return whether it did; to be called after the testbed's stop."""
         now = self._now = max(self._now, self._trace(time.monotonic()))
-        for job in self._active:
+        for job in self._ranks.running:
             self.record.finish(job, now, "interrupted", self.interrupted or "the run ended")
             self.cluster.release(job, now)
         cut = ("interrupted", "not started when the run ended")
@@ -214,7 +213,7 @@ class Replayer:
         if kind == "lost":
             raise TestbedError(f"its agent {message['reason']}", where=f"node {name}", mend="the run so far is kept")
         job = self._numbers.get(message.get("job", ""))
-        active = self._active.get(job) if job is not None else None
+        active = self._ranks.running.get(job) if job is not None else None
         if kind == "error":
             if job is None:
                 raise TestbedError(message["what"], where=f"node {name}", mend="the run so far is kept")
@@ -280,7 +279,7 @@ class Replayer:
             self.scheduler.end(job, now)
             self._ended += 1
         for job in resized:
-            active = self._active[job]
+            active = self._ranks.running[job]
             decided, applied = active.applied or (wall, wall)
             active.applied = None
             self._note("effect", job)
@@ -305,7 +304,7 @@ class Replayer:
 
     def _end_orphans(self, wall: float) -> None:
         """Kill ranks that did not end when their job did: it would hold its nodes for ever."""
-        for job, active in self._active.items():
+        for job, active in self._ranks.running.items():
             if active.orphaned is not None and wall - active.orphaned > OUTLIVE_S:
                 active.orphaned = None
                 self._kill_ranks(job, active, "the leader has ended")
@@ -321,20 +320,20 @@ class Replayer:
     def _next_limit(self) -> float:
         if not self.options.kill_at_limit:
             return math.inf
-        ends = (self.scheduler.limit_end(job, self._now) for job in self._active if self._limited(job))
+        ends = (self.scheduler.limit_end(job, self._now) for job in self._ranks.running if self._limited(job))
         return min(ends, default=math.inf)
 
     def _enforce_limits(self, now: float) -> None:
         if not self.options.kill_at_limit:
             return
-        for job, active in self._active.items():
+        for job, active in self._ranks.running.items():
             if self._limited(job) and self.scheduler.limit_end(job, now) <= now:
                 active.outcome = ("killed", "time limit")
                 self._kill_ranks(job, active, "time limit")
 
     def _limited(self, job: int) -> bool:
         """Return whether the running `job` can still reach its limit; one that is its run time is no limit."""
-        return self._active[job].outcome is None and self.jobs.limit[job] != self.jobs.run_time[job]
+        return self._ranks.running[job].outcome is None and self.jobs.limit[job] != self.jobs.run_time[job]
 
     # -- the executor of the scheduler -----------------------------------------------------------------------------
 
@@ -343,19 +342,19 @@ class Replayer:
         self.record.start[job] = self._now
         cores = self._ranks.cores(job, nodes)
         active = RunningJob(nodes, self._program(job, nodes), secrets.token_hex(16), cores, to_launch=list(nodes))
-        self._active[job] = active
-        self._note("start", job, nodes=self._names(nodes), **self._of_shared(job))
+        self._ranks.running[job] = active
+        self._note("start", job, nodes=self._ranks.names(nodes), **self._of_shared(job))
         self._ranks.launch(job)
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Launch ranks on new nodes, and tell the leader who shall be in the job."""
         self.record.resize_asked(job, before, len(nodes), self._now)
-        active = self._active[job]
+        active = self._ranks.running[job]
         old, active.nodes = active.nodes, nodes
         active.request += 1
         active.pending = True
         active.dropped = set(old) - set(nodes)
-        self._note("resize", job, nodes=self._names(nodes), request=active.request)
+        self._note("resize", job, nodes=self._ranks.names(nodes), request=active.request)
         active.cores |= self._ranks.cores(job, nodes)
         active.to_launch += [node for node in nodes if node not in old]
         self._ranks.launch(job)
@@ -365,7 +364,7 @@ class Replayer:
 
     def change_cores(self, job: int) -> None:
         """Give the ranks of the job other masks, each as soon as nobody else is on these cores any more."""
-        active = self._active[job]
+        active = self._ranks.running[job]
         active.cores |= self._ranks.cores(job, active.nodes)
         self._note("cores", job, **self._of_shared(job))
         self._ranks.change_masks(job)
@@ -377,7 +376,7 @@ class Replayer:
 
     def cancel(self, job: int, reason: str) -> None:
         """Have all processes of the job end."""
-        active = self._active[job]
+        active = self._ranks.running[job]
         self._note("cancel", job, reason=reason)
         active.outcome = active.outcome or ("cancelled", reason)
         self._kill_ranks(job, active, reason)
@@ -422,9 +421,6 @@ class Replayer:
     def _note(self, kind: str, job: int | None = None, **data: Any) -> None:
         name = None if job is None else self.jobs.ids[job]
         self._entries.append(Entry(self._round, self._now, kind, name, None, data))
-
-    def _names(self, nodes: Sequence[int]) -> list[str]:
-        return self._ranks.names(nodes)
 
 
 def parallel_fraction(jobs: Jobs, job: int) -> float:

@@ -13,13 +13,11 @@ import pyarrow.compute as pc
 
 from tracebed.converters.formats.columns import relabel
 from tracebed.converters.formats.files import Input
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import EXACT, FloatArray
 from tracebed.errors import InputError
 
 NONE = ("", "-1", "-1.0")
 """How these logs write that they do not know."""
-VAST = 2.0**53
-"""From here on a number is none of anything that is counted or measured in these logs."""
 BLOCK = 50_000
 """Lines that are held as Python's texts at a time: a million of 29 fields would be 2 GB."""
 
@@ -66,7 +64,7 @@ class Fields:
             numbers = texts.cast(pa.float64()).to_numpy().astype(np.float64, copy=False)
         except pa.ArrowInvalid:  # some text is none: which, is told below
             numbers = np.asarray(pd.to_numeric(texts.to_pandas(), errors="coerce"), dtype=np.float64)
-        bad = ~(np.abs(numbers) < VAST) & texts.is_valid().to_numpy()
+        bad = ~(np.abs(numbers) < EXACT) & texts.is_valid().to_numpy()
         if bad.any():
             row = int(np.argmax(bad))
             why = "too large" if np.isfinite(numbers[row]) else "not a number"

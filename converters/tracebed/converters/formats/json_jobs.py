@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tracebed.converters.formats.files import Input
+from tracebed.converters.workload import EXACT
 from tracebed.errors import InputError
-
-LARGEST = 2.0**53
-"""Whole numbers up to this are exact as floats; none of a job's is larger."""
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """One of the two escapes that are a character together; alone it is none, and no file can hold it."""
@@ -26,13 +24,13 @@ class Item:
     values: Mapping[str, Any]
     where: str
 
-    def number(self, name: str, default: float | None = None, *, least: float = -LARGEST) -> float:
+    def number(self, name: str, default: float | None = None, *, least: float = -EXACT) -> float:
         """Return a number; `default` where there is none. Raises InputError if it is missing or none."""
         value = self.values.get(name)
         if value is None and default is not None:
             return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= LARGEST:
-            self.refuse(name, f"a number from {least:.4g} on" if least > -LARGEST else "a number")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= EXACT:
+            self.refuse(name, f"a number from {least:.4g} on" if least > -EXACT else "a number")
         return float(value)
 
     def whole(self, name: str, default: int | None = None, *, least: int = 0) -> int:
@@ -118,5 +116,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         if math.isnan(value):
             return None
-        return int(value) if value == math.floor(value) and abs(value) < LARGEST else value
+        return int(value) if value == math.floor(value) and abs(value) < EXACT else value
     return value

@@ -7,7 +7,7 @@ its line to `FORMATS`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,11 +134,7 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
     reader = chosen.read_log or chosen.read
     if reader is None:
         raise InputError(f"the format {chosen.name} is written only", where=files[0].where, mend="name another")
-    taken = inspect.signature(reader).parameters
-    for option in options:
-        if option not in taken:
-            what = f"reading {chosen.name} takes no option {option!r}"
-            raise InputError(what, where=files[0].where, mend=_options(reader))
+    _check_options(reader, options, f"reading {chosen.name}", files[0].where)
     found: Workload | Log
     if chosen.read_log is not None:
         found = chosen.read_log(files, **options)
@@ -165,11 +161,7 @@ def write(workload: Workload, path: Path | str, format: str | None = None, **opt
     """
     path = Path(path)
     chosen, writer = writer_for(path, format)
-    taken = inspect.signature(writer).parameters
-    for option in options:
-        if option not in taken:
-            what = f"writing {chosen.name} takes no option {option!r}"
-            raise InputError(what, where=str(path), mend=_options(writer))
+    _check_options(writer, options, f"writing {chosen.name}", str(path))
     if writer is chosen.write_folder:
         with replacing_folder(path, chosen.written) as folder:
             writer(workload, folder, **options)
@@ -178,9 +170,14 @@ def write(workload: Workload, path: Path | str, format: str | None = None, **opt
             writer(workload, file, **options)
 
 
-def _options(function: Callable[..., Any]) -> str:
-    taken = inspect.signature(function).parameters.values()
-    return f"it takes {', '.join(one.name for one in taken if one.kind is one.KEYWORD_ONLY) or 'none'}"
+def _check_options(function: Callable[..., Any], options: Mapping[str, Any], doing: str, where: str) -> None:
+    """Raise InputError where a reader or writer does not take one of the options."""
+    taken = inspect.signature(function).parameters
+    for option in options:
+        if option not in taken:
+            known = [name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY]
+            mend = f"it takes {', '.join(known) or 'none'}"
+            raise InputError(f"{doing} takes no option {option!r}", where=where, mend=mend)
 
 
 def writer_for(path: Path, format: str | None = None) -> tuple[Format, Callable[..., None]]:

@@ -107,8 +107,7 @@ class Sharing:
                 loan = cluster.loans.get(node)
                 if loan is not None and loan.guest not in without:
                     wanted = min(jobs.cores[job], cluster.cores[node])
-                    has = loan.cores if loan.guest == job else cluster.cores[node] - loan.cores
-                    share = min(share, has / wanted)
+                    share = min(share, len(cluster.part(job, node)) / wanted)
         return share * jobs.rate(job, self.state.size[job])
 
     def end(self, job: int) -> float:
