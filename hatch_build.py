@@ -18,7 +18,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIBRARIES = {
     "benchmarks/tracebed/benchmarks/kernels/libtracebed_kernels.so": "-O3",
-    "orchestrator/tracebed/orchestrator/scheduling/fast/libtracebed_engine.so": "-O2",
+    "orchestrator/tracebed/orchestrator/simulation/engine/libtracebed_engine.so": "-O2",
 }
 """Library -> how far the C sources beside it are optimised; floating point stays as the source says."""
 

@@ -18,10 +18,10 @@ import pandas as pd
 from drawn import MALLEABLE, draw
 from reference_scheduler import RefJob
 from test_scheduling import POLICY_PARAMETERS, workload_of
-from tracebed.orchestrator.prediction import predict
 from tracebed.orchestrator.run import TABLES, NodeFacts, Run
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
-from tracebed.orchestrator.scheduling.simulator import Overheads
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Overheads
 
 KNOWN = ("fcfs", "firstfit", "easy", "conservative", *MALLEABLE)
 

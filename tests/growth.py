@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.prediction import predict
 from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.simulation.prediction import predict
 
 LOAD = 0.85
 JOBS, NODES = (10_000, 31_623, 100_000, 316_228, 1_000_000), (1_000, 3_162, 10_000, 31_623, 100_000)

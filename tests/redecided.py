@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tracebed.benchmarks.cpus import format_cpus
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator import journal
-from tracebed.orchestrator.replayer import Options
+from tracebed.cpus import format_cpus
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.replayer import Options
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.scheduler import Scheduler

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from test_recognition import EXAMPLES
-from tracebed.converters.formats import files
+from tracebed.converters.formats.tools import files
 from tracebed.converters.workload import read_workload
 from tracebed.errors import InputError
 

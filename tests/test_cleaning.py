@@ -19,8 +19,8 @@ from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.registry import read_raw
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Provenance, System, Workload, read_workload
-from tracebed.converters.yaml_text import LONGEST
 from tracebed.errors import InputError, Tolerated
+from tracebed.yaml_text import LONGEST
 
 
 def workload(rows: dict[str, Any], system: System | None = None) -> Workload:

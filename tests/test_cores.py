@@ -14,10 +14,9 @@ import pytest
 from reference_cores import CoreJob, CoresReference, DmrReference
 from reference_scheduler import RefJob
 from test_scheduling import workload_of as whole_nodes
-from tracebed.benchmarks.cpus import parse_cpus
 from tracebed.converters.workload import Workload
+from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.prediction import predict
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -26,8 +25,9 @@ from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
-from tracebed.orchestrator.scheduling.simulator import Simulator
 from tracebed.orchestrator.scheduling.state import Decision, Policy, Share, State
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Simulator
 
 MICROSECOND = 1e-6
 POLICIES = {"sd": SlowdownDriven, "drom-share": DromShare}

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats import elastisim, registry
-from tracebed.converters.formats.elastisim_models import CannotTell, application, evaluate
+from tracebed.converters.formats.tools.elastisim_models import CannotTell, application, evaluate
 from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload, read_workload
 from tracebed.errors import InputError, Tolerated

@@ -14,14 +14,14 @@ from engines import KNOWN, case, compared, differences
 from tracebed.converters.workload import Workload, write_workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.prediction import predict
 from tracebed.orchestrator.run import NodeFacts, Run
-from tracebed.orchestrator.scheduling import fast
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
+from tracebed.orchestrator.simulation import engine
+from tracebed.orchestrator.simulation.prediction import predict
 
-pytestmark = pytest.mark.skipif(fast._library() is None, reason="there was no C compiler")
+pytestmark = pytest.mark.skipif(engine._library() is None, reason="there was no C compiler")
 
 
 @pytest.mark.parametrize("policy", KNOWN)
@@ -73,26 +73,26 @@ class Lazy(Easy):
 
 def test_it_says_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Jobs.of(small())
-    assert not fast.obstacle(jobs, Easy(), 1)
-    assert "policy Lazy" in fast.obstacle(jobs, Lazy(), 1)
-    assert "promise=direct" in fast.obstacle(jobs, Pref(promise="direct"), 1)
-    assert "priority aging" in fast.obstacle(jobs, Easy(), 1, "aging")
+    assert not engine.obstacle(jobs, Easy(), 1)
+    assert "policy Lazy" in engine.obstacle(jobs, Lazy(), 1)
+    assert "promise=direct" in engine.obstacle(jobs, Pref(promise="direct"), 1)
+    assert "priority aging" in engine.obstacle(jobs, Easy(), 1, "aging")
     with pytest.raises(InputError, match="priority aging"):
         predict(small(), NODES, "easy", priority="aging", engine="compiled")
     with pytest.raises(ValueError, match="priority aging"):
-        fast.CompiledSimulator(jobs, [1], Easy(), priority="aging")
+        engine.CompiledSimulator(jobs, [1], Easy(), priority="aging")
     jobs.high = [1, 2**31]
-    assert "too large" in fast.obstacle(jobs, Easy(), 1)
-    monkeypatch.setattr(fast, "_library", lambda: None)
-    assert "no C compiler" in fast.obstacle(Jobs.of(small()), Easy(), 1)
+    assert "too large" in engine.obstacle(jobs, Easy(), 1)
+    monkeypatch.setattr(engine, "_library", lambda: None)
+    assert "no C compiler" in engine.obstacle(Jobs.of(small()), Easy(), 1)
     assert predict(small(), NODES, "easy").info.engine == "python"
 
 
 def test_simulate_takes_the_engine_that_is_asked_for(tmp_path: Path) -> None:
     write_workload(small(), tmp_path / "w.parquet")
     command = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "2", "-o", str(tmp_path / "run")]
-    for engine, made_by in (("auto", "compiled"), ("compiled", "compiled"), ("python", "python")):
-        said = CliRunner().invoke(tracebed, [*command, "--engine", engine])
+    for name, made_by in (("auto", "compiled"), ("compiled", "compiled"), ("python", "python")):
+        said = CliRunner().invoke(tracebed, [*command, "--engine", name])
         assert said.exit_code == 0, said.output
         assert Run.load(tmp_path / "run").info.engine == made_by
     said = CliRunner().invoke(tracebed, [*command, "--engine", "compiled", "--priority", "aging"])
@@ -103,18 +103,18 @@ def test_many_different_speedup_functions_are_left_to_python(monkeypatch: pytest
     table: dict[str, Any] = {"kind": "malleable", "nodes_max": 5, "speedup": "downey"}
     workload = Workload(small().table.assign(**table, speedup_parameters=["3 1", "3 0.5"]))
     assert predict(workload, [NodeFacts(name, 1) for name in "abcde"], "pref").info.engine == "compiled"
-    monkeypatch.setattr(fast, "LONGEST", 9)
-    assert "speedup functions" in fast.obstacle(Jobs.of(workload), Pref(), 5)
+    monkeypatch.setattr(engine, "LONGEST", 9)
+    assert "speedup functions" in engine.obstacle(Jobs.of(workload), Pref(), 5)
 
 
 def test_progress_is_told_and_interrupts_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "INSTANTS", 1)
+    monkeypatch.setattr(engine, "INSTANTS", 1)
     told: list[int] = []
-    predict(small(), NODES, "easy", report=told.append)
+    predict(small(), NODES, "easy", on_progress=told.append)
     assert told == sorted(told) and set(told) == {1, 2}
 
     def interrupt(submitted: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        predict(small(), NODES, "easy", report=interrupt)
+        predict(small(), NODES, "easy", on_progress=interrupt)

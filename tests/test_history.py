@@ -18,8 +18,8 @@ from tracebed.converters.workload import Provenance, System, Workload, write_wor
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.history import deal, run_of_log
-from tracebed.orchestrator.prediction import nodes_of, predict
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.simulation.prediction import nodes_of, predict
 from tracebed.validation.metrics import metrics
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracebed.benchmarks.cpus import format_cpus, parse_cpus
+from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds import inventory
 from tracebed.orchestrator.testbeds.inventory import Node, load_inventory
@@ -115,7 +115,7 @@ def test_a_wrong_inventory_is_refused_by_line(tmp_path: Path, text: str, line: i
     with pytest.raises(InputError, match=message) as caught:
         load(tmp_path, text)
     assert str(caught.value).startswith(f"{tmp_path / 'nodes.yaml'}:{line}: "), caught.value
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_an_unreadable_inventory_is_one_line(tmp_path: Path) -> None:

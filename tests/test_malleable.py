@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tracebed.benchmarks.cpus import format_cpus, parse_cpus
 from tracebed.benchmarks.program import Program
+from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 from tracebed.orchestrator.testbeds.local import LocalTestbed

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats import mwf, swf
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
 
@@ -113,7 +113,7 @@ def test_a_line_that_cannot_be_read_is_an_error_with_its_place(line: str, what: 
     with pytest.raises(InputError, match=what) as error:
         read(f"# first\n{component()}\n{line}\n".encode())
     assert error.value.where == "log.mwf:3"
-    assert error.value.mend
+    assert error.value.hint
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 from fuzz import mutated, read_or_refuse
-from tracebed.converters.formats.files import LONGEST_LINE
-from tracebed.converters.formats.states import pbs_exit
+from tracebed.converters.formats.tools.files import LONGEST_LINE
+from tracebed.converters.formats.tools.states import pbs_exit
 from tracebed.converters.workload import System, Workload, read_workload
 from tracebed.errors import InputError, Tolerated
 

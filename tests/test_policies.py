@@ -23,14 +23,14 @@ from reference_scheduler import RefJob
 from test_scheduling import assert_same, simulated, workload_of
 from tracebed.converters.workload import write_workload
 from tracebed.orchestrator.cli.runs import simulate
-from tracebed.orchestrator.prediction import predict
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling import priorities
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
-from tracebed.orchestrator.scheduling.simulator import Simulator
 from tracebed.orchestrator.scheduling.state import Decision, Reserve, State
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Simulator
 
 CORES = 4
 SEEDS = st.integers(0, 2**32 - 1)

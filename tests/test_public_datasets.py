@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats import fdata, lassen, pm100, supercloud
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
@@ -268,7 +268,7 @@ def test_a_missing_column_is_named(name: str) -> None:
     with pytest.raises(InputError, match=f"column '{column}' is missing") as error:
         reader.read_log([Input.of(data, "log.csv")])
     assert error.value.where == "log.csv:1"
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_what_makes_no_sense_is_counted_and_not_known() -> None:

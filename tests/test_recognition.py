@@ -12,7 +12,7 @@ from test_gwf import LOG as GWF
 from test_mwf import LOG as MWF
 from test_public_datasets import CSV, LASSEN, SUPERCLOUD, VALID, marconi, parquet
 from tracebed.converters.formats import registry
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import read_workload, write_workload
 from tracebed.errors import Tolerated
 

@@ -20,9 +20,9 @@ from redecided import decided, decided_again, emulated
 from runs import by_node
 from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
-from tracebed.benchmarks.cpus import parse_cpus
-from tracebed.orchestrator import journal, replayer
-from tracebed.orchestrator.replayer import Options
+from tracebed.cpus import parse_cpus
+from tracebed.orchestrator.replay import journal, replayer
+from tracebed.orchestrator.replay.replayer import Options
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Decision, Resize, State

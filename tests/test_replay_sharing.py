@@ -17,11 +17,11 @@ import pytest
 from redecided import decided, decided_again, emulated
 from test_replayer import CPUS, GUARD_S, workload
 from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, outlived_leader, told
-from tracebed.benchmarks.cpus import parse_cpus
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator import journal, replayer
-from tracebed.orchestrator.replayer import Options, replay
+from tracebed.cpus import parse_cpus
+from tracebed.orchestrator.replay import journal, replayer
+from tracebed.orchestrator.replay.replayer import Options, replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry

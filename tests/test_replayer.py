@@ -19,8 +19,8 @@ from redecided import decided, decided_again, emulated, workload
 from runs import by_node
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator import journal
-from tracebed.orchestrator.replayer import Options, lateness, parallel_fraction, replay
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.replayer import Options, lateness, parallel_fraction, replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry

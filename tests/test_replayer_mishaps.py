@@ -23,8 +23,8 @@ from test_replayer import CPUS, GUARD_S, assert_sound, decided, decided_again, e
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator import journal, replayer
-from tracebed.orchestrator.replayer import Options, Replayer, replay
+from tracebed.orchestrator.replay import journal, replayer
+from tracebed.orchestrator.replay.replayer import Options, Replayer, replay
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, make_run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -188,7 +188,7 @@ def test_an_agent_that_is_stopped_is_missed(tmp_path: Path, monkeypatch: pytest.
                 child.suspend()
                 return
 
-    run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", options=Options(0.1), report=stop_one)
+    run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", options=Options(0.1), on_progress=stop_one)
     assert run.info.state == "interrupted"
     assert run.info.interruptions == ["node n1: its agent has been silent for 1 s (the run so far is kept)"]
 
@@ -443,7 +443,7 @@ def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier:
 
 def test_an_interrupt_before_the_first_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replayer, "LOOK_S", 0.001)
-    run = replay(workload(3), emulated(2), "fcfs", tmp_path / "run", report=lambda ended: interrupt())
+    run = replay(workload(3), emulated(2), "fcfs", tmp_path / "run", on_progress=lambda ended: interrupt())
     assert (run.info.state, run.info.interruptions) == ("interrupted", ["SIGINT"])
     assert set(run.jobs["state"]) == {"interrupted"} and run.jobs["submit"].isna().all()
     assert Run.load(tmp_path / "run").info.state == "interrupted"
@@ -508,7 +508,7 @@ def test_two_replays_do_not_write_to_one_folder(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"run\.partial: another replay writes to it"):
             replay(workload(3), emulated(2), "fcfs", tmp_path / "run")
 
-    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0), report=second)
+    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0), on_progress=second)
     assert run.info.state == "completed"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

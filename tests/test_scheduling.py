@@ -16,7 +16,7 @@ from tracebed.converters.workload import Workload
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.record import Record
-from tracebed.orchestrator.scheduling.simulator import Simulator
+from tracebed.orchestrator.simulation.simulator import Simulator
 
 MICROSECOND = 1e-6
 POLICY_PARAMETERS = {"promise", "backfill", "count_idle", "grow_at_start", "backfill_depth", "backfill_interval_s"}

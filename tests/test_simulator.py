@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from reference_scheduler import RefJob
 from runs import by_node
 from test_scheduling import ref_jobs, simulated, workload_of
-from tracebed.benchmarks.cpus import format_cpus
 from tracebed.converters.workload import Step, System, Workload
+from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.prediction import Engine, nodes_of, predict
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -30,8 +29,9 @@ from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel, speedup_function
 from tracebed.orchestrator.scheduling.scheduler import PolicyError, Scheduler
-from tracebed.orchestrator.scheduling.simulator import Overheads, Simulator
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Resize, Start, State
+from tracebed.orchestrator.simulation.prediction import Engine, nodes_of, predict
+from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
 
 POLICIES = st.sampled_from(["fcfs", "easy", "pref"])
 
@@ -375,7 +375,7 @@ def test_an_interval_that_no_instant_can_tell_is_none(engine: Engine) -> None:
 def test_a_parameter_without_sense_is_refused_by_its_name(policy: str, name: str, value: object) -> None:
     with pytest.raises(InputError, match=f"{policy}.{name}") as caught:
         registry.load(policy, {name: value})
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 class Wilful:

@@ -22,13 +22,23 @@ PARTS = ("converters", "benchmarks", "orchestrator", "validation")
 SOURCES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
 BUILD_HOOK = ROOT / "hatch_build.py"
 
-# part -> parts it may import besides itself; tracebed.errors is common ground.
+GROUND = {"errors", "files", "yaml_text", "yaml_file", "cpus", "states", "registry"}
+"""The ground floor: modules beside the four roots that any of them may import; they import only each other."""
+# part -> parts it may import besides itself.
 STANDS_ON = {
-    "errors": set[str](),
-    "converters": {"errors"},
-    "benchmarks": {"errors"},
-    "orchestrator": {"errors", "converters", "benchmarks"},
-    "validation": {"errors", "converters", "orchestrator"},
+    **dict.fromkeys(GROUND, GROUND),
+    "converters": GROUND,
+    "benchmarks": GROUND,
+    "orchestrator": GROUND | {"converters", "benchmarks"},
+    "validation": GROUND | {"converters", "orchestrator"},
+}
+ORCHESTRATOR = "tracebed.orchestrator"
+# room of the orchestrator -> rooms beside it that it may not import.
+APART = {
+    "scheduling": {"simulation", "replay", "testbeds", "run"},
+    "simulation": {"replay", "testbeds"},
+    "replay": {"simulation"},
+    "testbeds": {"scheduling", "simulation", "replay"},
 }
 HEAVY = {
     "distributed",
@@ -116,16 +126,17 @@ def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
         reaches_up = is_in(module, CLI) and found.lazy
         if target != part and target not in STANDS_ON[part] and not reaches_up:
             yield f"{where}: {part} may import {', '.join(sorted(STANDS_ON[part])) or 'no other part'} only"
-        for wing, other in (("scheduling", "testbeds"), ("testbeds", "scheduling")):
-            if is_in(module, f"tracebed.orchestrator.{wing}") and is_in(found.module, f"tracebed.orchestrator.{other}"):
-                yield f"{where}: {wing}/ and {other}/ do not know each other"
-        light = is_in(found.module, CLI) or is_in(found.module, "tracebed.errors")
+        for room, others in APART.items():
+            for other in others:
+                if is_in(module, f"{ORCHESTRATOR}.{room}") and is_in(found.module, f"{ORCHESTRATOR}.{other}"):
+                    yield f"{where}: {room}/ may not import {other}"
+        light = is_in(found.module, CLI) or part_of(found.module) in GROUND
         if is_in(module, CLI) and not found.lazy and not light:
             yield f"{where}: a command's module imports this inside the functions that need it"
 
 
 def test_the_parts_are_portions_of_one_namespace() -> None:
-    assert {part_of(name_of(path)) for path in SOURCES} >= {*PARTS, "errors"}
+    assert {part_of(name_of(path)) for path in SOURCES} >= {*PARTS, *GROUND}
     assert [path for path in SOURCES if path.parent.name == "tracebed" and path.name == "__init__.py"] == []
 
 

@@ -24,8 +24,8 @@ from tracebed.converters.models.registry import draw
 from tracebed.converters.workload import write_workload
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.prediction import nodes_of, predict
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.simulation.prediction import nodes_of, predict
 from tracebed.validation.metrics import metrics
 from tracebed.validation.studies import cells, plots, workloads
 from tracebed.validation.studies.engines import DaskEngine, LocalEngine
@@ -74,7 +74,7 @@ def run(*words: object) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("mend", "line", "says"),
+    ("change", "line", "says"),
     [
         (("policies:", "polices:"), 4, "polices: there is no such key"),
         (("lublin99", "lublin98"), 2, "no model 'lublin98'"),
@@ -104,13 +104,15 @@ def run(*words: object) -> Result:
         (("- easy", '- {policy: easy, label: "a\\0"}'), 5, "cannot be printed"),
     ],
 )
-def test_a_broken_study_names_the_line_and_the_key(tmp_path: Path, mend: tuple[str, str], line: int, says: str) -> None:
+def test_a_broken_study_names_the_line_and_the_key(
+    tmp_path: Path, change: tuple[str, str], line: int, says: str
+) -> None:
     path = tmp_path / "broken.yaml"
-    path.write_text(SMALL.replace(*mend))
+    path.write_text(SMALL.replace(*change))
     with pytest.raises(InputError, match=re.escape(says)) as caught:
         load_study(str(path))
     assert caught.value.where == f"{path}:{line}"
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_what_only_a_sweep_can_know_is_said_with_its_line(study: Callable[..., Path], tmp_path: Path) -> None:
@@ -313,7 +315,7 @@ def test_a_damaged_cell_is_named(study: Callable[..., Path], tmp_path: Path, con
     (cell,) = (tmp_path / "out" / "cells").glob("*.json")
     cell.write_text(content)
     caught = run(path, "-o", tmp_path / "out", *HERE).exception
-    assert isinstance(caught, InputError) and caught.where == str(cell) and caught.mend
+    assert isinstance(caught, InputError) and caught.where == str(cell) and caught.hint
     cell.unlink()
     assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats import swf
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import System, Workload, read_workload, write_workload
 from tracebed.errors import InputError, Tolerated
 

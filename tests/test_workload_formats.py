@@ -208,7 +208,7 @@ BROKEN = {
     "stray.csv": (HEADER[:-1] + b',user\n0,0,1,1,a"b\n1,0,1,0.5,c\n', "stray.csv, row 2: nodes '0.5' is not a whole"),
     "lines.csv": (
         HEADER[:-1] + b',user\n0,0,1,1,"a\n\nb"\n\n1,1,1,0.5,c\n',
-        "lines.csv:6: nodes '0.5' is not a whole number (mend or remove the line)",
+        "lines.csv:6: nodes '0.5' is not a whole number (correct or remove the line)",
     ),
     "semicolons.csv": (b"job_id;submit_time;run_time;nodes\n1;0;1;1\n", "found 'job_id;submit_time;run_time;nodes'"),
     "noise.csv": (b"# tracebed-provenance: \xff\xfe\njob_id\n", "not a provenance record"),
@@ -288,7 +288,7 @@ def test_a_place_that_cannot_be_written_is_an_error(place: str, tmp_path: Path) 
         ("job_id", ["a", None], "job_id is missing"),
         ("time_limit", [math.inf, 1.0], "time_limit is infinite"),
         ("logged_start", [1e300, 1.0], "logged_start is infinite, or beyond"),
-        ("nodes", [1, 2**62], r"row 2: nodes is beyond 100,000,000 \(job 'b'\) \(mend or remove it\)"),
+        ("nodes", [1, 2**62], r"row 2: nodes is beyond 100,000,000 \(job 'b'\) \(correct or remove it\)"),
         ("kind", ["rigid", "elastic"], "kind is none of"),
         ("cores_per_node", [0, 1], "cores_per_node is below 1"),
         ("nodes_min", [2, 2], "nodes_min <= nodes_pref"),

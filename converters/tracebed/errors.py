@@ -1,6 +1,6 @@
 """The one error root of tracebed, its exit statuses and its warnings.
 
-    TracebedError               something the user can mend; never shown as a traceback
+    TracebedError               something the user can correct; never shown as a traceback
     ├── InputError              a file, an option or a value is wrong                        exit 2
     └── TestbedError            a node, an agent or a job process misbehaved                 exit 4
 
@@ -33,26 +33,26 @@ class ExitCode(enum.IntEnum):
 
 
 class TracebedError(Exception):
-    """What went wrong, where, and how to mend it, on one line.
+    """What went wrong, where, and how to correct it, on one line.
 
     Args:
         what: the defect, with the value that was found.
         where: the file, with a line or a job where there is one (`log.swf:17`).
-        mend: what the user can do about it.
+        hint: what the user can do about it.
     """
 
     exit_code: ExitCode = ExitCode.USAGE
 
-    def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
-        self.mend = mend
+        self.hint = hint
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        mend = f" ({self.mend})" if self.mend else ""
-        return f"{place}{self.what}{mend}"
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{place}{self.what}{hint}"
 
 
 class InputError(TracebedError):
@@ -70,9 +70,9 @@ class TestbedError(TracebedError):
     exit_code = ExitCode.UNHEALTHY
 
     def __init__(
-        self, what: str, *, where: str | None = None, mend: str | None = None, transient: bool = False
+        self, what: str, *, where: str | None = None, hint: str | None = None, transient: bool = False
     ) -> None:
-        super().__init__(what, where=where, mend=mend)
+        super().__init__(what, where=where, hint=hint)
         self.transient = transient
 
 

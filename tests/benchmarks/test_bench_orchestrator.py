@@ -22,10 +22,10 @@ from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload, read_workload
-from tracebed.orchestrator.prediction import Engine, nodes_of, predict
-from tracebed.orchestrator.replayer import Options, replay
+from tracebed.orchestrator.replay.replayer import Options, replay
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.policies import registry as policies
+from tracebed.orchestrator.simulation.prediction import Engine, nodes_of, predict
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 
 RICC = "logs/RICC-2010-2.swf.gz"

@@ -26,8 +26,8 @@ from tracebed.converters.formats.registry import read_raw, write
 from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload, read_workload
-from tracebed.orchestrator.prediction import Engine, predict
 from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.simulation.prediction import Engine, predict
 
 collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]  # gone since Python 3.10; AccaSim asks for it
 

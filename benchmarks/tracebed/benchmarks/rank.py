@@ -17,10 +17,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from tracebed.benchmarks.cpus import format_cpus
 from tracebed.benchmarks.lines import Lines, decode, encode, wait
 from tracebed.benchmarks.program import Launch, split
 from tracebed.benchmarks.workers import Sleeper, Threads
+from tracebed.cpus import format_cpus
 
 HEARTBEAT_S = 0.1
 """Least time between two records of an unchanged rank in its heartbeat file, s."""

@@ -50,14 +50,14 @@ class Bounds:
     def __post_init__(self) -> None:
         """Raise InputError where the bounds are not in order."""
         if not self.small <= self.medium:
-            raise InputError(f"classes end at {self.small} and {self.medium}", mend="the first must not be above")
+            raise InputError(f"classes end at {self.small} and {self.medium}", hint="the first must not be above")
 
     @classmethod
     def thirds(cls, values: FloatArray) -> Bounds:
         """Return the bounds of the lower, middle and upper third of `values`, NaN aside; equal ones stay together."""
         known = values[np.isfinite(values)]
         if not len(known):
-            raise InputError("no job has a known size and run time", mend="give the bounds of the classes")
+            raise InputError("no job has a known size and run time", hint="give the bounds of the classes")
         small, medium = np.quantile(known, [1 / 3, 2 / 3], method="inverted_cdf")
         return cls(float(small), float(medium))
 
@@ -122,7 +122,7 @@ def exact_counts(jobs: int, shares: Sequence[float]) -> list[int]:
     """
     total = sum(shares)
     if not shares or not all(0 <= share < math.inf for share in shares) or total == 0:
-        raise InputError(f"shares {', '.join(map(str, shares))}", mend="give shares of at least 0, not all of them 0")
+        raise InputError(f"shares {', '.join(map(str, shares))}", hint="give shares of at least 0, not all of them 0")
     wanted = np.array(shares) / total * jobs
     counts = np.floor(wanted + 1e-9).astype(np.int64)
     largest = np.argsort(counts - wanted, kind="stable")[: jobs - counts.sum()]

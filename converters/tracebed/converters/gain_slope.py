@@ -24,7 +24,7 @@ def gain_slopes(times: Mapping[int, float]) -> dict[int, float]:
         InputError: there are no times, or a size is below 1 or a time not above 0.
     """
     if not times or min(times) < 1 or not all(0 < time < float("inf") for time in times.values()):
-        raise InputError(f"measured times {dict(times)}", mend="give nodes -> seconds, all above 0")
+        raise InputError(f"measured times {dict(times)}", hint="give nodes -> seconds, all above 0")
     sizes = sorted(times)
     first = times[sizes[0]]
     return {large: (times[small] - times[large]) / first for small, large in pairwise(sizes)}

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.columns import relabel
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.tools.columns import relabel
+from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import LARGEST, SCHEMA, BoolArray, Provenance, Step, System, Workload
 from tracebed.errors import InputError, tolerate
 
@@ -96,7 +96,7 @@ def make_log(
     submit = found["submit_time"]
     known = np.isfinite(submit)
     if not known.any():
-        raise InputError("holds no job with a submit time", where=where, mend="check that the file is complete")
+        raise InputError("holds no job with a submit time", where=where, hint="check that the file is complete")
     origin = float(np.floor(submit[known].min())) if since_1970 else 0.0
     for name in INSTANTS:
         if name in found:

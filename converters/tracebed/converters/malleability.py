@@ -38,7 +38,7 @@ class Thresholds:
         """Raise InputError where a threshold is none."""
         for name, value in asdict(self).items():
             if not 0.0 < value <= 1.0:
-                raise InputError(f"threshold {name} {value} is out of range", mend="above 0, at most 1")
+                raise InputError(f"threshold {name} {value} is out of range", hint="above 0, at most 1")
 
 
 def amdahl_speedup(nodes: FloatArray | float, fraction: FloatArray | float) -> FloatArray | float:
@@ -80,7 +80,7 @@ def machine_of(workload: Workload, nodes: int | None = None) -> int:
     """Return `nodes`, or those of the workload's system. Raises InputError where neither is known."""
     machine = nodes or workload.provenance.system.nodes
     if machine is None:
-        raise InputError("the size of the workload's system is not known", mend="say it: --nodes N")
+        raise InputError("the size of the workload's system is not known", hint="say it: --nodes N")
     return machine
 
 
@@ -91,7 +91,7 @@ def rigid_share(workload: Workload, share: float, seed: int = 0) -> IntArray:
         InputError: `share` is no share.
     """
     if not 0.0 <= share <= 1.0:
-        raise InputError(f"share {share} is out of range", mend="0 to 1")
+        raise InputError(f"share {share} is out of range", hint="0 to 1")
     kind, size = workload.column("kind").astype(object), workload.ints("nodes")
     rigid = np.flatnonzero((kind == Kind.RIGID) & (size > 0))
     count = math.floor(share * len(rigid) + 0.5)

@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from tracebed.converters.description import DAY, HOUR, MOST, POINTS_PER_DECADE, WEEKDAYS, local_time
-from tracebed.converters.formats.files import replacing
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
+from tracebed.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ class Panel(NamedTuple):
 def check_name(path: Path) -> None:
     """Raise InputError where the name of `path` asks for no picture."""
     if path.suffix.lower() not in PICTURES:
-        raise InputError("not a picture's name", where=str(path), mend=f"end it in {', '.join(PICTURES)}")
+        raise InputError("not a picture's name", where=str(path), hint=f"end it in {', '.join(PICTURES)}")
 
 
 def plot(facts: Facts, path: Path | str, *, before: Facts | None = None) -> None:

@@ -69,9 +69,9 @@ def scale(
         ("arrivals factor", arrivals),
     ):
         if value is not None and not 0 < value < np.inf:
-            raise InputError(f"{name} {value} is out of range", mend="must be above 0")
+            raise InputError(f"{name} {value} is out of range", hint="must be above 0")
     if run_time is not None and longest is not None:
-        raise InputError("both a run time factor and a longest run time", mend="give one of them")
+        raise InputError("both a run time factor and a longest run time", hint="give one of them")
     before = _told(workload, system)
     table, counts = before.table.copy(), {"jobs before": len(workload)}
     provenance = before.provenance
@@ -93,7 +93,7 @@ def scale(
     try:
         after = Workload(table, replace(provenance, system=target))
     except RowError as error:  # of a workload that was in order before
-        raise InputError(f"scaled so, {error.what}", mend="take a smaller factor") from None
+        raise InputError(f"scaled so, {error.what}", hint="take a smaller factor") from None
     parameters: dict[str, Any] = {
         "nodes": nodes,
         "cores_per_node": cores_per_node,
@@ -126,7 +126,7 @@ def to_load(workload: Workload, load: float) -> Workload:
             sizes are not known, or all jobs are submitted at once.
     """
     if not 0 < load < np.inf:
-        raise InputError(f"load {load} is out of range", mend="must be above 0")
+        raise InputError(f"load {load} is out of range", hint="must be above 0")
     offered = offered_load(workload)
     if not offered:
         what = (
@@ -151,19 +151,19 @@ def seconds_since_start(text: str, provenance: Provenance) -> float:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        mend = "write seconds since time 0 (7200, 2h) or a date (2010-09-01, 2010-09-01T08:30)"
-        raise InputError(f"{text!r} is not an instant", mend=mend) from None
+        hint = "write seconds since time 0 (7200, 2h) or a date (2010-09-01, 2010-09-01T08:30)"
+        raise InputError(f"{text!r} is not an instant", hint=hint) from None
     if provenance.unix_start is None:
         raise InputError(
             f"the date of time 0 is not known, so {text!r} is no instant of this workload",
-            mend="write seconds since time 0 (7200, 2h)",
+            hint="write seconds since time 0 (7200, 2h)",
         )
     if instant.tzinfo is None:
         try:
             instant = instant.replace(tzinfo=ZoneInfo(provenance.time_zone) if provenance.time_zone else UTC)
         except (KeyError, ValueError, OSError):
             raise InputError(
-                f"time zone {provenance.time_zone!r} is not known here", mend=f"write {text}T00:00+00:00"
+                f"time zone {provenance.time_zone!r} is not known here", hint=f"write {text}T00:00+00:00"
             ) from None
     return instant.timestamp() - provenance.unix_start
 
@@ -202,7 +202,7 @@ def _cut(
     if table.empty:
         raise InputError(
             f"no job is submitted from {start:,.0f} s to {end:,.0f} s",
-            mend=f"the workload's submissions span {_span(submit, provenance)}",
+            hint=f"the workload's submissions span {_span(submit, provenance)}",
         )
     for name in table.columns.intersection(INSTANTS):
         table[name] -= start
@@ -244,7 +244,7 @@ def _known(size: int | None, what: str) -> int:
     if size is None:
         raise InputError(
             f"the {what} of the workload's system are not known, so sizes have no proportion",
-            mend="say what system it was made for: --system NODESxCORES",
+            hint="say what system it was made for: --system NODESxCORES",
         )
     return size
 

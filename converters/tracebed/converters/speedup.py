@@ -48,7 +48,7 @@ class Speedup(NamedTuple):
         raise InputError(
             f"speedup {name!r} with parameters {parameters!r} is not a model",
             where=where,
-            mend="write linear; amdahl with f in [0, 1]; downey with A >= 1, sigma >= 0; or table with nodes:seconds",
+            hint="write linear; amdahl with f in [0, 1]; downey with A >= 1, sigma >= 0; or table with nodes:seconds",
         )
 
     def of(self, nodes: int) -> float:

@@ -105,8 +105,8 @@ class System:
         """Raise InputError where a size is below 1, or beyond any machine."""
         for size in (self.nodes, self.cores_per_node):
             if size is not None and not 1 <= size <= LARGEST:
-                mend = f"sizes are from 1 to {LARGEST:,}, or null where not known"
-                raise InputError(f"a system of size {size}", mend=mend)
+                hint = f"sizes are from 1 to {LARGEST:,}, or null where not known"
+                raise InputError(f"a system of size {size}", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Provenance:
             return record
         except (ValueError, TypeError, KeyError, InputError) as error:
             what = f"not a provenance record of tracebed: {error}"
-            raise InputError(what, where=where, mend="remove it, and what it tells is not known") from error
+            raise InputError(what, where=where, hint="remove it, and what it tells is not known") from error
 
     def _check_types(self) -> None:
         """Raise TypeError where a value cannot be what its field says: somebody edited the record."""
@@ -206,7 +206,9 @@ class RowError(InputError):
     """
 
     def __init__(self, what: str, row: int, where: str | None) -> None:
-        super().__init__(what, where=f"{where}, row {row + 1}" if where else f"row {row + 1}", mend="mend or remove it")
+        super().__init__(
+            what, where=f"{where}, row {row + 1}" if where else f"row {row + 1}", hint="correct or remove it"
+        )
         self.row = row
 
 
@@ -304,17 +306,17 @@ def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
         if name not in table:
             found = ", ".join(repr(str(label)) for label in table.columns[:5]) or "none"
             raise InputError(
-                f"column {name!r} is missing", where=where, mend=f"needed are {', '.join(REQUIRED)}; found {found}"
+                f"column {name!r} is missing", where=where, hint=f"needed are {', '.join(REQUIRED)}; found {found}"
             )
     if table.columns.has_duplicates:
         twice = table.columns[table.columns.duplicated()][0]
-        raise InputError(f"column {twice!r} is there twice", where=where, mend="remove or rename one")
+        raise InputError(f"column {twice!r} is there twice", where=where, hint="remove or rename one")
     unknown = [name for name in table if name not in SCHEMA and not str(name).startswith("extra_")]
     if unknown:
         raise InputError(
             f"unknown column {unknown[0]!r}",
             where=where,
-            mend="rename it, or prefix it with 'extra_' to keep it",
+            hint="rename it, or prefix it with 'extra_' to keep it",
         )
     columns: dict[str, Any] = {}
     for label, values in table.items():
@@ -387,8 +389,8 @@ def _converted(values: pd.Series[Any], name: str, dtype: str, where: str | None)
     if dtype == "str":
         return values.astype(object).where(values.notna(), "").astype("str")
     if values.dtype.kind in "mM":
-        mend = "give seconds since time 0 as numbers"
-        raise InputError(f"{name} holds dates or time spans, not numbers", where=where, mend=mend)
+        hint = "give seconds since time 0 as numbers"
+        raise InputError(f"{name} holds dates or time spans, not numbers", where=where, hint=hint)
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     bad = (numbers.isna() & values.notna()) | (numbers.isna() if dtype == "int64" else False)
     if dtype == "int64":

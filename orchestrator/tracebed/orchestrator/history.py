@@ -10,8 +10,8 @@ import pandas as pd
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.prediction import nodes_of
 from tracebed.orchestrator.run import STATES, Run, RunInfo, workload_facts
+from tracebed.orchestrator.simulation.prediction import nodes_of
 
 
 def run_of_log(workload: Workload, *, name: str = "workload", where: str | None = None) -> Run:
@@ -34,7 +34,7 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
     ran = np.isfinite(start) & np.isfinite(end) & (end >= start) & (nodes > 0)
     if not ran.any():
         what = "no job has a start and an end in the log: it is no log, or was scaled"
-        raise InputError(what, where=where, mend="take the workload as `convert` or `clean` wrote it")
+        raise InputError(what, where=where, hint="take the workload as `convert` or `clean` wrote it")
     jobs = np.flatnonzero(ran)
     owner, node, count, busiest = deal(start[jobs], end[jobs], nodes[jobs])
     system = workload.provenance.system

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tracebed.converters.formats.files import replacing_folder
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.files import replacing_folder
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import Record
 
@@ -198,19 +198,19 @@ class Run:
             raise InputError(
                 "is not a run: it has no run.json",
                 where=str(folder),
-                mend="`tracebed simulate` or `replay` make one",
+                hint="`tracebed simulate` or `replay` make one",
             )
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
             if raw.get("format", 0) > FORMAT:
                 raise InputError(
-                    f"run format {raw['format']} is newer than this tracebed", where=str(path), mend="update"
+                    f"run format {raw['format']} is newer than this tracebed", where=str(path), hint="update"
                 )
             known = {item.name for item in fields(RunInfo)}
             info = RunInfo(**{key: value for key, value in raw.items() if key in known})
             info.nodes = [NodeFacts(**node) for node in raw["nodes"]]
         except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-            raise InputError(f"is damaged: {error}", where=str(path), mend="make the run again") from error
+            raise InputError(f"is damaged: {error}", where=str(path), hint="make the run again") from error
         tables = {name: _read_table(folder / f"{name}.parquet") for name in TABLES}
         if info.format == 1:
             tables["allocations"]["count"] = 1
@@ -226,13 +226,13 @@ def check_target(folder: Path) -> None:
     """
     name_another = "name another folder with -o"
     if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / "run.json").exists())):
-        raise InputError("exists and is not a run", where=str(folder), mend=name_another)
+        raise InputError("exists and is not a run", where=str(folder), hint=name_another)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(folder), mend=name_another) from error
+        raise InputError(f"cannot be written: {error.strerror}", where=str(folder), hint=name_another) from error
     if not os.access(folder.parent, os.W_OK):
-        raise InputError("cannot be written: no permission", where=str(folder), mend=name_another)
+        raise InputError("cannot be written: no permission", where=str(folder), hint=name_another)
 
 
 def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[Sequence[int]] | None = None) -> Run:
@@ -289,7 +289,7 @@ def _read_table(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
-        raise InputError(f"cannot be read: {error}", where=str(path), mend="make the run again") from error
+        raise InputError(f"cannot be read: {error}", where=str(path), hint="make the run again") from error
 
 
 def _conform(name: str, table: pd.DataFrame | None, where: str | None) -> pd.DataFrame:
@@ -298,6 +298,6 @@ def _conform(name: str, table: pd.DataFrame | None, where: str | None) -> pd.Dat
         return pd.DataFrame({column: pd.Series(dtype=dtype) for column, dtype in schema.items()})
     for column in schema:
         if column not in table:
-            raise InputError(f"table {name} lacks column {column!r}", where=where, mend="make the run again")
+            raise InputError(f"table {name} lacks column {column!r}", where=where, hint="make the run again")
     changed = {c: t for c, t in schema.items() if table[c].dtype != t}
     return table[list(schema)].astype(changed).reset_index(drop=True)

@@ -103,7 +103,7 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
         InputError: `tau` is not above 0.
     """
     if not tau > 0:
-        raise InputError(f"tau {tau:g} is not above 0", mend="the field's habit is 10 (seconds)")
+        raise InputError(f"tau {tau:g} is not above 0", hint="the field's habit is 10 (seconds)")
     jobs = run.jobs
     submit, start, end = (jobs[name].to_numpy(dtype=np.float64) for name in ("submit", "start", "end"))
     finished = np.isfinite(submit + start + end) & ~jobs["state"].isin(("rejected", "interrupted")).to_numpy()
@@ -296,8 +296,8 @@ def _sample(table: pd.DataFrame, after: float, ended: bool) -> pd.DataFrame:
         return table
     kept = table["submit"] >= after
     if not kept.any():
-        mend = "take a shorter one, or a longer workload"
-        raise InputError(f"no job is submitted after a warm-up of {after:g} s", mend=mend)
+        hint = "take a shorter one, or a longer workload"
+        raise InputError(f"no job is submitted after a warm-up of {after:g} s", hint=hint)
     if ended:
         kept &= table["submit"] + table["response"] <= table["submit"].max()
     return table[kept]
@@ -331,11 +331,11 @@ def _window(table: pd.DataFrame, span: float, window: Window, after: float) -> d
         start, end = window
         if not 0 <= start < end:
             raise InputError(
-                f"window {start:g}:{end:g} is none", mend="START:END are seconds after the first submission"
+                f"window {start:g}:{end:g} is none", hint="START:END are seconds after the first submission"
             )
         return {"name": f"{start:g}:{end:g}", "start_s": float(start), "end_s": float(end)}
     if window not in ("arrivals", "full"):
-        raise InputError(f"unknown window {window!r}", mend="take arrivals, full or START:END in seconds")
+        raise InputError(f"unknown window {window!r}", hint="take arrivals, full or START:END in seconds")
     last = float(table["submit"].max()) if table["submit"].notna().any() else 0.0
     if window == "arrivals" and last > after:
         return {"name": "arrivals", "start_s": after, "end_s": last}

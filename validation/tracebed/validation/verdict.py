@@ -268,18 +268,18 @@ def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_work
     """
     if not real.info.is_real:
         raise InputError(
-            f"the run given as real is a prediction ({real.info.source})", mend="swap --real and --predicted"
+            f"the run given as real is a prediction ({real.info.source})", hint="swap --real and --predicted"
         )
     if predicted.info.is_real:
         raise InputError(
             f"the run given as predicted is a real one ({predicted.info.source})",
-            mend="give the simulator's run as --predicted; `tracebed metrics` sets runs side by side",
+            hint="give the simulator's run as --predicted; `tracebed metrics` sets runs side by side",
         )
     same = real.info.workload.get("sha256") == predicted.info.workload.get("sha256")
     if not same and not allow_different_workloads:
         raise InputError(
             "the two runs are not of the same workload (their hashes differ)",
-            mend="predict the workload that was replayed, or match job ids with --allow-different-workloads",
+            hint="predict the workload that was replayed, or match job ids with --allow-different-workloads",
         )
     jobs, matching = _match(per_job(real, tau), per_job(predicted, tau))
     ours, theirs = metrics(real, tau), metrics(predicted, tau)
@@ -388,7 +388,7 @@ def _match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, M
     """Pair the jobs by id; the pairs are in the real run's submit order."""
     both = real.merge(predicted, on="job_id", how="outer", suffixes=("_real", "_predicted"), indicator=True)
     if not (both["_merge"] == "both").any():
-        raise InputError("the two runs have no job in common", mend="predict the workload that was replayed")
+        raise InputError("the two runs have no job in common", hint="predict the workload that was replayed")
     ended_real = both["finished_real"].eq(True).to_numpy()
     ended_predicted = both["finished_predicted"].eq(True).to_numpy()
     alike = (both["state_real"] == both["state_predicted"]).to_numpy(dtype=bool, na_value=False)

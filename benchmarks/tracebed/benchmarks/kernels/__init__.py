@@ -57,13 +57,13 @@ def _cpu_time(units: int) -> float:
 def _pick() -> tuple[str, Kernel]:
     wanted = os.environ.get("TRACEBED_KERNEL", "")
     if wanted not in ("", "c", "numpy"):
-        raise InputError(f"TRACEBED_KERNEL is {wanted!r}", mend="set it to c or numpy, or unset it")
+        raise InputError(f"TRACEBED_KERNEL is {wanted!r}", hint="set it to c or numpy, or unset it")
     if wanted != "numpy":
         try:
             return "c", _load(LIBRARY)
         except OSError as error:
             if wanted == "c":
-                raise TestbedError(f"there is no C kernel: {error}", mend="install gcc, then tracebed again") from error
+                raise TestbedError(f"there is no C kernel: {error}", hint="install gcc, then tracebed again") from error
     import warnings
 
     warnings.warn(

@@ -66,7 +66,7 @@ def flag_flurries(
     median number of all users' jobs together in a stretch. The paper finds flurries by eye; these numbers are ours.
     """
     if within < 1.0:
-        raise InputError(f"flag_flurries: within {within:g} s", mend="at least 1")
+        raise InputError(f"flag_flurries: within {within:g} s", hint="at least 1")
     user, names = records.codes("user")
     stretch = (records.floats("submit_time") // within).astype(np.int64)
     usual = _median_count(stretch)

@@ -97,7 +97,7 @@ def clean(
         audit.append(row)
         provenance = replace(provenance, steps=(*provenance.steps, _step(row)))
         if not len(table):
-            raise InputError(f"{name} leaves no job", where=where or None, mend="check the recipe against the log")
+            raise InputError(f"{name} leaves no job", where=where or None, hint="check the recipe against the log")
     workload = _workload(table, provenance, where)
     columns = ["record", "job_id", "submit_time", "step", "action", "reason"]
     return Cleaned(workload, audit, pd.concat(touched, ignore_index=True) if touched else pd.DataFrame(columns=columns))
@@ -127,7 +127,7 @@ def _effect(name: str, parameters: Mapping[str, Any], records: Records) -> Effec
     try:
         inspect.signature(STEPS[name]).bind(records, **fitting)
     except TypeError as error:
-        raise InputError(f"cleaning step {name}: {error}", mend="docs/cleaning.md has its parameters") from None
+        raise InputError(f"cleaning step {name}: {error}", hint="docs/cleaning.md has its parameters") from None
     return STEPS[name](records, **fitting)
 
 
@@ -181,6 +181,6 @@ def _workload(table: pd.DataFrame, provenance: Provenance, where: str) -> Worklo
     """Return the workload of clean records; what says nothing of any job is left out."""
     if not table["job_id"].is_unique:
         twice = table["job_id"][table["job_id"].duplicated()].iloc[0]
-        raise InputError(f"job_id {twice!r} is there twice", where=where or None, mend="add the step unique_ids")
+        raise InputError(f"job_id {twice!r} is there twice", where=where or None, hint="add the step unique_ids")
     silent = [name for name in map(str, table) if name.startswith("extra_") and table[name].isna().all()]
     return Workload(table.drop(columns=silent), provenance, where=where or None)

@@ -20,11 +20,11 @@ from typing import Any
 
 import yaml
 
-from tracebed.converters import yaml_text
+from tracebed import yaml_text
 from tracebed.converters.cleaning.steps import checked
 from tracebed.converters.workload import System
-from tracebed.converters.yaml_text import shown
 from tracebed.errors import InputError
+from tracebed.yaml_text import shown
 
 SHIPPED = files("tracebed.converters") / "recipes"
 
@@ -48,7 +48,7 @@ class Recipe:
         if name not in [step for step, _ in self.steps]:
             raise InputError(
                 f"the recipe {self.name} has no step {name!r}",
-                mend=f"one of {', '.join(step for step, _ in self.steps)}",
+                hint=f"one of {', '.join(step for step, _ in self.steps)}",
             )
         kept = tuple(step for step in self.steps if step[0] != name)
         return replace(self, steps=kept, expect={})
@@ -77,19 +77,19 @@ def load_recipe(name: str) -> Recipe:
     try:
         text = yaml_text.read(SHIPPED / f"{name}.yaml" if name in names() else path)
     except OSError as error:
-        mend = f"one of {', '.join(names())}, or the path of a YAML file"
-        raise InputError(f"no recipe {name!r}: {error.strerror}", mend=mend) from None
+        hint = f"one of {', '.join(names())}, or the path of a YAML file"
+        raise InputError(f"no recipe {name!r}: {error.strerror}", hint=hint) from None
     except UnicodeDecodeError:
-        raise InputError("not a text", where=name, mend="a recipe is YAML") from None
+        raise InputError("not a text", where=name, hint="a recipe is YAML") from None
     try:
         raw = yaml.safe_load(text)
     except yaml_text.BROKEN as error:
-        raise yaml_text.broken(error, name, "mend the file") from None
+        raise yaml_text.broken(error, name, "correct the file") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("steps"), list):
-        raise InputError("a recipe is a mapping with a list of steps", where=name, mend="see docs/cleaning.md")
+        raise InputError("a recipe is a mapping with a list of steps", where=name, hint="see docs/cleaning.md")
     strange = set(raw) - {"about", "machine", "read", "steps", "expect"}
     if strange:
-        raise InputError(f"unknown key {min(map(str, strange))!r}", where=name, mend="about, machine, read, ...")
+        raise InputError(f"unknown key {min(map(str, strange))!r}", where=name, hint="about, machine, read, ...")
     return Recipe(
         path.stem,
         tuple(_step(item, name) for item in raw["steps"]),
@@ -106,16 +106,16 @@ def _step(item: Any, where: str) -> tuple[str, dict[str, Any]]:
         item = {item: {}}
     if not isinstance(item, dict) or len(item) != 1:
         raise InputError(
-            f"step {shown(item)} is no step", where=where, mend="write its name, or name: {parameter: value}"
+            f"step {shown(item)} is no step", where=where, hint="write its name, or name: {parameter: value}"
         )
     [(name, parameters)] = item.items()
     if not isinstance(parameters or {}, dict):
-        raise InputError(f"step {name}: {shown(parameters)}", where=where, mend="write parameter: value below it")
+        raise InputError(f"step {name}: {shown(parameters)}", where=where, hint="write parameter: value below it")
     plain = {str(parameter): _plain(value) for parameter, value in (parameters or {}).items()}
     try:
         return str(name), checked(str(name), plain)
     except InputError as error:
-        raise InputError(error.what, where=where, mend=error.mend) from None
+        raise InputError(error.what, where=where, hint=error.hint) from None
 
 
 def _plain(value: Any) -> Any:
@@ -126,27 +126,27 @@ def _plain(value: Any) -> Any:
 def _system(raw: Any, where: str) -> System | None:
     if raw is None:
         return None
-    mend = "such as {nodes: 9688, cores_per_node: 68, name: Cori KNL}"
+    hint = "such as {nodes: 9688, cores_per_node: 68, name: Cori KNL}"
     if not isinstance(raw, dict) or not set(raw) <= {"nodes", "cores_per_node", "name"}:
-        raise InputError(f"machine: {shown(raw)}", where=where, mend=mend)
+        raise InputError(f"machine: {shown(raw)}", where=where, hint=hint)
     nodes, cores = (raw.get(name) for name in ("nodes", "cores_per_node"))
     if not all(size is None or type(size) is int for size in (nodes, cores)):
-        raise InputError(f"machine: {shown(nodes)} nodes of {shown(cores)} cores", where=where, mend=mend)
+        raise InputError(f"machine: {shown(nodes)} nodes of {shown(cores)} cores", where=where, hint=hint)
     called = raw.get("name", "")
     if not isinstance(called, str):
-        raise InputError(f"machine: the name {shown(called)}", where=where, mend=mend)
+        raise InputError(f"machine: the name {shown(called)}", where=where, hint=hint)
     try:
         return System(nodes, cores, called)
     except InputError as error:
-        raise InputError(f"machine: {error.what}", where=where, mend=error.mend) from None
+        raise InputError(f"machine: {error.what}", where=where, hint=error.hint) from None
 
 
 def _options(raw: Any, where: str) -> dict[str, Any]:
     if raw is not None and not isinstance(raw, dict):
-        raise InputError("read holds options of the reader", where=where, mend="such as {by: core}")
+        raise InputError("read holds options of the reader", where=where, hint="such as {by: core}")
     for name, value in (raw or {}).items():
         if not isinstance(value, str | bool):
-            raise InputError(f"read: {str(name)[:40]} {shown(value)}", where=where, mend="a word, true or false")
+            raise InputError(f"read: {str(name)[:40]} {shown(value)}", where=where, hint="a word, true or false")
     return {str(name): value for name, value in (raw or {}).items()}
 
 
@@ -155,4 +155,4 @@ def _counts(raw: Any, where: str) -> dict[str, int]:
         return {}
     if isinstance(raw, dict) and set(raw) <= {"records", "jobs"} and all(type(n) is int for n in raw.values()):
         return {str(name): int(count) for name, count in raw.items()}
-    raise InputError("expect holds counts", where=where, mend="such as {records: 55600, jobs: 41524}")
+    raise InputError("expect holds counts", where=where, hint="such as {records: 55600, jobs: 41524}")

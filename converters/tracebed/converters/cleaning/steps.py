@@ -19,8 +19,8 @@ from tracebed.converters.cleaning.anomalies import flag_bursts, flag_flurries, f
 from tracebed.converters.cleaning.effect import HOUR, Effect, Records, texts
 from tracebed.converters.scaling import seconds_since_start
 from tracebed.converters.workload import EXACT, BoolArray
-from tracebed.converters.yaml_text import shown
 from tracebed.errors import InputError
+from tracebed.yaml_text import shown
 
 
 def drop_copies(records: Records) -> Effect:
@@ -165,7 +165,7 @@ def drop_zero_nodes(records: Records) -> Effect:
 def whole_nodes(records: Records, cores: int) -> Effect:
     """Give jobs whole nodes of `cores` cores, where the log's processors were read as something else."""
     if cores < 1:
-        raise InputError(f"whole_nodes: {cores} cores", mend="at least 1")
+        raise InputError(f"whole_nodes: {cores} cores", hint="at least 1")
     processors = records.floats("nodes") * records.floats("cores_per_node")
     nodes = np.ceil(processors / cores)
     per_node = np.maximum(1.0, np.ceil(processors / np.maximum(nodes, 1.0)))
@@ -178,9 +178,9 @@ def over_machine(records: Records, nodes: int | None = None, action: str = "clip
     """Clip (or `drop`) jobs of more nodes than the machine has."""
     machine = records.provenance.system.nodes if nodes is None else nodes
     if machine is None:
-        raise InputError("over_machine: the size of the machine is not known", mend="give the step its nodes")
+        raise InputError("over_machine: the size of the machine is not known", hint="give the step its nodes")
     if machine < 1:
-        raise InputError(f"over_machine: a machine of {machine} nodes", mend="at least 1")
+        raise InputError(f"over_machine: a machine of {machine} nodes", hint="at least 1")
     size = records.floats("nodes")
     over = size > machine
     if _choice("over_machine", "action", action, ("clip", "drop")) == "drop":
@@ -273,12 +273,12 @@ def checked(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         InputError: there is no such step, it takes no such parameter, or a value is of another kind.
     """
     if name not in STEPS:
-        raise InputError(f"no cleaning step {name!r}", mend=f"one of {', '.join(STEPS)}")
+        raise InputError(f"no cleaning step {name!r}", hint=f"one of {', '.join(STEPS)}")
     taken = dict(inspect.signature(STEPS[name], eval_str=True).parameters)
     del taken["records"]
     for parameter in parameters:
         if parameter not in taken:
-            raise InputError(f"step {name} takes no {parameter!r}", mend=f"it takes {', '.join(taken) or 'nothing'}")
+            raise InputError(f"step {name} takes no {parameter!r}", hint=f"it takes {', '.join(taken) or 'nothing'}")
     return {own: _fitting(value, taken[own].annotation, f"{name}.{own}") for own, value in parameters.items()}
 
 
@@ -318,7 +318,7 @@ def _fitting(value: Any, kind: Any, parameter: str) -> Any:
 
 def _choice(step: str, name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
-        raise InputError(f"{step}: {name} {value!r}", mend=f"one of {', '.join(choices)}")
+        raise InputError(f"{step}: {name} {value!r}", hint=f"one of {', '.join(choices)}")
     return value
 
 

@@ -17,9 +17,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.json_jobs import Item, load, plain
-from tracebed.converters.formats.kept import columns_of, extras_of, notes_of, ready, unheld, warn_of
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.json_jobs import Item, load, plain
+from tracebed.converters.formats.tools.kept import columns_of, extras_of, notes_of, ready, unheld, warn_of
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
 from tracebed.errors import InputError, tolerate
 
@@ -69,7 +69,7 @@ def write(workload: Workload, file: BinaryIO, *, version: str = "5") -> None:
         InputError: no job can be run, or there is no such version.
     """
     if version not in DELAY:
-        raise InputError(f"Batsim {version}", mend=f"version {' or '.join(DELAY)}")
+        raise InputError(f"Batsim {version}", hint=f"version {' or '.join(DELAY)}")
     workload, counts = ready(workload, "Batsim")
     machine = _machine(workload)
     tolerate({**counts, **_losses(workload, machine)})
@@ -149,7 +149,7 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
     document = load(file)
     items, profiles, counts = document.items("jobs"), document.item("profiles"), Counter[str]()
     if not items:
-        raise InputError("holds no job", where=file.where, mend="check that the file is complete")
+        raise InputError("holds no job", where=file.where, hint="check that the file is complete")
     ours = document.item(OURS).values
     columns: dict[str, Any] = {
         "job_id": [job.text("id") for job in items],
@@ -178,7 +178,7 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
 def _run_time(job: Item, profiles: Item, counts: Counter[str]) -> float:
     name = job.text("profile")
     if name not in profiles.values:
-        raise InputError(f"there is no profile {name[:60]!r}", where=job.where, mend="add it, or remove the job")
+        raise InputError(f"there is no profile {name[:60]!r}", where=job.where, hint="add it, or remove the job")
     profile = Item(profiles.item(name).values, f"{profiles.where}, {name[:60]}")
     if profile.values.get("type") in DELAY.values():
         return profile.number("delay", least=0.0)
@@ -201,7 +201,7 @@ def _notes(job: Item) -> Item:
     try:
         return Item({"extra_data": json.loads(str(text))}, job.where).item("extra_data")
     except (ValueError, RecursionError):
-        raise InputError("extra_data is not JSON", where=job.where, mend="undo the edit") from None
+        raise InputError("extra_data is not JSON", where=job.where, hint="undo the edit") from None
 
 
 def _more(items: Sequence[Item]) -> int:

@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from tracebed.converters.formats.columns import unreadable
-from tracebed.converters.formats.files import LONGEST_LINE, Input
+from tracebed.converters.formats.tools.columns import unreadable
+from tracebed.converters.formats.tools.files import LONGEST_LINE, Input
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
 from tracebed.errors import InputError
 
@@ -35,7 +35,7 @@ def read(file: Input) -> Workload:
     Lines above the names that begin with `#` are comments.
     """
     if b"\0" in file.head:
-        raise InputError("binary data, not CSV", where=file.where, mend="check the file")
+        raise InputError("binary data, not CSV", where=file.where, hint="check the file")
     provenance = Provenance(sources=(file.source,), steps=(Step("read", {"format": "csv"}),))
     extras: dict[str, str] = {}
     above = 0
@@ -59,11 +59,13 @@ def read(file: Input) -> Workload:
         names = [name.strip('" ') for name in header.split(",")]
         raise unreadable(error, file, names, lambda row: _place(file, above, row - 1 - above)) from None
     if any(pa.types.is_binary(column.type) for column in content.columns):
-        raise InputError("is not UTF-8", where=file.where, mend="make it UTF-8: iconv -f LATIN1 -t UTF-8")
+        raise InputError("is not UTF-8", where=file.where, hint="make it UTF-8: iconv -f LATIN1 -t UTF-8")
     try:
         return Workload(content.to_pandas(), provenance, where=file.where)
     except RowError as error:
-        raise InputError(error.what, where=_place(file, above, error.row + 1), mend="mend or remove the line") from None
+        raise InputError(
+            error.what, where=_place(file, above, error.row + 1), hint="correct or remove the line"
+        ) from None
 
 
 def _place(file: Input, above: int, record: int) -> str:
@@ -98,8 +100,8 @@ def _extras(line: str, where: str) -> dict[str, str]:
         dtypes = json.loads(line.removeprefix(EXTRAS))
         return {str(name): str(dtype) for name, dtype in dtypes.items() if ARROW_TYPES[dtype]}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        mend = "remove that line to let the types be guessed"
-        raise InputError(f"broken tracebed-extras line: {error!r}", where=where, mend=mend) from None
+        hint = "remove that line to let the types be guessed"
+        raise InputError(f"broken tracebed-extras line: {error!r}", where=where, hint=hint) from None
 
 
 def write(workload: Workload, file: BinaryIO) -> None:

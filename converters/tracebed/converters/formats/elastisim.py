@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats import elastisim_models as models
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.json_jobs import Item, load, plain
-from tracebed.converters.formats.kept import columns_of, extras_of, notes_of, ready, unheld, warn_of
+from tracebed.converters.formats.tools import elastisim_models as models
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.json_jobs import Item, load, plain
+from tracebed.converters.formats.tools.kept import columns_of, extras_of, notes_of, ready, unheld, warn_of
 from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
 from tracebed.errors import InputError, tolerate
@@ -121,7 +121,7 @@ def write_folder(workload: Workload, folder: Path, *, iterations: int = 10, kass
         InputError: no job can be run, a speedup is none, or `iterations` is below 1.
     """
     if iterations < 1:
-        raise InputError(f"{iterations} iterations", mend="at least 1")
+        raise InputError(f"{iterations} iterations", hint="at least 1")
     workload, counts = ready(workload, "ElastiSim")
     jobs, files = _jobs(workload, iterations, kassel_inflation)
     machine = _machine(workload)
@@ -161,7 +161,7 @@ def _jobs(workload: Workload, iterations: int, inflated: bool) -> tuple[list[dic
         job_id, submit, run_time, limit, nodes, kind, least, most, preferred, name, parameters = row
         speedup = parse(name, parameters, f"speedup of job {job_id!r}")
         if run_time > LONGEST_RUN:
-            raise InputError(f"a run time of {run_time:g} s", where=f"job {job_id!r}", mend="clean the workload first")
+            raise InputError(f"a run time of {run_time:g} s", where=f"job {job_id!r}", hint="clean the workload first")
         work = run_time * nodes / speedup.of(nodes) if inflated else run_time
         table = ""
         if speedup.points:
@@ -289,7 +289,7 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
     document = load(file)
     items = document.items("jobs")
     if not items:
-        raise InputError("holds no job", where=file.where, mend="check that the file is complete")
+        raise InputError("holds no job", where=file.where, hint="check that the file is complete")
     beside, counts = Neighbours.of(file), Counter[str]()
     ours = document.item(OURS).values
     rows = [_row(job, beside, counts, bool(ours)) for job in items]

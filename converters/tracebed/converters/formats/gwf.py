@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracebed.converters.formats.fields import first_line, read_fields
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.states import statuses
 from tracebed.converters.formats.swf import KIB_PER_MIB, STATUS
+from tracebed.converters.formats.tools.fields import first_line, read_fields
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.states import statuses
 from tracebed.converters.log import Log, make_log
 
 FIELDS = (

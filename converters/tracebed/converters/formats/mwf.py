@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.fields import Fields, first_line, read_fields
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.states import statuses
 from tracebed.converters.formats.swf import EPOCH, STATUS
+from tracebed.converters.formats.tools.fields import Fields, first_line, read_fields
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.states import statuses
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import FloatArray
 

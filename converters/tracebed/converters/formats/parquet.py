@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracebed.converters.dictionary import meaning_of
-from tracebed.converters.formats.files import PARQUET, Input
+from tracebed.converters.formats.tools.files import PARQUET, Input
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.errors import InputError
 
@@ -32,7 +32,7 @@ def read(file: Input) -> Workload:
         table = _texts(content).to_pandas()
     except (pa.ArrowException, OSError, ValueError) as error:
         line = str(error).splitlines()[0].rstrip(".")
-        raise InputError(f"not a readable Parquet file: {line}", where=file.where, mend="write it again") from None
+        raise InputError(f"not a readable Parquet file: {line}", where=file.where, hint="write it again") from None
     kept = (content.schema.metadata or {}).get(PROVENANCE)
     provenance = (
         Provenance.from_json(kept, where=file.where)

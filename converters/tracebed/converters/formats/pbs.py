@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.amounts import span
-from tracebed.converters.formats.columns import utc
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.states import pbs_exit
+from tracebed.converters.formats.tools.amounts import span
+from tracebed.converters.formats.tools.columns import utc
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.states import pbs_exit
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
@@ -70,7 +70,7 @@ class Record:
     def wrong(self, name: str, what: str) -> InputError:
         """Return what to raise of a value that is none."""
         text = self.values[name][:40]
-        return InputError(f"{name}={text} is not {what}", where=self.place, mend="mend or remove the line")
+        return InputError(f"{name}={text} is not {what}", where=self.place, hint="correct or remove the line")
 
     def limit(self) -> float:
         """Return the requested wall time, s."""
@@ -103,7 +103,9 @@ class Record:
             known = (self.number("Resource_List.nodect"), self.number("Resource_List.ncpus"))
             nodes, cores = (int(value) if value > 0 else 0 for value in known)
         if nodes > MOST or cores > MOST:
-            raise InputError(f"a job of {nodes} nodes, {cores} cores", where=self.place, mend="mend or remove the line")
+            raise InputError(
+                f"a job of {nodes} nodes, {cores} cores", where=self.place, hint="correct or remove the line"
+            )
         return nodes, cores
 
     def had(self) -> tuple[int, int]:
@@ -229,7 +231,7 @@ def read_log(
         _read(file, records, keep_extra)
     records.finish()
     if not records.jobs:
-        raise InputError("holds no job that ended", where=files[0].where, mend="add the files of later days")
+        raise InputError("holds no job that ended", where=files[0].where, hint="add the files of later days")
     jobs = records.jobs
     nodes, cores = np.array([job.size() for job in jobs], dtype=np.float64).T
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -305,18 +307,18 @@ def _record(line: str, place: str, keep_extra: bool) -> tuple[str, Record]:
     found = LINE.match(line)
     if not found or not found[4]:
         raise InputError(
-            f"not a record: {line[:40]!r}", where=place, mend="records read MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
+            f"not a record: {line[:40]!r}", where=place, hint="records read MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
         )
     date, clock, kind, job, body = found.groups()
     day, second = _midnight(date), span(clock)
     if day is None or second is None or second >= 86_401:
-        raise InputError(f"'{date} {clock}' is not MM/DD/YYYY HH:MM:SS", where=place, mend="mend the line")
+        raise InputError(f"'{date} {clock}' is not MM/DD/YYYY HH:MM:SS", where=place, hint="correct the line")
     try:
         values = dict(item.split("=", 1) for item in body.split(" ") if item)
     except ValueError:  # a value holds blanks
         values = dict(item.split("=", 1) for item in BETWEEN.split(body.strip()) if "=" in item)
         if kind in "ES" and not values:
-            raise InputError("a record that says nothing", where=place, mend="mend or remove the line") from None
+            raise InputError("a record that says nothing", where=place, hint="correct or remove the line") from None
     if not keep_extra:
         values = {name: values[name] for name in USED & values.keys()}
     return kind, Record(job, day + second, values, place)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracebed.converters.formats.columns import read_columns, want
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.states import slurm_states
+from tracebed.converters.formats.tools.columns import read_columns, want
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.states import slurm_states
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import System
 

@@ -31,10 +31,11 @@ from tracebed.converters.formats import (
     theta,
     ub_slurm,
 )
-from tracebed.converters.formats.files import SUFFIXES, Input, inputs_at, replacing, replacing_folder
+from tracebed.converters.formats.tools.files import SUFFIXES, Input, inputs_at
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, tolerate
+from tracebed.files import replacing, replacing_folder
 
 
 class Format(NamedTuple):
@@ -130,10 +131,10 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
     for file in files:
         if first.setdefault(file.source.sha256, file) is not file:
             what = f"has the same content as {first[file.source.sha256].where}"
-            raise InputError(what, where=file.where, mend="read it once only")
+            raise InputError(what, where=file.where, hint="read it once only")
     reader = chosen.read_log or chosen.read
     if reader is None:
-        raise InputError(f"the format {chosen.name} is written only", where=files[0].where, mend="name another")
+        raise InputError(f"the format {chosen.name} is written only", where=files[0].where, hint="name another")
     _check_options(reader, options, f"reading {chosen.name}", files[0].where)
     found: Workload | Log
     if chosen.read_log is not None:
@@ -142,10 +143,10 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         found = reader(files[0], **options)
     else:
         raise InputError(
-            f"{len(files)} files of the format {chosen.name}", where=str(paths[0]), mend="read one at a time"
+            f"{len(files)} files of the format {chosen.name}", where=str(paths[0]), hint="read one at a time"
         )
     if not len(found.table):
-        raise InputError("holds no job", where=files[0].where, mend="check that the file is complete")
+        raise InputError("holds no job", where=files[0].where, hint="check that the file is complete")
     return found
 
 
@@ -176,8 +177,8 @@ def _check_options(function: Callable[..., Any], options: Mapping[str, Any], doi
     for option in options:
         if option not in taken:
             known = [name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY]
-            mend = f"it takes {', '.join(known) or 'none'}"
-            raise InputError(f"{doing} takes no option {option!r}", where=where, mend=mend)
+            hint = f"it takes {', '.join(known) or 'none'}"
+            raise InputError(f"{doing} takes no option {option!r}", where=where, hint=hint)
 
 
 def writer_for(path: Path, format: str | None = None) -> tuple[Format, Callable[..., None]]:
@@ -191,8 +192,8 @@ def writer_for(path: Path, format: str | None = None) -> tuple[Format, Callable[
     if chosen is None or writer is None:
         writable = ", ".join(suffix for known in FORMATS if known.write for suffix in known.suffixes)
         others = ", ".join(known.name for known in FORMATS if known.write_folder)
-        mend = f"end it in {writable}" + (f", or write it --to one of {others}" if others else "")
-        raise InputError("its name asks for no format that can be written", where=str(path), mend=mend)
+        hint = f"end it in {writable}" + (f", or write it --to one of {others}" if others else "")
+        raise InputError("its name asks for no format that can be written", where=str(path), hint=hint)
     return chosen, writer
 
 
@@ -200,7 +201,7 @@ def _named(name: str) -> Format:
     for known in FORMATS:
         if known.name == name:
             return known
-    raise InputError(f"no format {name!r}", mend=f"one of {', '.join(NAMES)}")
+    raise InputError(f"no format {name!r}", hint=f"one of {', '.join(NAMES)}")
 
 
 def _by_name(path: Path) -> Format | None:
@@ -217,8 +218,8 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     formats = [recognised(file) for file in files]
     for file, found in zip(files, formats, strict=True):
         if found is None and _utf16(file.head):
-            mend = "make it UTF-8 first: iconv -f UTF-16 -t UTF-8"
-            raise InputError("is a text of two bytes a character (UTF-16)", where=file.where, mend=mend)
+            hint = "make it UTF-8 first: iconv -f UTF-16 -t UTF-8"
+            raise InputError("is a text of two bytes a character (UTF-16)", where=file.where, hint=hint)
     if not any(formats):  # a name helps only where no content does: logs lie beside tables of other things
         formats = [_by_name(Path(file.name)) for file in files]
     known = [found for found in formats if found is not None]
@@ -226,14 +227,14 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
         raise InputError(
             "neither its content nor its name tells its format",
             where=files[0].where,
-            mend=f"say which it is, with `convert --from`: {', '.join(NAMES)}",
+            hint=f"say which it is, with `convert --from`: {', '.join(NAMES)}",
         )
     for file, found in zip(files, formats, strict=True):
         if found is not None and found != known[0]:
             raise InputError(
                 f"is of the format {found.name}, and {files[formats.index(known[0])].where} of {known[0].name}",
                 where=file.where,
-                mend="read them one at a time",
+                hint="read them one at a time",
             )
     strange = sum(found is None for found in formats)
     tolerate({f"files that are no log beside those of the format {known[0].name}, left out": strange})

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.amounts import amount, first_positive, parsed, span
-from tracebed.converters.formats.columns import Columns, read_columns, relabel, want
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.sacct_text import FIELDS, Header, one_line_each
-from tracebed.converters.formats.states import slurm_states
+from tracebed.converters.formats.tools.amounts import amount, first_positive, parsed, span
+from tracebed.converters.formats.tools.columns import Columns, read_columns, relabel, want
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.sacct_text import FIELDS, Header, one_line_each
+from tracebed.converters.formats.tools.states import slurm_states
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import BoolArray, FloatArray, System
 from tracebed.errors import InputError
@@ -115,10 +115,10 @@ def _checked(file: Input) -> Header:
     header = Header.of(file)
     where = f"{file.where}:1"
     if header.padded:
-        raise InputError("columns padded with blanks, their values cut", where=where, mend=f"write it with {ASK}")
+        raise InputError("columns padded with blanks, their values cut", where=where, hint=f"write it with {ASK}")
     for choices in (*NEEDED, SIZES):
         if not set(choices) & set(header.lower):
-            raise InputError(f"no column {' or '.join(choices)}", where=where, mend=f"write it with {ASK}")
+            raise InputError(f"no column {' or '.join(choices)}", where=where, hint=f"write it with {ASK}")
     return header
 
 

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.kept import ready, unheld, warn_of
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.kept import ready, unheld, warn_of
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError, tolerate
 
@@ -54,7 +54,7 @@ def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0) -> None:
         InputError: no job can be run, or `speed` is not above 0.
     """
     if not 0 < speed < np.inf:
-        raise InputError(f"speed {speed}", mend="above 0")
+        raise InputError(f"speed {speed}", hint="above 0")
     workload, counts = ready(workload, "Slurm")
     submit, run, limit = (workload.floats(name) / speed for name in ("submit_time", "run_time", "time_limit"))
     minutes = np.maximum(1.0, np.ceil(limit / 60.0))

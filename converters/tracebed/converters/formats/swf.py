@@ -22,10 +22,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from tracebed.converters.formats import swf_header
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.swf_extension import read_extension
-from tracebed.converters.formats.swf_header import Header
+from tracebed.converters.formats.tools import swf_header
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.swf_extension import read_extension
+from tracebed.converters.formats.tools.swf_header import Header
 from tracebed.converters.log import LONGEST, TOO_LARGE
 from tracebed.converters.workload import EXACT, LARGEST, SCHEMA, Provenance, Step, Workload, column_of
 from tracebed.errors import InputError, tolerate
@@ -75,9 +75,9 @@ def read(file: Input, *, by: str = "node") -> Workload:
         InputError: a line cannot be read at all.
     """
     if by not in ("node", "core"):
-        raise InputError(f"by={by!r}", mend="node or core")
+        raise InputError(f"by={by!r}", hint="node or core")
     if b"\0" in file.text:
-        raise InputError("binary data, not SWF", where=file.where, mend="check the file")
+        raise InputError("binary data, not SWF", where=file.where, hint="check the file")
     lines = _read_lines(file)
     header = swf_header.parse(lines.comments, file.where)
     if header.provenance is not None:
@@ -85,7 +85,7 @@ def read(file: Input, *, by: str = "node") -> Workload:
             raise InputError(
                 "tracebed wrote this file, with nodes of its own",
                 where=file.where,
-                mend="read the original log by core",
+                hint="read the original log by core",
             )
         decoded = decode(lines, header.system(by).cores_per_node or 1)
         return Workload(_restored(decoded.table, header, file.where), header.provenance, where=file.where)
@@ -220,7 +220,7 @@ def _read_one_by_one(file: Input) -> Lines:
                 raise InputError(
                     f"{len(tokens)} fields, a job has 18",
                     where=f"{file.where}:{number}",
-                    mend="complete or remove the line, or name the format with --from",
+                    hint="complete or remove the line, or name the format with --from",
                 )
             short += len(tokens) == 17
             more.append(" ".join(tokens[18:]))
@@ -257,7 +257,7 @@ def _numbers(values: list[str], name: str, lines: list[int], where: str) -> np.n
             raise InputError(
                 f"field {FIELDS.index(name) + 1} ({name}) is {value[:40]!r}, not a number",
                 where=f"{where}:{lines[row]}",
-                mend="mend or remove the line",
+                hint="correct or remove the line",
             )
     whole = (result == np.floor(result)) & (np.abs(result) < EXACT)
     return result.astype(np.int64) if whole.all() else result
@@ -285,14 +285,14 @@ def _refuse_unreadable(lines: Lines, where: str) -> None:
             raise InputError(
                 f"{what}: field {FIELDS.index(name) + 1} is {f[name][bad][0]}",
                 where=f"{where}:{lines.numbers[bad][0]}",
-                mend="mend or remove the line",
+                hint="correct or remove the line",
             )
 
     jobs = lines.fields["job"][~_superfluous(lines.fields)]
     if not jobs.is_unique:
         row = jobs.index[jobs.duplicated()][0]
         what = f"a second job of the number {jobs[row]}"
-        raise InputError(what, where=f"{where}:{lines.numbers[row]}", mend="renumber or remove the line")
+        raise InputError(what, where=f"{where}:{lines.numbers[row]}", hint="renumber or remove the line")
 
 
 def _superfluous(fields: pd.DataFrame) -> pd.Series[bool]:
@@ -528,7 +528,7 @@ def _restored(decoded: pd.DataFrame, header: Header, where: str) -> pd.DataFrame
             raise InputError(
                 f"{len(decoded)} job lines, but comments keep {name} of {len(values)} jobs",
                 where=where,
-                mend="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
+                hint="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
             )
     table = {}
     for name in header.columns:
@@ -536,7 +536,7 @@ def _restored(decoded: pd.DataFrame, header: Header, where: str) -> pd.DataFrame
             raise InputError(
                 f"no comment keeps the values of column {name!r}",
                 where=where,
-                mend="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
+                hint="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
             )
         kept = header.values.get(name)
         table[name] = _column(decoded, name) if kept is None else kept.to_numpy()

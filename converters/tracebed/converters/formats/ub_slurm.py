@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tracebed.converters.formats.files import Input
-from tracebed.converters.formats.kept import ready, unheld, warn_of
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.kept import ready, unheld, warn_of
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import tolerate
 

@@ -3,10 +3,10 @@
 from tracebed.errors import InputError
 
 
-def require(met: bool, what: str, mend: str) -> None:
-    """Raise InputError unless `met`: `what` (the argument and its value) is out of range, and must be `mend`."""
+def require(met: bool, what: str, hint: str) -> None:
+    """Raise InputError unless `met`: `what` (the argument and its value) is out of range, and must be `hint`."""
     if not met:
-        raise InputError(f"{what} is out of range", mend=f"must be {mend}")
+        raise InputError(f"{what} is out of range", hint=f"must be {hint}")
 
 
 def require_sizes(jobs: int, nodes: int | None, cores_per_node: int) -> None:

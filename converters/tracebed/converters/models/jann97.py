@@ -122,7 +122,7 @@ def fit(log: Workload, parameters: Parameters | None = None, *, where: str | Non
     runnable, counts = log.runnable()
     tolerate(counts, where=where)
     if len(runnable) < p.fewest:
-        raise InputError(f"{len(runnable)} jobs to fit", where=where, mend=f"at least {p.fewest}, or lower `fewest`")
+        raise InputError(f"{len(runnable)} jobs to fit", where=where, hint=f"at least {p.fewest}, or lower `fewest`")
     nodes, cores = runnable.ints("nodes"), runnable.ints("cores_per_node")
     submit, run = runnable.floats("submit_time"), runnable.floats("run_time")
     which = _joined(np.ceil(np.log2(nodes * cores)).astype(np.int64), p.fewest)
@@ -132,7 +132,7 @@ def fit(log: Workload, parameters: Parameters | None = None, *, where: str | Non
         size = nodes[members] * cores[members]
         if np.ptp(submit[members]) == 0.0:
             what = f"all {len(members):,} jobs of {size.min()} to {size.max()} cores are submitted at once"
-            raise InputError(what, where=where, mend="their arrivals have no law; leave them out of the log")
+            raise InputError(what, where=where, hint="their arrivals have no law; leave them out of the log")
         gap, gap_fits = _fitted(moments(np.diff(submit[members])), p.order_max)
         law, law_fits = _fitted(moments(run[members]), p.order_max)
         misfits += (not gap_fits) + (not law_fits)

@@ -128,5 +128,5 @@ def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
         InputError: there is no such model, or an option is out of its range.
     """
     if model not in MODELS:
-        raise InputError(f"no model {model!r}", mend=f"one of {', '.join(MODELS)}")
+        raise InputError(f"no model {model!r}", hint=f"one of {', '.join(MODELS)}")
     return MODELS[model].load()(**({} if jobs is None else {"jobs": jobs}), **options)

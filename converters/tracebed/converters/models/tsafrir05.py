@@ -126,7 +126,7 @@ def assign(run_times: FloatArray, descending: IntArray, rng: np.random.Generator
         job = int(np.argmax(run > descending))
         raise InputError(
             f"{job + 1:,} jobs run {run[job]:,.0f} s or longer, and only {job:,} estimates are that long",
-            mend=f"let longest be greater (0 makes it {longest_of(run_times):,.0f} s), or longest_share",
+            hint=f"let longest be greater (0 makes it {longest_of(run_times):,.0f} s), or longest_share",
         )
     enough = np.searchsorted(-descending, -run, side="right")  # the first so many are long enough
     first = np.arange(len(run))

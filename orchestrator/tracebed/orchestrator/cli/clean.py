@@ -74,13 +74,13 @@ def clean(
         _list()
         return
     if recipe is None:
-        raise InputError("no recipe", mend="name one with --recipe; `tracebed clean --list` has them")
+        raise InputError("no recipe", hint="name one with --recipe; `tracebed clean --list` has them")
     chosen = load_recipe(recipe)
     if show:
         click.echo(chosen.text, nl=False)
         return
     if not raw or output is None:
-        raise InputError("no log to clean" if not raw else "no place for the result", mend="RAW... -o FILE")
+        raise InputError("no log to clean" if not raw else "no place for the result", hint="RAW... -o FILE")
     keep_inputs(raw, [output, explain])
     writer_for(output)
     for step in without:
@@ -115,27 +115,27 @@ def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Parse STEP.PARAMETER=VALUE; the value is YAML, as it would stand in the recipe."""
     import yaml
 
-    from tracebed.converters.yaml_text import BROKEN
+    from tracebed.yaml_text import BROKEN
 
     settings: dict[str, dict[str, Any]] = {}
     for text in texts:
         place, equals, value = text.partition("=")
         step, dot, parameter = place.partition(".")
         if not (equals and dot and parameter):
-            raise InputError(f"--set {text!r} is no setting", mend="write STEP.PARAMETER=VALUE")
+            raise InputError(f"--set {text!r} is no setting", hint="write STEP.PARAMETER=VALUE")
         try:
             settings.setdefault(step, {})[parameter] = yaml.safe_load(value)
         except BROKEN:
-            raise InputError(f"--set {text!r}: the value is no YAML", mend="write 60, true, a-name or [a, b]") from None
+            raise InputError(f"--set {text!r}: the value is no YAML", hint="write 60, true, a-name or [a, b]") from None
     return settings
 
 
 def _write_touched(done: Cleaned, path: Path) -> None:
-    from tracebed.converters.formats.files import replacing
+    from tracebed.files import replacing
 
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     if plain.suffix not in (".csv", ".parquet"):
-        raise InputError("is no name for a table", where=str(path), mend="end it in .csv, .csv.gz or .parquet")
+        raise InputError("is no name for a table", where=str(path), hint="end it in .csv, .csv.gz or .parquet")
     with replacing(path) as file:
         if plain.suffix == ".csv":
             done.touched.to_csv(file, index=False)

@@ -78,9 +78,9 @@ def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None]) -> None:
             continue  # a pipe or terminal is not replaced
         target = os.path.realpath(output)
         if any((_holds(source, target) and output.exists()) or _holds(target, source) for source in sources):
-            raise InputError("would replace what it is made from", where=str(output), mend="name another file")
+            raise InputError("would replace what it is made from", where=str(output), hint="name another file")
         if target in taken:
-            raise InputError("two results under one name", where=str(output), mend="name another file for one of them")
+            raise InputError("two results under one name", where=str(output), hint="name another file for one of them")
         taken.append(target)
 
 
@@ -266,7 +266,7 @@ def duration(text: str) -> float:
     except (ValueError, KeyError):
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise InputError(f"{text!r} is not a duration", mend="write 90s, 15m, 2h or 1d")
+        raise InputError(f"{text!r} is not a duration", hint="write 90s, 15m, 2h or 1d")
     return seconds
 
 

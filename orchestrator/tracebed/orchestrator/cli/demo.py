@@ -63,11 +63,11 @@ def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
     try:
         output.mkdir(parents=True, exist_ok=True)
         if any(output.iterdir()) and not (inventory.is_file() and b"\nname: demo\n" in inventory.read_bytes()):
-            raise InputError("holds something else than a demo", where=str(output), mend="name another folder with -o")
+            raise InputError("holds something else than a demo", where=str(output), hint="name another folder with -o")
         inventory.write_text(INVENTORIES["emulated" if emulated else "real"].format(count=nodes), encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"cannot be written: {error.strerror}", where=str(output), mend="name another folder with -o"
+            f"cannot be written: {error.strerror}", where=str(output), hint="name another folder with -o"
         ) from error
     policy = ("--policy pref --inventory", inventory, f"--speed {SPEED} -o")
     steps = (

@@ -62,7 +62,7 @@ def describe(workload: Path, before: Path | None, plot: Path | None, dictionary:
 
     if dictionary:
         if before is not None or plot is not None:
-            raise InputError("--dictionary and --before or --plot", mend="ask for one of them")
+            raise InputError("--dictionary and --before or --plot", hint="ask for one of them")
         _print_dictionary(workload, as_json)
         return
     if plot is not None:

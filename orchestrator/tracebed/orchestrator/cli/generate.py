@@ -129,7 +129,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         of_estimates = [text for text in constants if text.startswith(PREFIX)]
         own_constants = [text for text in constants if not text.startswith(PREFIX)]
         if of_estimates and estimates is None:
-            raise InputError(f"--set {of_estimates[0]} without estimates", mend="add --estimates tsafrir05")
+            raise InputError(f"--set {of_estimates[0]} without estimates", hint="add --estimates tsafrir05")
         if own_constants:
             options["parameters"] = _changed(parameters, own_constants)
         with progress("drawing jobs"):
@@ -224,8 +224,8 @@ def _changed(parameters: Any, texts: Sequence[str], prefix: str = "") -> Any:
     for text in texts:
         name, _, value = text.removeprefix(prefix).partition("=")
         if name not in flat:
-            mend = f"one of {', '.join(prefix + known for known in flat)}"
-            raise InputError(f"--set {text}: no constant {prefix + name!r}", mend=mend)
+            hint = f"one of {', '.join(prefix + known for known in flat)}"
+            raise InputError(f"--set {text}: no constant {prefix + name!r}", hint=hint)
         type_of = type(flat[name])
         try:
             flat[name] = type_of(value)
@@ -233,7 +233,7 @@ def _changed(parameters: Any, texts: Sequence[str], prefix: str = "") -> Any:
             flat[name] = math.nan
         if not math.isfinite(flat[name]):
             kind = "a whole number" if type_of is int else "a number"
-            raise InputError(f"--set {text}: {value!r} is not {kind}", mend=f"{prefix}{name}=NUMBER") from None
+            raise InputError(f"--set {text}: {value!r} is not {kind}", hint=f"{prefix}{name}=NUMBER") from None
     return _built(parameters, flat)
 
 

@@ -25,8 +25,8 @@ from tracebed.orchestrator.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.prediction import Engine
     from tracebed.orchestrator.run import Run
+    from tracebed.orchestrator.simulation.prediction import Engine
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -149,14 +149,14 @@ def simulate(
       tracebed simulate w.parquet --policy easy --nodes 64 --cores-per-node 48 -o runs/sim
     """
     from tracebed.converters.workload import System
-    from tracebed.orchestrator.prediction import nodes_of, predict
     from tracebed.orchestrator.run import NodeFacts, check_target
     from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
-    from tracebed.orchestrator.scheduling.simulator import Overheads
+    from tracebed.orchestrator.simulation.prediction import nodes_of, predict
+    from tracebed.orchestrator.simulation.simulator import Overheads
 
     check_target(output)
     if inventory and (nodes or cores_per_node):
-        raise InputError("both --inventory and a size are given", mend="give one of them")
+        raise InputError("both --inventory and a size are given", hint="give one of them")
     jobs = load_workload(workload)
     if inventory:
         from tracebed.orchestrator.testbeds.inventory import load_inventory
@@ -180,7 +180,7 @@ def simulate(
             kill_at_limit=kill_at_limit,
             priority=priority,
             engine=engine,
-            report=bar.update,
+            on_progress=bar.update,
         )
     run.save(output)
     summary(run, output, as_json)
@@ -228,8 +228,8 @@ def replay(
     Example:
       tracebed replay small.parquet --policy pref --inventory inventory/local.yaml --speed 200 -o runs/real
     """
-    from tracebed.orchestrator.replayer import Options
-    from tracebed.orchestrator.replayer import replay as replay_workload
+    from tracebed.orchestrator.replay.replayer import Options
+    from tracebed.orchestrator.replay.replayer import replay as replay_workload
     from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     jobs = load_workload(workload)
@@ -243,7 +243,7 @@ def replay(
             name=workload.name,
             policy_parameters=parsed(policy_options),
             options=Options(speed, interval, kill_at_limit, balance, priority),
-            report=bar.update,
+            on_progress=bar.update,
         )
     summary(run, output, as_json)
     if run.info.state != "interrupted":
@@ -258,7 +258,7 @@ def parsed(options: Sequence[str]) -> dict[str, str]:
     pairs = [option.partition("=") for option in options]
     for name, equals, _ in pairs:
         if not (name and equals):
-            raise InputError(f"policy option {name!r} has no value", mend="write NAME=VALUE")
+            raise InputError(f"policy option {name!r} has no value", hint="write NAME=VALUE")
     return {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
 
 

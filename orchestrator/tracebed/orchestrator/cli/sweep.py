@@ -74,7 +74,7 @@ def sweep(
         _list()
         return ExitCode.OK
     if study is None:
-        raise InputError("no study", mend="name one, or a file; `tracebed sweep --list` has those that are shipped")
+        raise InputError("no study", hint="name one, or a file; `tracebed sweep --list` has those that are shipped")
     file = load_study(study)
     if show:
         click.echo(file.source.text, nl=False)
@@ -103,7 +103,7 @@ def sweep(
 
 def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: bool) -> ExitCode:
     """Write plots and published figures, print what there is, and say what went wrong."""
-    from tracebed.converters.formats.files import replacing
+    from tracebed.files import replacing
     from tracebed.validation.studies import plots, sweep
     from tracebed.validation.studies.published import beside
 
@@ -194,7 +194,7 @@ def _only(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         key, equals, values = text.partition("=")
         if not (key and equals and values):
-            raise InputError(f"--only {text!r} chooses nothing", mend="write KEY=VALUE, or KEY=VALUE,VALUE")
+            raise InputError(f"--only {text!r} chooses nothing", hint="write KEY=VALUE, or KEY=VALUE,VALUE")
         wanted.setdefault(key, []).extend(values.split(","))
     return wanted
 
@@ -204,12 +204,12 @@ def _engine(name: str, scheduler: str | None, workers: int | None) -> Engine:
 
     if name == "local":
         if scheduler is not None:
-            raise InputError("--scheduler goes with --engine dask", mend="add it, or leave this out")
+            raise InputError("--scheduler goes with --engine dask", hint="add it, or leave this out")
         return LocalEngine(workers)
     if scheduler is None:
-        raise InputError("--engine dask needs the scheduler's address", mend="--scheduler tcp://host:8786")
+        raise InputError("--engine dask needs the scheduler's address", hint="--scheduler tcp://host:8786")
     if workers is not None:
-        raise InputError("--workers goes with --engine local", mend="Dask has the workers that it was started with")
+        raise InputError("--workers goes with --engine local", hint="Dask has the workers that it was started with")
     return DaskEngine(scheduler)
 
 

@@ -51,7 +51,7 @@ def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: 
     """
     writing = writing_options(options)
     if as_run and writing:
-        raise InputError("--as-run and an option of the formats that are written", mend="a run has one format only")
+        raise InputError("--as-run and an option of the formats that are written", hint="a run has one format only")
     keep_inputs([source], [output])
     workload = load_workload(source, **raw_options(options))
     if as_run:
@@ -118,7 +118,7 @@ def scale(
     before = load_workload(workload)
     if inventory is not None:
         if nodes is not None or cores_per_node is not None:
-            raise InputError("--inventory and --nodes or --cores-per-node", mend="give one of them")
+            raise InputError("--inventory and --nodes or --cores-per-node", hint="give one of them")
         nodes, cores_per_node = _size_of(inventory)
     factor, longest = _compression(runtime)
     with progress("scaling"):
@@ -193,9 +193,9 @@ def malleable(
     keep_inputs([workload], [output])
     before, thresholds = load_workload(workload), Thresholds(preferred, most, least)
     if speedup == "downey" and thresholds != Thresholds():
-        raise InputError("--speedup downey takes no thresholds", mend="leave out --preferred, --most and --least")
+        raise InputError("--speedup downey takes no thresholds", hint="leave out --preferred, --most and --least")
     if speedup == "amdahl" and kind == "moldable":
-        raise InputError("--kind moldable and --speedup amdahl", mend="add --speedup downey")
+        raise InputError("--kind moldable and --speedup amdahl", hint="add --speedup downey")
     with progress("choosing jobs"):
         if speedup == "downey":
             after = with_moldability(before, seed, kind=Kind(kind), share=share, nodes=nodes)
@@ -228,7 +228,7 @@ def _compression(text: str | None) -> tuple[float | None, float | None]:
     try:
         return float(text), None
     except ValueError:
-        raise InputError(f"--runtime {text!r} is no factor", mend="write 0.1, or max=600s") from None
+        raise InputError(f"--runtime {text!r} is no factor", hint="write 0.1, or max=600s") from None
 
 
 def _instant(text: str, provenance: Provenance) -> float:
@@ -250,7 +250,7 @@ def _system(text: str | None) -> System | None:
         return System(SIZE(nodes), SIZE(cores) if times else None)
     except click.BadParameter as error:
         what = error.message.rstrip(".")
-        raise InputError(f"--system {text!r} is no machine: {what}", mend="write 1024x8, or 1024") from None
+        raise InputError(f"--system {text!r} is no machine: {what}", hint="write 1024x8, or 1024") from None
 
 
 def _size_of(inventory: Path) -> tuple[int, int]:

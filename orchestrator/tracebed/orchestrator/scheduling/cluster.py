@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracebed.benchmarks.cpus import format_cpus
 from tracebed.converters.workload import IntArray
+from tracebed.cpus import format_cpus
 
 
 @dataclass

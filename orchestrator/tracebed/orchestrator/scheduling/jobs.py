@@ -107,7 +107,7 @@ class Jobs:
         if not len(runnable):
             raise InputError(
                 f"none of the {len(workload):,} jobs has a run time and a size",
-                mend="`tracebed describe` shows what it has",
+                hint="`tracebed describe` shows what it has",
             )
         run_time = runnable.floats("run_time")
         limit = runnable.floats("time_limit")

@@ -56,7 +56,7 @@ def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
     if priority == FCFS:
         return Queue(jobs)
     if priority not in PRIORITIES:
-        raise InputError(f"no priority {priority!r}", mend=f"there are {', '.join(NAMES)}")
+        raise InputError(f"no priority {priority!r}", hint=f"there are {', '.join(NAMES)}")
     keys_of = PRIORITIES[priority]
     submit, limit = np.array(jobs.submit), np.array(jobs.limit)
     nodes = np.array(jobs.nodes, dtype=np.float64)

@@ -330,5 +330,5 @@ class Scheduler:
             raise PolicyError(
                 f"policy {type(self.policy).__name__} decided {decision}: the job {what}",
                 where=f"job {self.jobs.ids[decision.job]}",
-                mend="this is a defect of the policy",
+                hint="this is a defect of the policy",
             )

@@ -27,11 +27,11 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from tracebed.benchmarks import pils
-from tracebed.benchmarks.cpus import format_cpus, parse_cpus
 from tracebed.benchmarks.kernels import calibrate, kernel_name
 from tracebed.benchmarks.lines import Lines, decode, wait
 from tracebed.benchmarks.program import Address, Launch, Program
 from tracebed.benchmarks.rank import heartbeat_name
+from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError, TracebedError
 
 PROTOCOL = 1

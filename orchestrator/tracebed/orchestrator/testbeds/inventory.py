@@ -25,9 +25,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tracebed.benchmarks.cpus import format_cpus, parse_cpus
+from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.yaml_file import YamlFile
+from tracebed.yaml_file import YamlFile
 
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -72,7 +72,7 @@ class Inventory:
                 raise InputError(
                     f"node {node.name!r} has CPUs {format_cpus(absent)}, of which this machine gives us none",
                     where=self.where,
-                    mend="name other CPUs, or `cpus: auto`, or `emulated: true`",
+                    hint="name other CPUs, or `cpus: auto`, or `emulated: true`",
                 )
 
 
@@ -149,7 +149,7 @@ def load_inventory(path: Path | str) -> Inventory:
     """
     path = Path(path)
     examples = "see inventory/ for examples"
-    source = YamlFile.read(path, "inventory", mend="docs/testbeds.md has every field", unreadable=examples)
+    source = YamlFile.read(path, "inventory", hint="docs/testbeds.md has every field", unreadable=examples)
     file = source.checked(_File)
     nodes: list[Node] = []
     names: set[str] = set()

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tracebed.benchmarks.cpus import format_cpus
 from tracebed.benchmarks.lines import Lines, decode, wait
+from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent import GRACE_S, PROTOCOL
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
@@ -108,7 +108,7 @@ class LocalTestbed:
             raise TestbedError(
                 f"cannot start agents: {error.strerror}",
                 where=error.filename,
-                mend="see the limits on processes and open files (ulimit -a), or use fewer nodes",
+                hint="see the limits on processes and open files (ulimit -a), or use fewer nodes",
                 transient=True,
             ) from error
         except BaseException:
@@ -144,13 +144,13 @@ class LocalTestbed:
                     raise TestbedError(
                         message.get("what") or f"its agent {message['reason']}",
                         where=f"node {agent.node.name}",
-                        mend=f"{agent.log} may tell more",
+                        hint=f"{agent.log} may tell more",
                     )
             if not events and time.monotonic() >= until:
                 raise TestbedError(
                     f"its agent did not say hello within {patience:g} s",
                     where=f"node {silent[0].node.name}",
-                    mend=f"{silent[0].log} may tell more",
+                    hint=f"{silent[0].log} may tell more",
                     transient=True,
                 )
 

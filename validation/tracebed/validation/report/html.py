@@ -8,8 +8,8 @@ from typing import Any
 
 import jinja2
 
-from tracebed.converters.formats.files import replacing
 from tracebed.errors import InputError
+from tracebed.files import replacing
 from tracebed.orchestrator.cli.console import cell
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import FIGURES
@@ -26,12 +26,12 @@ def write(comparison: Comparison, path: Path | str) -> Path:
     """Write the report to `path`, whole or not at all. Raises InputError where that cannot be."""
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):  # a slip of the hand must not cost a workload or a run.json
-        raise InputError("not a report's name", where=str(path), mend="end it in .html")
+        raise InputError("not a report's name", where=str(path), hint="end it in .html")
     text = render(comparison)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(path), mend="name another file") from error
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint="name another file") from error
     with replacing(path) as file:
         file.write(text.encode())
     return path

@@ -19,11 +19,11 @@ import pandas as pd
 from tracebed.converters.workload import System, Workload, read_workload
 from tracebed.errors import Tolerated
 from tracebed.orchestrator import scheduling
-from tracebed.orchestrator.prediction import nodes_of, predict
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.simulation.prediction import nodes_of, predict
 from tracebed.validation.metrics import FIGURES, metrics, per_job
 from tracebed.validation.studies.study import Point, Study, WindowSpec
 from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant

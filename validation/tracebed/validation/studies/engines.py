@@ -92,7 +92,7 @@ class LocalEngine:
         except BrokenProcessPool as error:
             raise InputError(
                 "a worker was killed, maybe for want of memory",
-                mend="the same command goes on; give it fewer --workers",
+                hint="the same command goes on; give it fewer --workers",
             ) from error
 
 
@@ -115,13 +115,13 @@ class DaskEngine:
             from distributed import Client
         except ImportError as error:
             raise InputError(
-                f"dask.distributed cannot be used: {error}", mend="pip install 'tracebed[dask]', or --engine local"
+                f"dask.distributed cannot be used: {error}", hint="pip install 'tracebed[dask]', or --engine local"
             ) from error
         try:
             self._client: Any = Client(self.scheduler, timeout=PATIENCE_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"no Dask scheduler answers: {error}", where=self.scheduler, mend="start one: docs/sweeps.md"
+                f"no Dask scheduler answers: {error}", where=self.scheduler, hint="start one: docs/sweeps.md"
             ) from error
         self.workers = sum(self._client.nthreads().values())
         return self
@@ -149,13 +149,13 @@ class DaskEngine:
             try:
                 result = future.result()
             except KilledWorker as error:
-                raise InputError(f"Dask workers died of it: {error}", mend="give them more memory") from error
+                raise InputError(f"Dask workers died of it: {error}", hint="give them more memory") from error
             yield futures.pop(future), result
             future.release()
 
 
 def _tried(function: Callable[[Any], Any], item: Any) -> Any:
-    """Return the result, or what the user can mend about it, of which other items know nothing."""
+    """Return the result, or what the user can do about it, of which other items know nothing."""
     try:
         return function(item)
     except TracebedError as error:

@@ -20,7 +20,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tracebed.converters.formats.files import replacing
+from tracebed.files import replacing
 from tracebed.validation.metrics import FIGURES, Shown
 from tracebed.validation.studies.published import GROUP, chosen, means
 from tracebed.validation.studies.study import Plot, Point, StudyFile

@@ -28,8 +28,8 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
-from tracebed.orchestrator.yaml_file import YamlFile
 from tracebed.validation.metrics import FIGURES, TAU
+from tracebed.yaml_file import YamlFile
 
 SHIPPED = files("tracebed.validation.studies") / "shipped"
 MEND = "docs/sweeps.md has every key"
@@ -327,10 +327,10 @@ class StudyFile:
             for value in wanted:
                 if value not in there:
                     have = ", ".join(sorted(there))
-                    raise InputError(f"no point with {key}={value}", where=self.source.where, mend=f"there are {have}")
+                    raise InputError(f"no point with {key}={value}", where=self.source.where, hint=f"there are {have}")
             points = [point for point in points if _text(asdict(point)[key]) in wanted]
         if not points:
-            raise InputError("the grid has no point left", where=self.source.where, mend="exclude less")
+            raise InputError("the grid has no point left", where=self.source.where, hint="exclude less")
         self._check_policies({point.policy for point in points})
         return points
 
@@ -340,9 +340,9 @@ class StudyFile:
                 try:
                     registry.load(policy.policy, policy.parameters)
                 except InputError as error:
-                    mend = error.mend or MEND
+                    hint = error.hint or MEND
                     raise InputError(
-                        error.what, where=self.source.error("", "policies", index).where, mend=mend
+                        error.what, where=self.source.error("", "policies", index).where, hint=hint
                     ) from error
 
 
@@ -365,7 +365,7 @@ def load_study(name: str) -> StudyFile:
 
 def _read(path: Path) -> StudyFile:
     unreadable = f"one of {', '.join(names())}, or the path of a YAML file"
-    source = YamlFile.read(path, "study", mend=MEND, unreadable=unreadable)
+    source = YamlFile.read(path, "study", hint=MEND, unreadable=unreadable)
     study = source.checked(Study)
     file = StudyFile(path.stem, study, source)
     _check_references(file)

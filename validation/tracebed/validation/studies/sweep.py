@@ -21,15 +21,15 @@ from typing import Any
 
 import pandas as pd
 
-from tracebed.converters.formats.files import replacing
 from tracebed.errors import InputError, TracebedError
+from tracebed.files import replacing
 from tracebed.validation.studies import cells
 from tracebed.validation.studies.cells import Cell, Measured
 from tracebed.validation.studies.engines import Engine
 from tracebed.validation.studies.study import Point, StudyFile
 from tracebed.validation.studies.workloads import Prepared, Variant, make, prepare
 
-Report = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[s
     return Plan(found, needed, sorted(todo, key=lambda cell: cell.workload))  # a worker reads a workload once
 
 
-def sweep(file: StudyFile, plan: Plan, folder: Path, engine: Engine, report: Report | None = None) -> Swept:
+def sweep(file: StudyFile, plan: Plan, folder: Path, engine: Engine, on_progress: Progress | None = None) -> Swept:
     """Compute what `plan` says is still to be computed, and gather the table.
 
     Args:
@@ -98,7 +98,7 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, engine: Engine, report: Rep
         plan: of this study, in this folder.
         folder: the output folder; call within `only_one`.
         engine: what computes.
-        report: called with cells done and to do, of this sweep, after each of them.
+        on_progress: called with cells done and to do, of this sweep, after each of them.
 
     Raises:
         InputError: the folder cannot be written, or the engine broke down.
@@ -115,8 +115,8 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, engine: Engine, report: Rep
             errors[cell.identity] = str(result)
         else:
             _keep(cell, result, folder)
-        if report is not None:
-            report(done, len(todo))
+        if on_progress is not None:
+            on_progress(done, len(todo))
     failed: dict[str, list[Point]] = {}
     for point, cell in plan.cells.items():
         if cell.identity in errors:
@@ -132,7 +132,7 @@ def jobs_of(cell: Cell, folder: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
-        raise InputError(f"is damaged: {error}", where=str(path), mend="delete it, and sweep again") from error
+        raise InputError(f"is damaged: {error}", where=str(path), hint="delete it, and sweep again") from error
 
 
 def has_jobs(cell: Cell, folder: Path) -> bool:
@@ -152,13 +152,13 @@ def only_one(folder: Path) -> Iterator[None]:
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise InputError(
-            f"cannot be written: {error.strerror}", where=str(folder), mend="name another folder with -o"
+            f"cannot be written: {error.strerror}", where=str(folder), hint="name another folder with -o"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InputError(
-            "another sweep is at work in this folder", where=str(folder), mend="wait for it, or name another with -o"
+            "another sweep is at work in this folder", where=str(folder), hint="wait for it, or name another with -o"
         ) from None
     else:
         yield
@@ -205,7 +205,7 @@ def _gathered(plan: Plan, folder: Path) -> tuple[pd.DataFrame, dict[str, int]]:
                 kept[cell.identity] = {key: found[key] for key in ("warnings", "seconds", "rows")}
             except (ValueError, KeyError, TypeError) as error:
                 what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-                raise InputError(f"is damaged: {what}", where=str(path), mend="delete it, and sweep again") from error
+                raise InputError(f"is damaged: {what}", where=str(path), hint="delete it, and sweep again") from error
             for warning in kept[cell.identity]["warnings"]:
                 warnings[warning] = warnings.get(warning, 0) + 1
         found = kept[cell.identity]

@@ -106,7 +106,7 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
         if error.where is not None:
             raise
         where = file.source.error("", "workloads", name).where  # a size, a factor or an option of the study
-        raise InputError(error.what, where=where, mend=error.mend) from error
+        raise InputError(error.what, where=where, hint=error.hint) from error
     if system.nodes is None:
         raise file.source.error(f"the size of the system of {name!r} is not known: say `nodes`", "workloads", name)
     return Prepared(target, workload.sha256, len(workload), system)
@@ -143,10 +143,10 @@ def _sources(file: StudyFile, name: str, spec: WorkloadSpec, logs: Mapping[str, 
         raise InputError(
             f"the workload {name!r} is made of a public log, which is not part of tracebed{where}",
             where=file.source.where,
-            mend=f"then say where it is: {option}",
+            hint=f"then say where it is: {option}",
         )
     if not path.exists():
-        raise InputError("there is no such log", where=str(path), mend="check the path")
+        raise InputError("there is no such log", where=str(path), hint="check the path")
     return _files(path)
 
 
@@ -168,8 +168,8 @@ def logs_of(file: StudyFile, texts: tuple[str, ...]) -> dict[str, Path]:
             name, path = wanted[0], text
         if name not in wanted:
             have = ", ".join(f"{name}=PATH" for name in wanted)
-            mend = f"write --log {have}" if wanted else "leave out --log"
-            raise InputError(f"--log {text!r} names no log of the study {file.name}", mend=mend)
+            hint = f"write --log {have}" if wanted else "leave out --log"
+            raise InputError(f"--log {text!r} names no log of the study {file.name}", hint=hint)
         found[name] = Path(path)
     return found
 
@@ -220,10 +220,10 @@ def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
         recipe = load_recipe(log.recipe).with_settings(log.settings)
         raw = read_raw(paths, **(recipe.read | log.options))
         workload = clean(raw, recipe.steps, system=recipe.system).workload
-    another = "this is another log: get the right one, or copy the study (--show) and mend what it expects"
+    another = "this is another log: get the right one, or copy the study (--show) and correct what it expects"
     if log.jobs not in (None, len(workload)):
-        raise InputError(f"{len(workload):,} jobs are left, not {log.jobs:,}", where=where, mend=another)
+        raise InputError(f"{len(workload):,} jobs are left, not {log.jobs:,}", where=where, hint=another)
     if log.fingerprint not in (None, found := fingerprint(workload)):
         what = f"the jobs are not those of the study: their fingerprint is {found}, not {log.fingerprint}"
-        raise InputError(what, where=where, mend=another)
+        raise InputError(what, where=where, hint=another)
     return workload

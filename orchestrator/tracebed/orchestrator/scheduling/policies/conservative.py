@@ -35,9 +35,9 @@ class Conservative:
     def __post_init__(self) -> None:
         """Raise InputError where a parameter is out of its range."""
         if self.backfill_depth < 0:
-            raise InputError("conservative.backfill_depth is below 0", mend="0 looks at all jobs")
+            raise InputError("conservative.backfill_depth is below 0", hint="0 looks at all jobs")
         if not 0.0 <= self.backfill_interval_s < math.inf:
-            raise InputError("conservative.backfill_interval_s is no interval", mend="seconds; 0: at every call")
+            raise InputError("conservative.backfill_interval_s is no interval", hint="seconds; 0: at every call")
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the starts, and the reservations that hold beyond this call."""

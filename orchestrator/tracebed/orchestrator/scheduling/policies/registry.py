@@ -12,7 +12,7 @@ from tracebed.orchestrator.scheduling.state import Policy
 
 GROUP = "tracebed.policies"
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-MENDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+HINTS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 """Type of a parameter -> what it may be."""
 
 
@@ -29,7 +29,7 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
     """
     entry = next((entry for entry in entry_points(group=GROUP) if entry.name == name), None)
     if entry is None:
-        raise InputError(f"no policy {name!r}", mend=f"installed are {', '.join(names())}")
+        raise InputError(f"no policy {name!r}", hint=f"installed are {', '.join(names())}")
     factory = _factory(entry)
     hints = get_type_hints(factory)
     known = {field.name: hints[field.name] for field in fields(factory)}
@@ -37,7 +37,7 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
     for key, value in (parameters or {}).items():
         if key not in known:
             has = ", ".join(known) or "none"
-            raise InputError(f"policy {name} has no parameter {key!r}", mend=f"it has {has}")
+            raise InputError(f"policy {name} has no parameter {key!r}", hint=f"it has {has}")
         values[key] = _parsed(value, known[key], f"{name}.{key}")
     policy: Policy = factory(**values)
     return policy
@@ -63,7 +63,7 @@ def _parsed(value: Any, kind: Any, where: str) -> Any:
     if choices := get_args(kind):
         if value in choices:
             return value
-        raise InputError(f"{where} cannot be {value!r}", mend=f"one of {', '.join(choices)}")
+        raise InputError(f"{where} cannot be {value!r}", hint=f"one of {', '.join(choices)}")
     try:
         if isinstance(value, str):
             return WORDS[value.lower()] if kind is bool else kind(value)
@@ -73,4 +73,4 @@ def _parsed(value: Any, kind: Any, where: str) -> Any:
                 return parsed
     except (ValueError, KeyError, OverflowError):
         pass
-    raise InputError(f"{where} cannot be {value!r}", mend=MENDS.get(kind, f"it is of type {kind}"))
+    raise InputError(f"{where} cannot be {value!r}", hint=HINTS.get(kind, f"it is of type {kind}"))

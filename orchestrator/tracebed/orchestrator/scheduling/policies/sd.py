@@ -59,11 +59,11 @@ class SlowdownDriven:
     def __post_init__(self) -> None:
         """Raise InputError where a parameter is out of its range."""
         if not 0 < self.sharing_factor < 1:
-            raise InputError(f"sd.sharing_factor cannot be {self.sharing_factor}", mend="above 0, below 1")
+            raise InputError(f"sd.sharing_factor cannot be {self.sharing_factor}", hint="above 0, below 1")
         if self.mates < 1 or self.candidates < 0 or self.depth < 0:
-            raise InputError("sd.mates is at least 1, sd.candidates and sd.depth are at least 0", mend="0: all")
+            raise InputError("sd.mates is at least 1, sd.candidates and sd.depth are at least 0", hint="0: all")
         if not 0.0 <= self.backfill_interval_s < math.inf:
-            raise InputError(f"sd.backfill_interval_s cannot be {self.backfill_interval_s}", mend="seconds; 0: EASY")
+            raise InputError(f"sd.backfill_interval_s cannot be {self.backfill_interval_s}", hint="seconds; 0: EASY")
         if self.max_slowdown != "dynamic":
             try:
                 positive = float(self.max_slowdown) > 0.0
@@ -71,7 +71,7 @@ class SlowdownDriven:
                 positive = False
             if not positive:
                 raise InputError(
-                    f"sd.max_slowdown cannot be {self.max_slowdown!r}", mend="a number above 0, inf or dynamic"
+                    f"sd.max_slowdown cannot be {self.max_slowdown!r}", hint="a number above 0, inf or dynamic"
                 )
 
     def decide(self, state: State) -> Iterator[Decision]:

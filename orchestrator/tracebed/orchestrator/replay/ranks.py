@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracebed.benchmarks.cpus import format_cpus
 from tracebed.benchmarks.program import Program
+from tracebed.cpus import format_cpus
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.testbeds.base import Testbed

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.json_jobs import Item, plain
+from tracebed.converters.formats.tools.json_jobs import Item, plain
 from tracebed.converters.log import INSTANTS
 from tracebed.converters.workload import SCHEMA, BoolArray, Workload, column_of
 from tracebed.errors import InputError, tolerate
@@ -23,7 +23,7 @@ def ready(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
     """
     found, counts = workload.runnable()
     if not len(found):
-        raise InputError(f"no job with a run time and nodes to write for {format}", mend="check the workload")
+        raise InputError(f"no job with a run time and nodes to write for {format}", hint="check the workload")
     first = float(found.floats("submit_time")[0])
     if not first:
         return found, counts

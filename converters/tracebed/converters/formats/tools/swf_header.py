@@ -88,7 +88,7 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
                 raise InputError(
                     f"broken {found[1]} comment: {error}",
                     where=f"{where}:{number}",
-                    mend="write the file again, or remove all Tracebed- comments to read it as plain SWF",
+                    hint="write the file again, or remove all Tracebed- comments to read it as plain SWF",
                 ) from None
         elif found:
             label = found[1]
@@ -119,7 +119,7 @@ def _take_ours(header: Header, ours: dict[str, list[Any]], where: str) -> None:
         raise InputError(
             f"broken Tracebed- comments: {error!r}",
             where=where,
-            mend="write the file again, or remove all Tracebed- comments to read it as plain SWF",
+            hint="write the file again, or remove all Tracebed- comments to read it as plain SWF",
         ) from None
 
 

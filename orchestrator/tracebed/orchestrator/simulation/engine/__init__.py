@@ -26,8 +26,8 @@ from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min,
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import RESIZES, Record
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel, Speedup
-from tracebed.orchestrator.scheduling.simulator import Overheads
 from tracebed.orchestrator.scheduling.state import Policy, seen_by
+from tracebed.orchestrator.simulation.simulator import Overheads
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
 POLICIES: dict[type[Any], int] = {Fcfs: 0, FirstFit: 1, Easy: 2, Pref: 3, Min: 3, KeepPref: 3, Avg: 4, Conservative: 5}
@@ -158,11 +158,11 @@ class CompiledSimulator:
             **{name: None if values is None else values.ctypes.data for name, values in arrays.items()},
         )
 
-    def run(self, report: Callable[[int], None] | None = None) -> Record:
+    def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
         """Run until every job has ended and return the record.
 
         Args:
-            report: called now and then with the number of jobs submitted so far.
+            on_progress: called now and then with the number of jobs submitted so far.
 
         Raises:
             MemoryError: there is not enough.
@@ -174,8 +174,8 @@ class CompiledSimulator:
             raise MemoryError("the compiled engine")
         try:
             while (said := library.tracebed_engine_advance(engine, INSTANTS)) == MORE:
-                if report:
-                    report(library.tracebed_engine_submitted(engine))
+                if on_progress:
+                    on_progress(library.tracebed_engine_submitted(engine))
             if said < 0:
                 raise MemoryError("the compiled engine") if said == -1 else AssertionError("no reservation is possible")
             told = Told()

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracebed.converters.formats.columns import relabel
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.tools.columns import relabel
+from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import EXACT, FloatArray
 from tracebed.errors import InputError
 
@@ -71,7 +71,7 @@ class Fields:
             raise InputError(
                 f"field {self.names.index(name) + 1} ({name}) is {texts[row].as_py()[:40]!r}, {why}",
                 where=self.place(row),
-                mend="mend or remove the line",
+                hint="correct or remove the line",
             )
         return numbers
 
@@ -113,7 +113,7 @@ def read_fields(
                 raise InputError(
                     f"{len(row)} fields, a job has {fewest}",
                     where=f"{file.where}:{number}",
-                    mend="complete or remove the line, or name the format with --from",
+                    hint="complete or remove the line, or name the format with --from",
                 )
             rows.append(row)
             fields.lines.append((file, number))
@@ -123,7 +123,7 @@ def read_fields(
     if rows:
         fields.append(rows)
     if not len(fields):
-        raise InputError("holds no job", where=files[0].where, mend="check that the file is complete")
+        raise InputError("holds no job", where=files[0].where, hint="check that the file is complete")
     return fields
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tracebed.converters.formats.json_jobs import Item
+from tracebed.converters.formats.tools.json_jobs import Item
 from tracebed.converters.models.downey import speedup as downey_speedup
 from tracebed.converters.speedup import Speedup
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import os
 import re
-import shutil
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -61,7 +58,7 @@ class Input:
             with path.open("rb") as file:
                 once = not path.is_file()
                 if once and not (path.is_fifo() or file.isatty()):
-                    raise InputError("is a device, not a file", where=where, mend="name a file or a pipe")
+                    raise InputError("is a device, not a file", where=where, hint="name a file or a pipe")
                 while block := file.read(2**20):
                     digest.update(block)
                     key.update(block)
@@ -69,13 +66,13 @@ class Input:
                     if once:
                         pieces.append(block)
         except FileNotFoundError:
-            raise InputError("no such file", where=where, mend="check the path") from None
+            raise InputError("no such file", where=where, hint="check the path") from None
         except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", where=where, mend="check permissions") from None
+            raise InputError(f"cannot be read: {error.strerror}", where=where, hint="check permissions") from None
         raw = b"".join(pieces) if once else None
         file_there = cls(path, Source(path.name, digest.hexdigest(), size), key.digest(), raw)
         if not file_there.head.strip():
-            raise InputError("the file is empty", where=where, mend="fetch or write it again")
+            raise InputError("the file is empty", where=where, hint="fetch or write it again")
         return file_there
 
     @classmethod
@@ -120,7 +117,7 @@ class Input:
         except BROKEN as error:
             what = f"broken {compression}" if compression else "cannot be read"
             reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-            raise InputError(f"{what}: {reason}", where=self.where, mend="fetch the file again") from None
+            raise InputError(f"{what}: {reason}", where=self.where, hint="fetch the file again") from None
 
     @cached_property
     def data(self) -> bytes:
@@ -215,7 +212,7 @@ def delimiter_of(header: str) -> str:
 
 def too_long(where: str, piece: str = "line") -> InputError:
     """Return what to raise of a line, or another piece of a file, longer than `LONGEST_LINE`."""
-    return InputError(f"a {piece} of more than {LONGEST_LINE // 2**20} MiB", where=where, mend="check that it is a log")
+    return InputError(f"a {piece} of more than {LONGEST_LINE // 2**20} MiB", where=where, hint="check that it is a log")
 
 
 def inputs_at(path: Path) -> list[Input]:
@@ -228,7 +225,7 @@ def inputs_at(path: Path) -> list[Input]:
         return [Input.at(path)]
     files = sorted(_walk(path))
     if not files:
-        raise InputError("the folder holds no file", where=str(path), mend="name the folder of the log's files")
+        raise InputError("the folder holds no file", where=str(path), hint="name the folder of the log's files")
     return [Input.at(file) for file in files]
 
 
@@ -236,7 +233,7 @@ def _walk(folder: Path) -> Iterator[Path]:
     """Yield the files in a folder and those in it, without hidden ones, pipes and devices."""
 
     def fail(error: OSError) -> NoReturn:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(error.filename), mend="check permissions")
+        raise InputError(f"cannot be read: {error.strerror}", where=str(error.filename), hint="check permissions")
 
     links = 0
     for here, folders, names in os.walk(folder, onerror=fail):
@@ -253,77 +250,3 @@ def _only(archive: zipfile.ZipFile) -> str:
     if len(names) != 1:
         raise zipfile.BadZipFile(f"a zip of {len(names)} files, not of one")
     return names[0]
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when the block ends well; compressed if the
-    name ends in `.gz` or `.zst`.
-
-    Until then, and for good if the block fails, what stood at `path` stays as it was. The same content gives
-    the same bytes (no time stamp in the gzip header).
-
-    Raises:
-        InputError: the folder is missing or cannot be written, or the disk is full.
-    """
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise InputError("is a folder, not a file", where=str(path), mend="name a file in it")
-    if not target.parent.is_dir():
-        raise InputError("its folder does not exist", where=str(path), mend=f"mkdir -p {path.parent}")
-    special = target.exists() and not target.is_file()  # /dev/stdout and the like must not be replaced
-    part = target if special else target.with_name(f".{target.name[:40]}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as zipped:
-                    yield cast(BinaryIO, zipped)
-            elif path.suffix == ".zst":
-                with pa.CompressedOutputStream(pa.PythonFile(file), "zstd") as zipped:
-                    yield cast(BinaryIO, zipped)
-            else:
-                yield file
-        if not special:
-            part.replace(target)
-    except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror or error}", where=str(path), mend="write elsewhere"
-        ) from error
-    finally:
-        if not special:
-            part.unlink(missing_ok=True)
-
-
-@contextmanager
-def replacing_folder(path: Path, ours: str) -> Iterator[Path]:
-    """Make a folder that takes the place of `path` when the block ends well.
-
-    Args:
-        path: where it shall be.
-        ours: the file that an earlier folder of the same kind holds; only such a folder is replaced.
-
-    Raises:
-        InputError: `path` is something else, or cannot be written.
-    """
-    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / ours).is_file())):
-        what = "exists, and is not what would be written there"
-        raise InputError(what, where=str(path), mend="name another folder with -o")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(path), mend="name another folder") from error
-    try:
-        scratch.chmod(0o755)
-        yield scratch
-        earlier = scratch.with_name(f"{scratch.name}.earlier")
-        if path.exists():
-            path.replace(earlier)
-        scratch.replace(path)
-        shutil.rmtree(earlier, ignore_errors=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror or error}", where=str(path), mend="free space, or name another with -o"
-        ) from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

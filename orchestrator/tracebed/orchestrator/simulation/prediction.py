@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeAlias
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, make_run, workload_facts
-from tracebed.orchestrator.scheduling import fast
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
-from tracebed.orchestrator.scheduling.simulator import Overheads, Simulator
+from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
+from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
 
 Engine: TypeAlias = Literal["auto", "compiled", "python"]
 
@@ -28,7 +28,7 @@ def nodes_of(system: System) -> list[NodeFacts]:
         InputError: the workload does not know its system.
     """
     if not system.nodes:
-        raise InputError("the workload does not say how many nodes its system has", mend="give --nodes or --inventory")
+        raise InputError("the workload does not say how many nodes its system has", hint="give --nodes or --inventory")
     width = len(str(system.nodes))
     return [NodeFacts(f"n{number:0{width}d}", system.cores_per_node or 1) for number in range(1, system.nodes + 1)]
 
@@ -48,7 +48,7 @@ def predict(
     kill_at_limit: bool = False,
     priority: str = FCFS,
     engine: Engine = "auto",
-    report: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Run:
     """Simulate `workload` on `nodes` under `policy` and return the run.
 
@@ -66,7 +66,7 @@ def predict(
         kill_at_limit: jobs are killed at their time limit.
         priority: in which order waiting jobs are considered, a name of `priorities`.
         engine: `auto` takes the compiled simulator for what it knows; the results are the same.
-        report: called now and then with the number of jobs submitted so far.
+        on_progress: called now and then with the number of jobs submitted so far.
 
     Raises:
         InputError: no job can be run, the policy, its parameters or the priority are not known, or the engine that
@@ -75,11 +75,11 @@ def predict(
     chosen = registry.load(policy, policy_parameters)
     overheads = overheads or Overheads()
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes))
-    obstacle = "" if engine == "python" else fast.obstacle(jobs, chosen, len(nodes), priority)
-    if obstacle and engine == "compiled":
-        raise InputError(obstacle, mend="leave the choice of the engine to us (auto), or take python")
-    compiled = engine != "python" and not obstacle
-    simulator = (fast.CompiledSimulator if compiled else Simulator)(
+    reason = "" if engine == "python" else obstacle(jobs, chosen, len(nodes), priority)
+    if reason and engine == "compiled":
+        raise InputError(reason, hint="leave the choice of the engine to us (auto), or take python")
+    compiled = engine != "python" and not reason
+    simulator = (CompiledSimulator if compiled else Simulator)(
         jobs,
         [node.cores for node in nodes],
         chosen,
@@ -92,7 +92,7 @@ def predict(
     )
     simulator.cluster.sockets = [node.sockets for node in nodes]
     with _no_collection():
-        record = simulator.run(report)
+        record = simulator.run(on_progress)
     info = RunInfo(
         source="simulator",
         engine="compiled" if compiled else "python",

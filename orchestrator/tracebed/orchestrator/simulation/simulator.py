@@ -84,11 +84,11 @@ class Simulator:
         ] = {}  # job that may change -> work done at an instant, rate since
         self._pending: dict[int, list[int]] = {}  # job -> nodes after its next malleability point
 
-    def run(self, report: Callable[[int], None] | None = None) -> Record:
+    def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
         """Run until every job has ended and return the record.
 
         Args:
-            report: called now and then with the number of jobs submitted so far.
+            on_progress: called now and then with the number of jobs submitted so far.
         """
         heap, scheduler, submit = self._heap, self.scheduler, self.jobs.submit
         count, next_job, call, instants = len(self.jobs), 0, math.inf, 0
@@ -109,8 +109,8 @@ class Simulator:
             if call <= now:
                 call = scheduler.decide(now)
             instants += 1
-            if report and instants % REPORT_EVERY == 0:
-                report(next_job)
+            if on_progress and instants % REPORT_EVERY == 0:
+                on_progress(next_job)
         for job, state in enumerate(self.record.state):
             if not state:
                 self.record.refuse(job, "unknown", "the policy never started it")

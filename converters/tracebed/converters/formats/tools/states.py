@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.columns import relabel
+from tracebed.converters.formats.tools.columns import relabel
 from tracebed.errors import tolerate
 
 SLURM = {

@@ -28,12 +28,12 @@ def read(file: Traversable) -> str:
     with file.open(encoding="utf-8") as stream:
         text = stream.read(LONGEST + 1)
     if len(text) > LONGEST:
-        raise InputError("is too long for YAML", where=str(file), mend="name the file that you wrote")
+        raise InputError("is too long for YAML", where=str(file), hint="name the file that you wrote")
     return text
 
 
-def broken(error: Exception, where: str, mend: str) -> InputError:
+def broken(error: Exception, where: str, hint: str) -> InputError:
     """Return one of `BROKEN` as an error with its line."""
     mark = getattr(error, "problem_mark", None)
     what = "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "problem", None) or str(error)
-    return InputError(f"is not YAML: {what}", where=f"{where}:{mark.line + 1}" if mark else where, mend=mend)
+    return InputError(f"is not YAML: {what}", where=f"{where}:{mark.line + 1}" if mark else where, hint=hint)

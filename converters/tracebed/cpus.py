@@ -13,10 +13,10 @@ def parse_cpus(text: str) -> tuple[int, ...]:
     for part in text.split(",") if text.strip() else ():
         low, dash, high = part.strip().partition("-")
         if not (low.isdecimal() and (high.isdecimal() if dash else True)) or (dash and int(high) < int(low)):
-            raise InputError(f"{text!r} is not a CPU list", mend="write it like 0-3,7")
+            raise InputError(f"{text!r} is not a CPU list", hint="write it like 0-3,7")
         cpus += range(int(low), int(high or low) + 1)
     if len(set(cpus)) < len(cpus):
-        raise InputError(f"CPU list {text!r} names a CPU twice", mend="write it like 0-3,7")
+        raise InputError(f"CPU list {text!r} names a CPU twice", hint="write it like 0-3,7")
     return tuple(sorted(cpus))
 
 

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tracebed.converters.formats.files import LONGEST_LINE, PARQUET, Input, delimiter_of
+from tracebed.converters.formats.tools.files import LONGEST_LINE, PARQUET, Input, delimiter_of
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 
@@ -110,7 +110,7 @@ def utc(seconds: FloatArray, zone: str) -> FloatArray:
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
-        raise InputError(f"time zone {zone!r} is not known", mend="name one such as America/Denver") from None
+        raise InputError(f"time zone {zone!r} is not known", hint="name one such as America/Denver") from None
     if zone == "UTC" or not len(seconds):
         return seconds
     known = np.isfinite(seconds)
@@ -183,14 +183,14 @@ def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
         if theirs is not None:
             if [name.lower() for name in spelt].count(theirs.lower()) > 1:
                 twice = f"column {theirs!r} is there twice"
-                raise InputError(twice, where=f"{file.where}:1", mend="remove or rename one")
+                raise InputError(twice, where=f"{file.where}:1", hint="remove or rename one")
             found[ours] = theirs
         elif needed:
             shown = ", ".join(repr(name[:20]) for name in spelt[:8])
             raise InputError(
                 f"column {names[0]!r} is missing",
                 where=f"{file.where}:1",
-                mend=f"add it, or rename one of {shown}, ...",
+                hint=f"add it, or rename one of {shown}, ...",
             )
     return found
 
@@ -229,7 +229,7 @@ def _parquet(file: Input) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-        raise InputError(f"not a readable Parquet file: {line}", where=file.where, mend="fetch it again") from None
+        raise InputError(f"not a readable Parquet file: {line}", where=file.where, hint="fetch it again") from None
 
 
 def _read_csv(file: Input, kinds: Mapping[str, str], others: Sequence[str], quoted: bool) -> pa.Table:
@@ -284,25 +284,25 @@ def unreadable(
     where = file.where
     if number:
         where = place(int(number[1])) if place else _place(file, int(number[1]) - 2)
-    mend = "mend or remove the line"
+    hint = "correct or remove the line"
     if "Empty CSV" in text:
-        what, mend = "holds no job", "check that the file is complete"
+        what, hint = "holds no job", "check that the file is complete"
     elif fields := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", text):
-        what, mend = f"{fields[2]} values where the header names {fields[1]}", "complete or remove the line"
+        what, hint = f"{fields[2]} values where the header names {fields[1]}", "complete or remove the line"
         if int(fields[2]) < int(fields[1]) and fields[3].count('"') % 2 and not fields[3].endswith("..."):
-            what, mend = "a quoted value has no end", "close the quote, or complete the line"
+            what, hint = "a quoted value has no end", "close the quote, or complete the line"
     elif value := re.search(r"column #(\d+):.*conversion error to (\w+): invalid value '(.*)'", text):
         name = names[int(value[1])] if int(value[1]) < len(names) else f"column {int(value[1]) + 1}"
         what = f"{name[:40]} {_short(value[3])} is not {ARROW_KINDS.get(value[2], value[2])}"
     elif "UTF8" in text:
-        what, mend = "is not UTF-8", "make it UTF-8: iconv -f LATIN1 -t UTF-8"
+        what, hint = "is not UTF-8", "make it UTF-8: iconv -f LATIN1 -t UTF-8"
     elif "straddl" in text:
         for _ in file.lines():  # raises where a line is too long
             pass
-        what, mend = "a quoted value has no end", "close the quote, or complete the line"
+        what, hint = "a quoted value has no end", "close the quote, or complete the line"
     else:
-        what, mend = f"not a readable table: {text[:200]}", "check that it is a log of this format"
-    return InputError(what, where=where, mend=mend)
+        what, hint = f"not a readable table: {text[:200]}", "check that it is a log of this format"
+    return InputError(what, where=where, hint=hint)
 
 
 def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[pa.ChunkedArray, bool]:
@@ -318,7 +318,7 @@ def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[p
         broken = pc.index(pc.match_substring(column, "\n"), pa.scalar(True)).as_py()
         if broken >= 0:  # what follows was taken for a part of it, and its record for none
             what = f"{name[:40]} {_short(column[broken].as_py())} goes on in the next line"
-            raise InputError(what, where=_place(file, broken), mend="close the quote")
+            raise InputError(what, where=_place(file, broken), hint="close the quote")
         return column, False
     is_text = pa.types.is_string(type) or pa.types.is_large_string(type)
     if is_text:
@@ -382,7 +382,7 @@ def _refuse(column: pa.ChunkedArray, row: int, wanted: str, file: Input, name: s
     raise InputError(
         f"{name[:40]} {_short(column[row].as_py())} is not {wanted}",
         where=_place(file, row),
-        mend="mend or remove the line",
+        hint="correct or remove the line",
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import EXACT
 from tracebed.errors import InputError
 
@@ -67,7 +67,7 @@ class Item:
     def refuse(self, name: str, wanted: str) -> NoReturn:
         """Raise InputError: the value of this name is not what it must be."""
         found = f"{name} is {shown(self.values[name])}, not {wanted}" if name in self.values else f"{name} is missing"
-        raise InputError(found, where=self.where, mend=f"give {wanted}")
+        raise InputError(found, where=self.where, hint=f"give {wanted}")
 
 
 def load(file: Input) -> Item:
@@ -82,21 +82,21 @@ def load(file: Input) -> Item:
         text = file.bounded(b",", "value").decode("utf-8-sig")
         document = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        raise InputError("is nested too deeply", where=file.where, mend="check the file") from None
+        raise InputError("is nested too deeply", where=file.where, hint="check the file") from None
     except json.JSONDecodeError as error:
-        mend = "check that the file is complete"
-        raise InputError(f"is not JSON: {error.msg}", where=f"{file.where}:{error.lineno}", mend=mend) from None
+        hint = "check that the file is complete"
+        raise InputError(f"is not JSON: {error.msg}", where=f"{file.where}:{error.lineno}", hint=hint) from None
     except ValueError as error:  # not UTF-8, a constant, or a number of thousands of digits
         what = str(error).splitlines()[0][:200]
-        raise InputError(f"is not JSON: {what}", where=file.where, mend="check the file") from None
+        raise InputError(f"is not JSON: {what}", where=file.where, hint="check the file") from None
     if HALF.search(text):
         try:
             json.dumps(document, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            mend = "write characters beyond 16 bits as two \\u or as they are"
-            raise InputError("holds half a character (\\ud800 to \\udfff alone)", where=file.where, mend=mend) from None
+            hint = "write characters beyond 16 bits as two \\u or as they are"
+            raise InputError("holds half a character (\\ud800 to \\udfff alone)", where=file.where, hint=hint) from None
     if not isinstance(document, dict):
-        raise InputError(f"is {shown(document)}, not an object", where=file.where, mend="check the file")
+        raise InputError(f"is {shown(document)}, not an object", where=file.where, hint="check the file")
     return Item(document, file.where)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tracebed.converters import yaml_text
+from tracebed import yaml_text
 from tracebed.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -41,16 +41,16 @@ class YamlFile:
     text: str
     raw: Any
     tree: yaml.Node | None
-    mend: str
+    hint: str
 
     @classmethod
-    def read(cls, path: Path, what: str, *, mend: str, unreadable: str) -> YamlFile:
+    def read(cls, path: Path, what: str, *, hint: str, unreadable: str) -> YamlFile:
         """Read the file at `path`.
 
         Args:
             path: where it is.
             what: what it should be, for messages.
-            mend: how to mend what is wrong in it.
+            hint: how to correct what is wrong in it.
             unreadable: what to do where it cannot be read.
 
         Raises:
@@ -60,15 +60,15 @@ class YamlFile:
             text = yaml_text.read(path)
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise InputError(f"cannot read the {what}: {reason}", where=str(path), mend=unreadable) from error
+            raise InputError(f"cannot read the {what}: {reason}", where=str(path), hint=unreadable) from error
         try:
             raw, tree = yaml.load(text, Loader=_Loader), yaml.compose(text, Loader=_Loader)
         except yaml_text.BROKEN as error:
-            raise yaml_text.broken(error, str(path), f"mend it; {mend}") from error
+            raise yaml_text.broken(error, str(path), f"correct it; {hint}") from error
         if key := next(_repeated(tree), None):
             line = key.start_mark.line + 1
-            raise InputError(f"{key.value!r} is there twice", where=f"{path}:{line}", mend="only one would count")
-        return cls(str(path), text, raw, tree, mend)
+            raise InputError(f"{key.value!r} is there twice", where=f"{path}:{line}", hint="only one would count")
+        return cls(str(path), text, raw, tree, hint)
 
     def checked(self, model: type[Model]) -> Model:
         """Return the content as `model`. Raises InputError, naming field and line, where it does not fit."""
@@ -85,7 +85,7 @@ class YamlFile:
 
     def error(self, what: str, *loc: int | str) -> InputError:
         """Return the error `what` at the line of the node to which `loc` leads."""
-        return InputError(what, where=f"{self.where}:{self._line(loc)}", mend=self.mend)
+        return InputError(what, where=f"{self.where}:{self._line(loc)}", hint=self.hint)
 
     def _line(self, loc: Sequence[int | str]) -> int:
         """Return the line of the innermost YAML node on the way that `loc` describes."""

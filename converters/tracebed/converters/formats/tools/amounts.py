@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tracebed.converters.formats.columns import NOTHING, Columns
+from tracebed.converters.formats.tools.columns import NOTHING, Columns
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 
@@ -49,7 +49,7 @@ def parsed(columns: Columns, name: str, read: Callable[[str], float | None], wha
         if value is None:
             row = int(np.argmax(labels.codes == code))
             raise InputError(
-                f"{name} {text[:40]!r} is not {what}", where=columns.place(row), mend="mend or remove the line"
+                f"{name} {text[:40]!r} is not {what}", where=columns.place(row), hint="correct or remove the line"
             )
         values[code] = value
     result: FloatArray = values[labels.codes]

@@ -88,7 +88,7 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise InputError(
-            f"cannot write the journal: {error}", where=str(path), mend="free space, or name another folder with -o"
+            f"cannot write the journal: {error}", where=str(path), hint="free space, or name another folder with -o"
         ) from error
 
 
@@ -99,7 +99,7 @@ def read(path: Path) -> tuple[dict[str, Any], Iterator[Entry]]:
         InputError: there is none, or it is damaged.
     """
     if not path.is_file():
-        raise InputError("there is no journal", where=str(path), mend="name the folder of a replay")
+        raise InputError("there is no journal", where=str(path), hint="name the folder of a replay")
     try:
         database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         facts = {name: json.loads(value) for name, value in database.execute("SELECT * FROM facts")}

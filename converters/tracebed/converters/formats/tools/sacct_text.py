@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracebed.converters.formats.files import Input
+from tracebed.converters.formats.tools.files import Input
 from tracebed.errors import InputError
 
 FREE = frozenset(
@@ -161,7 +161,7 @@ class _Text:
             f"{self.delimiters[odd] + 1} fields where the header names {self.width}, and which belong together is"
             " not clear",
             where=f"{self.file.where}:{odd + 1}",
-            mend="mend or remove the line; ask sacct for JobName last, or for another --delimiter",
+            hint="correct or remove the line; ask sacct for JobName last, or for another --delimiter",
         )
 
     def begins(self, text: bytes) -> bool:

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.benchmarks.cpus import format_cpus
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
+from tracebed.cpus import format_cpus
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.journal import Entry, Journal
-from tracebed.orchestrator.ranks import Ranks, RunningJob
+from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
 from tracebed.orchestrator.run import (
     JOURNAL,
     NodeFacts,
@@ -129,11 +129,11 @@ class Replayer:
         """Have the loop end soon; may be called from a signal handler."""
         self.interrupted = self.interrupted or reason
 
-    def run(self, report: Callable[[int], None] | None = None) -> None:
+    def run(self, on_progress: Callable[[int], None] | None = None) -> None:
         """Replay until every job has ended, or somebody interrupts.
 
         Args:
-            report: called now and then with the number of jobs that have ended so far.
+            on_progress: called now and then with the number of jobs that have ended so far.
 
         Raises:
             TestbedError: a node was lost; what happened until then is in the record.
@@ -168,8 +168,8 @@ class Replayer:
                 self._note("call")
                 call = self.scheduler.decide(now)
             self._send()
-            if report:
-                report(self._ended)
+            if on_progress:
+                on_progress(self._ended)
 
     def close(self) -> bool:
         """Note what the end of the run cut short, and return whether it did; to be called after the testbed's stop."""
@@ -211,12 +211,12 @@ class Replayer:
         kind = message["type"]
         name = self.testbed.nodes[event.node].name
         if kind == "lost":
-            raise TestbedError(f"its agent {message['reason']}", where=f"node {name}", mend="the run so far is kept")
+            raise TestbedError(f"its agent {message['reason']}", where=f"node {name}", hint="the run so far is kept")
         job = self._numbers.get(message.get("job", ""))
         active = self._ranks.running.get(job) if job is not None else None
         if kind == "error":
             if job is None:
-                raise TestbedError(message["what"], where=f"node {name}", mend="the run so far is kept")
+                raise TestbedError(message["what"], where=f"node {name}", hint="the run so far is kept")
             return  # what we said of a job crossed with its end; the journal has it
         if job is None or active is None:
             return
@@ -299,7 +299,7 @@ class Replayer:
             raise TestbedError(
                 f"its agent has been silent for {patience:g} s",
                 where=f"node {self.testbed.nodes[quietest].name}",
-                mend="the run so far is kept",
+                hint="the run so far is kept",
             )
 
     def _end_orphans(self, wall: float) -> None:
@@ -440,7 +440,7 @@ def replay(
     name: str = "workload",
     policy_parameters: Mapping[str, Any] | None = None,
     options: Options | None = None,
-    report: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Run:
     """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
 
@@ -456,7 +456,7 @@ def replay(
         name: the workload's name, for reports.
         policy_parameters: the policy's parameters; values may be texts.
         options: how to replay.
-        report: called now and then with the number of jobs that have ended so far.
+        on_progress: called now and then with the number of jobs that have ended so far.
 
     Raises:
         InputError: something cannot be replayed, or not written (the journal so far is kept).
@@ -466,7 +466,7 @@ def replay(
     options = options or Options()
     chosen = registry.load(policy, policy_parameters)
     if "+" in inventory.execution:
-        raise InputError("computing and emulated nodes are mixed", where=inventory.where, mend="replay on one kind")
+        raise InputError("computing and emulated nodes are mixed", where=inventory.where, hint="replay on one kind")
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes))
     check_target(output)
     partial = output.with_name(output.name + ".partial")
@@ -496,7 +496,7 @@ def replay(
                 testbed = LocalTestbed(inventory, partial / "spool")
                 replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
                 with _interruptible(replayer, info):
-                    run = _carry_out(replayer, info, report)
+                    run = _carry_out(replayer, info, on_progress)
                     run.save(output, journal=journal.copy(partial / f"copy-{JOURNAL}"))
                     journal.close()
                     shutil.rmtree(partial, ignore_errors=True)
@@ -514,7 +514,7 @@ def _claimed(partial: Path) -> Iterator[None]:
     Raises:
         InputError: it is another replay's, or cannot be written.
     """
-    mend = "name another folder with -o"
+    hint = "name another folder with -o"
     with contextlib.ExitStack() as stack:
         try:
             partial.mkdir(exist_ok=True)
@@ -526,18 +526,18 @@ def _claimed(partial: Path) -> Iterator[None]:
                 elif left.name != CLAIM:
                     left.unlink()
         except BlockingIOError:
-            raise InputError("another replay writes to it", where=str(partial), mend=mend) from None
+            raise InputError("another replay writes to it", where=str(partial), hint=hint) from None
         except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", where=str(partial), mend=mend) from error
+            raise InputError(f"cannot be written: {error.strerror}", where=str(partial), hint=hint) from error
         yield
 
 
-def _carry_out(replayer: Replayer, info: RunInfo, report: Callable[[int], None] | None) -> Run:
+def _carry_out(replayer: Replayer, info: RunInfo, on_progress: Callable[[int], None] | None) -> Run:
     """Start the testbed, replay, stop it, and return the run, whose `info` is completed here."""
     try:
         with replayer.testbed as testbed:
             info.hosts = [{**host_facts(), **host} for host in testbed.hosts]
-            replayer.run(report)
+            replayer.run(on_progress)
     except TestbedError as error:
         if not info.hosts:
             raise

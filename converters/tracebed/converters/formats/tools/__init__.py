@@ -1,0 +1,1 @@
+"""What several formats share: files, columns, fields, amounts, states, JSON."""

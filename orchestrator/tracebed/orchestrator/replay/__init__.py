@@ -1,0 +1,1 @@
+"""The scheduler in real time: loop, ranks, session, journal."""
