@@ -34,7 +34,8 @@ pytestmark = [
         bool(MISSING),
         reason=f"no {', '.join(MISSING)}: apt-get install slurmctld slurmd slurm-client slurmdbd munge mariadb-server",
     ),
-    pytest.mark.skipif(os.geteuid() != 0, reason="slurmd of several nodes on one host wants root"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="several slurmd on one host need root"),
+    pytest.mark.xdist_group("slurm"),  # one worker starts the servers, once
 ]
 
 NODES = 4
