@@ -1,6 +1,6 @@
-"""How the simulator's time grows with jobs and with nodes, the load held: measures, prints and draws docs/growth.png.
+"""Measure, print and draw how the simulator's time grows with jobs and with nodes at a constant load.
 
-python tests/growth.py docs/growth.png     # some minutes; each point is the best of three, or of as many as said
+python tests/growth.py docs/explanation/growth.png     # some minutes; each point is the best of three
 """
 
 from __future__ import annotations

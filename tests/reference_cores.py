@@ -1,4 +1,4 @@
-"""Slow and obvious twins of dmr, sd and drom-share, written from docs/policies.md: the oracle for their tests.
+"""Slow twins of dmr, sd and drom-share, written from docs/reference/policies.md: the oracle for their tests.
 
 `DmrReference` stands on the whole-node reference. `CoresReference` has a model of its own, in which a node is a record
 of who has how many of its cores, and every question is answered by looking at all nodes and all jobs.
@@ -102,7 +102,7 @@ class Outcome:
 
 
 class CoresReference:
-    """The model of docs/policies.md, "Sharing nodes", and the two policies that need it."""
+    """The model of docs/reference/policies.md, "Sharing nodes", and the two policies that need it."""
 
     def __init__(self, jobs: list[CoreJob], nodes: int, cores: int, sockets: int, model: str, policy: str, **options):  # type: ignore[no-untyped-def]
         self.cores, self.sockets, self.model = cores, sockets, model

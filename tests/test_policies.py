@@ -332,7 +332,7 @@ def test_the_command_knows_the_priorities_that_there_are() -> None:
 
 # -- somebody else's -------------------------------------------------------------------------------------------------
 
-GUIDE = Path(__file__).resolve().parents[1] / "docs" / "your-own-policy.md"
+GUIDE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "write-a-policy.md"
 
 
 def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_sd(benchmark: Any, reference_data: Callable[[str], Path]) -> None:
 
 
 def test_third_party(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The policy of docs/your-own-policy.md on 100,000 jobs at a load of 0.85; nobody compiles it."""
+    """The policy of docs/how-to/write-a-policy.md on 100,000 jobs at a load of 0.85; nobody compiles it."""
     (tmp_path / "bestfit.py").write_text(files_of(GUIDE)["bestfit.py"])
     monkeypatch.syspath_prepend(tmp_path)
     entry = EntryPoint("best-fit", "bestfit:BestFit", policies.GROUP)

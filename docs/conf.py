@@ -1,0 +1,43 @@
+"""Sphinx builds the site from the Markdown pages and from the docstrings: `tox -e docs`."""
+
+import re
+from importlib.metadata import version as installed
+
+from sphinx.application import Sphinx
+
+project = "tracebed"
+author = "the tracebed authors"
+copyright = "the tracebed authors, Apache-2.0"
+version = release = installed("tracebed")
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
+exclude_patterns = ["_build"]
+root_doc = "index"
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # a test executes the notebooks
+
+default_role = "code"  # docstrings put names into single backticks
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+napoleon_numpy_docstring = False
+nitpicky = False
+
+html_theme = "furo"
+html_title = "tracebed"
+html_show_sourcelink = False
+html_theme_options = {"navigation_with_keys": True}
+pygments_style = "friendly"
+
+
+def plain_text(app: Sphinx, context: object, lines: list[str]) -> None:
+    """Escape underscores at the ends of words: help texts are no reStructuredText, where `extra_...` is a link."""
+    lines[:] = [re.sub(r"(?<=\w)_(?!\w)", r"\\_", line) for line in lines]
+
+
+def setup(app: Sphinx) -> None:
+    """Have help texts escaped before they become part of the reference."""
+    for part in ("description", "options", "arguments", "epilog"):
+        app.connect(f"sphinx-click-process-{part}", plain_text)
