@@ -14,7 +14,7 @@ import pandas as pd
 from tracebed.converters.workload import Workload
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.replayer import Options
+from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.scheduler import Scheduler

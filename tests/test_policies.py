@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import pytest
@@ -22,6 +22,7 @@ from drawn import POLICIES, PRIORITIES, draw
 from reference_scheduler import RefJob
 from test_scheduling import assert_same, simulated, workload_of
 from tracebed.converters.workload import write_workload
+from tracebed.errors import InputError
 from tracebed.orchestrator.cli.runs import simulate
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling import priorities
@@ -328,6 +329,26 @@ def test_the_command_knows_the_priorities_that_there_are() -> None:
     assert list(option.type.choices) == list(priorities.NAMES)  # type: ignore[attr-defined]
     run = predicted([rigid(0, 0, 1, 1)], 1, "easy", priority="aging")
     assert run.info.parameters["priority"] == "aging"
+
+
+def test_a_policy_is_a_name_a_class_or_an_instance() -> None:
+    @dataclass
+    class Own:
+        patience_s: float = 1.0
+        malleable: ClassVar[bool] = False
+
+        def decide(self, state: State) -> Iterator[Decision]:
+            yield from ()
+
+    assert registry.resolve("conservative") == ("conservative", Conservative())
+    assert registry.resolve(Conservative) == ("conservative", Conservative())
+    assert registry.resolve(Conservative()) == ("conservative", Conservative())
+    assert registry.resolve(Own, {"patience_s": "3"}) == ("Own", Own(3.0))
+    assert registry.resolve(Own(2.0)) == ("Own", Own(2.0))
+    with pytest.raises(InputError, match="policy Own is an instance, and has its parameters"):
+        registry.resolve(Own(2.0), {"patience_s": "3"})
+    with pytest.raises(InputError, match="RefJob is not a policy"):
+        registry.resolve(RefJob)  # type: ignore[arg-type]
 
 
 # -- somebody else's -------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import pytest
 
 from redecided import Decided, decided, decided_again, emulated, noting, workload
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.replay.replayer import Options, replay
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry

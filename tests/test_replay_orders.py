@@ -21,8 +21,8 @@ from runs import by_node
 from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
 from tracebed.cpus import parse_cpus
-from tracebed.orchestrator.replay import journal, replayer
-from tracebed.orchestrator.replay.replayer import Options
+from tracebed.orchestrator.replay import journal, loop
+from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Decision, Resize, State
@@ -269,7 +269,7 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     policy = Resizing if resizes else Crowding
     options = Options(1000.0, kill_at_limit=draw.random() < 0.4, interval_s=draw.choice([0.0, 0.0, 20.0]))
     testbed = Modelled(inventory, draw, deaths)
-    monkeypatch.setattr(replayer, "time", testbed)
+    monkeypatch.setattr(loop, "time", testbed)
     run = carry_out(work, policy(seed, cancels), folder, inventory, options, testbed)
     states = Counter(run.jobs["state"])
     assert states.keys() <= {"completed", "cancelled", "failed", "killed"}

@@ -20,8 +20,9 @@ from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out,
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.cpus import parse_cpus
-from tracebed.orchestrator.replay import journal, replayer
-from tracebed.orchestrator.replay.replayer import Options, replay
+from tracebed.orchestrator.replay import journal, loop
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -241,7 +242,7 @@ def test_a_guest_that_is_ended_before_its_place_is_clear_never_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And that at once: nobody waits until something else happens."""
-    monkeypatch.setattr(replayer, "LOOK_S", GUARD_S)
+    monkeypatch.setattr(loop, "LOOK_S", GUARD_S)
     inventory = Inventory("test", "local", (Node("n1", 2, 1, None, True),), grain_s=60.0, heartbeat_s=GUARD_S)
     testbed = Watched(inventory, tmp_path / "spool")
     work = Workload(pd.DataFrame(MATE_AND_GUEST))

@@ -20,7 +20,9 @@ from runs import by_node
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.replayer import Options, lateness, parallel_fraction, replay
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.programs import parallel_fraction
+from tracebed.orchestrator.replay.session import lateness, replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry

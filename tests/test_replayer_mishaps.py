@@ -23,8 +23,9 @@ from test_replayer import CPUS, GUARD_S, assert_sound, decided, decided_again, e
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay import journal, replayer
-from tracebed.orchestrator.replay.replayer import Options, Replayer, replay
+from tracebed.orchestrator.replay import journal, loop
+from tracebed.orchestrator.replay.loop import Options, Replayer
+from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, make_run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -178,7 +179,7 @@ def test_a_rank_that_is_killed_fails_its_job_and_frees_its_nodes(tmp_path: Path,
 
 
 def test_an_agent_that_is_stopped_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replayer, "SILENCE", 1.0)
+    monkeypatch.setattr(loop, "SILENCE", 1.0)
     monkeypatch.setattr(local, "GRACE_S", 0.05)
     nodes = Inventory("test", "local", emulated(2).nodes, heartbeat_s=0.05)
 
@@ -336,7 +337,7 @@ def test_nodes_are_held_until_the_last_rank_is_gone(tmp_path: Path) -> None:
 
 def test_a_rank_that_does_not_end_with_its_job_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever has stopped it: its node would be held, and the replay last, for ever."""
-    monkeypatch.setattr(replayer, "OUTLIVE_S", 0.05)
+    monkeypatch.setattr(loop, "OUTLIVE_S", 0.05)
 
     script = outlived_leader("killed", "the leader has ended")
     run, sent = scripted(tmp_path, one_job(nodes=2, kind="rigid"), script)
@@ -442,7 +443,7 @@ def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier:
 
 
 def test_an_interrupt_before_the_first_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replayer, "LOOK_S", 0.001)
+    monkeypatch.setattr(loop, "LOOK_S", 0.001)
     run = replay(workload(3), emulated(2), "fcfs", tmp_path / "run", on_progress=lambda ended: interrupt())
     assert (run.info.state, run.info.interruptions) == ("interrupted", ["SIGINT"])
     assert set(run.jobs["state"]) == {"interrupted"} and run.jobs["submit"].isna().all()

@@ -22,7 +22,8 @@ from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload, read_workload
-from tracebed.orchestrator.replay.replayer import Options, replay
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.policies import registry as policies
 from tracebed.orchestrator.simulation.prediction import Engine, nodes_of, predict

@@ -228,8 +228,8 @@ def replay(
     Example:
       tracebed replay small.parquet --policy pref --inventory inventory/local.yaml --speed 200 -o runs/real
     """
-    from tracebed.orchestrator.replay.replayer import Options
-    from tracebed.orchestrator.replay.replayer import replay as replay_workload
+    from tracebed.orchestrator.replay.loop import Options
+    from tracebed.orchestrator.replay.session import replay as replay_workload
     from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     jobs = load_workload(workload)

@@ -31,21 +31,54 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
     if entry is None:
         raise InputError(f"no policy {name!r}", hint=f"installed are {', '.join(names())}")
     factory = _factory(entry)
+    return _with_parameters(name, factory, parameters or {})
+
+
+def resolve(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] | None = None) -> tuple[str, Policy]:
+    """Return name and instance of `policy`: a registered name, a policy class, or a policy instance.
+
+    A class has the name under which it is registered, or its own name.
+
+    Args:
+        policy: a name, a class or an instance.
+        parameters: the parameters of a name or a class; an instance has its own.
+
+    Raises:
+        InputError: as for `load`, or `policy` is not a policy, or an instance comes with parameters.
+    """
+    if isinstance(policy, str):
+        return policy, load(policy, parameters)
+    factory: Any = policy if isinstance(policy, type) else type(policy)
+    if not all((is_dataclass(factory), hasattr(factory, "decide"), hasattr(factory, "malleable"))):
+        what = f"{factory.__qualname__} is not a policy"
+        raise InputError(what, hint="a policy is a dataclass with `malleable` and `decide`: docs/your-own-policy.md")
+    value = f"{factory.__module__}:{factory.__qualname__}"
+    registered = (entry.name for entry in entry_points(group=GROUP) if entry.value == value)
+    name = next(registered, factory.__name__)
+    if isinstance(policy, type):
+        return name, _with_parameters(name, factory, parameters or {})
+    if parameters:
+        raise InputError(f"policy {name} is an instance, and has its parameters", hint="give a name or a class")
+    return name, policy
+
+
+def parameters(policy: Policy) -> dict[str, Any]:
+    """Return the parameters of a policy with their values."""
+    return {field.name: getattr(policy, field.name) for field in fields(policy)}  # type: ignore[arg-type]
+
+
+def _with_parameters(name: str, factory: Any, parameters: Mapping[str, Any]) -> Policy:
+    """Return an instance of the policy class `factory` with `parameters`, whose values may be texts."""
     hints = get_type_hints(factory)
     known = {field.name: hints[field.name] for field in fields(factory)}
     values = {}
-    for key, value in (parameters or {}).items():
+    for key, value in parameters.items():
         if key not in known:
             has = ", ".join(known) or "none"
             raise InputError(f"policy {name} has no parameter {key!r}", hint=f"it has {has}")
         values[key] = _parsed(value, known[key], f"{name}.{key}")
     policy: Policy = factory(**values)
     return policy
-
-
-def parameters(policy: Policy) -> dict[str, Any]:
-    """Return the parameters of a policy with their values."""
-    return {field.name: getattr(policy, field.name) for field in fields(policy)}  # type: ignore[arg-type]
 
 
 def _factory(entry: EntryPoint) -> Any:

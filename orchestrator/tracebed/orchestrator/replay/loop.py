@@ -1,61 +1,37 @@
 """The scheduler in real time over a testbed.
 
-One loop: wait for events of the testbed or for the next instant at which something is due (a submission, a tick of
-the policy, a time limit), write into the journal what happened, tell the scheduler, journal its decisions, and only
-then send them. Due instants are absolute on the monotonic clock, so that lateness does not add up.
+The loop waits for events of the testbed, or for the next instant at which something is due (a submission, a tick of
+the policy, a time limit). It writes what happened to the journal, passes it to the scheduler, writes the decisions to
+the journal, and only then sends them. Due instants are absolute on the monotonic clock, so delays do not add up.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import math
 import secrets
-import shutil
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import numpy as np
-
-from tracebed.benchmarks.program import Program
-from tracebed.converters.workload import Workload
 from tracebed.cpus import format_cpus
-from tracebed.errors import InputError, TestbedError
+from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.replay.programs import program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
-from tracebed.orchestrator.run import (
-    JOURNAL,
-    NodeFacts,
-    Run,
-    RunInfo,
-    check_target,
-    host_facts,
-    make_run,
-    workload_facts,
-)
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
-from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event, Testbed
+from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.inventory import Inventory
-from tracebed.orchestrator.testbeds.local import LocalTestbed
 
 LEAD_S = 0.2
 """Wall time between the start of the clock and the first submission."""
 LOOK_S = 0.2
 """How often the loop looks for a signal at the least, wall s."""
-CLAIM = "claim"
-"""File in the folder of a replay under way that is locked by it."""
 OUTLIVE_S = 10.0
 """How long ranks may outlive the leader of their job, wall s; they end within milliseconds, if nothing stopped them."""
 SILENCE = 10.0
@@ -341,7 +317,16 @@ class Replayer:
         """Launch the leader; the other ranks follow once it listens."""
         self.record.start[job] = self._now
         cores = self._ranks.cores(job, nodes)
-        active = RunningJob(nodes, self._program(job, nodes), secrets.token_hex(16), cores, to_launch=list(nodes))
+        program = program_of(
+            self.jobs,
+            job,
+            self.testbed,
+            emulated=self.testbed.nodes[nodes[0]].emulated,
+            speed=self.options.speed,
+            grain_s=self.inventory.grain_s,
+            balance=self.options.balance,
+        )
+        active = RunningJob(nodes, program, secrets.token_hex(16), cores, to_launch=list(nodes))
         self._ranks.running[job] = active
         self._note("start", job, nodes=self._ranks.names(nodes), **self._of_shared(job))
         self._ranks.launch(job)
@@ -383,22 +368,6 @@ class Replayer:
 
     # -- messages --------------------------------------------------------------------------------------------------
 
-    def _program(self, job: int, nodes: Sequence[int]) -> Program:
-        """Return what the job has to compute: its run time, on the requested nodes, at the speed of the replay."""
-        jobs = self.jobs
-        requested = jobs.nodes[job]
-        emulated = self.testbed.nodes[nodes[0]].emulated
-        return Program.lasting(
-            jobs.run_time[job] / self.options.speed,
-            requested,
-            jobs.cores[job],
-            EMULATED_RATE if emulated else self.testbed.units_per_core_second,
-            parallel_fraction=parallel_fraction(jobs, job),
-            grain_s=self.inventory.grain_s,
-            balance=self.options.balance,
-            emulated=emulated,
-        )
-
     def _of_shared(self, job: int) -> dict[str, dict[str, str]]:
         """Return, for the journal, which cores the job has of the nodes that it shares, if it shares any."""
         shared = [node for node in self.cluster.nodes_of(job) if node in self.cluster.loans]
@@ -421,168 +390,3 @@ class Replayer:
     def _note(self, kind: str, job: int | None = None, **data: Any) -> None:
         name = None if job is None else self.jobs.ids[job]
         self._entries.append(Entry(self._round, self._now, kind, name, None, data))
-
-
-def parallel_fraction(jobs: Jobs, job: int) -> float:
-    """Return the f of Amdahl's law that a job acts out: its own, or that of the same S at its largest size."""
-    speedup, nodes = jobs.speedup[job], jobs.high[job]
-    if speedup is None or nodes == 1:
-        return 1.0
-    return min(1.0, max(0.0, (1.0 - 1.0 / speedup(nodes)) / (1.0 - 1.0 / nodes)))
-
-
-def replay(
-    workload: Workload,
-    inventory: Inventory,
-    policy: str,
-    output: Path,
-    *,
-    name: str = "workload",
-    policy_parameters: Mapping[str, Any] | None = None,
-    options: Options | None = None,
-    on_progress: Callable[[int], None] | None = None,
-) -> Run:
-    """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
-
-    While it runs, journal and job output stand in `output` with `.partial` behind its name; an earlier run in
-    `output` is replaced only at the end. SIGINT and SIGTERM end all jobs and leave an interrupted run, or nothing
-    if none could have begun.
-
-    Args:
-        workload: the submission list.
-        inventory: the nodes.
-        policy: a name of `policies.registry`.
-        output: the run's folder.
-        name: the workload's name, for reports.
-        policy_parameters: the policy's parameters; values may be texts.
-        options: how to replay.
-        on_progress: called now and then with the number of jobs that have ended so far.
-
-    Raises:
-        InputError: something cannot be replayed, or not written (the journal so far is kept).
-        TestbedError: agents do not start. One that is lost later ends the run, which is then returned as interrupted.
-        KeyboardInterrupt: a signal came before the run had begun, or after all jobs had ended (the run is complete).
-    """
-    options = options or Options()
-    chosen = registry.load(policy, policy_parameters)
-    if "+" in inventory.execution:
-        raise InputError("computing and emulated nodes are mixed", where=inventory.where, hint="replay on one kind")
-    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes))
-    check_target(output)
-    partial = output.with_name(output.name + ".partial")
-    info = RunInfo(
-        source="replay",
-        execution=inventory.execution,
-        nodes=[NodeFacts(node.name, node.cores, node.sockets) for node in inventory.nodes],
-        workload=workload_facts(workload, name),
-        policy=policy,
-        policy_parameters=registry.parameters(chosen),
-        parameters={
-            "inventory": inventory.name,
-            "testbed": inventory.testbed,
-            "grain_s": inventory.grain_s,
-            "interval_s": options.interval_s,
-            "kill_at_limit": options.kill_at_limit,
-            "priority": options.priority,
-            "balance": options.balance,
-        },
-        speed=options.speed,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    facts = {"policy": policy, "parameters": info.policy_parameters, "jobs": jobs.ids}
-    with _claimed(partial):
-        try:
-            with contextlib.closing(Journal(partial / JOURNAL, facts)) as journal:
-                testbed = LocalTestbed(inventory, partial / "spool")
-                replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
-                with _interruptible(replayer, info):
-                    run = _carry_out(replayer, info, on_progress)
-                    run.save(output, journal=journal.copy(partial / f"copy-{JOURNAL}"))
-                    journal.close()
-                    shutil.rmtree(partial, ignore_errors=True)
-        except BaseException:
-            if not info.hosts:  # nothing has run
-                shutil.rmtree(partial, ignore_errors=True)
-            raise
-    return run
-
-
-@contextlib.contextmanager
-def _claimed(partial: Path) -> Iterator[None]:
-    """Have the folder `partial` to ourselves, and cleared of what a killed replay left there.
-
-    Raises:
-        InputError: it is another replay's, or cannot be written.
-    """
-    hint = "name another folder with -o"
-    with contextlib.ExitStack() as stack:
-        try:
-            partial.mkdir(exist_ok=True)
-            claim = stack.enter_context((partial / CLAIM).open("w"))
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for left in partial.iterdir():
-                if left.is_dir():
-                    shutil.rmtree(left)
-                elif left.name != CLAIM:
-                    left.unlink()
-        except BlockingIOError:
-            raise InputError("another replay writes to it", where=str(partial), hint=hint) from None
-        except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", where=str(partial), hint=hint) from error
-        yield
-
-
-def _carry_out(replayer: Replayer, info: RunInfo, on_progress: Callable[[int], None] | None) -> Run:
-    """Start the testbed, replay, stop it, and return the run, whose `info` is completed here."""
-    try:
-        with replayer.testbed as testbed:
-            info.hosts = [{**host_facts(), **host} for host in testbed.hosts]
-            replayer.run(on_progress)
-    except TestbedError as error:
-        if not info.hosts:
-            raise
-        replayer.interrupt(str(error))
-    if replayer.close():
-        info.state = "interrupted"
-        info.interruptions = [replayer.interrupted or ""]
-    info.lateness_ms = lateness(replayer.lateness_s)
-    cpus = [node.cpus or () for node in replayer.inventory.nodes]
-    return make_run(replayer.record, replayer.cluster, info, cpus=cpus)
-
-
-def lateness(seconds: Sequence[float]) -> dict[str, float]:
-    """Return count, p50, p99 and maximum, in ms, of how late submissions came."""
-    if not seconds:
-        return {"count": 0}
-    late = np.array(seconds) * 1e3
-    p50, p99 = np.percentile(late, [50, 99])
-    return {
-        "count": len(late),
-        "p50": round(float(p50), 3),
-        "p99": round(float(p99), 3),
-        "max": round(float(late.max()), 3),
-    }
-
-
-@contextlib.contextmanager
-def _interruptible(replayer: Replayer, info: RunInfo) -> Iterator[None]:
-    """Have SIGINT and SIGTERM end the replay: at once while the testbed starts, in order once jobs may run.
-
-    One that comes too late to cut anything short is raised at the end; a second one changes nothing.
-    """
-    came: list[int] = []
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        replayer.interrupt(signal.Signals(number).name)
-        if len(came) == 1 and not info.hosts:
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if came and info.state == "completed":
-        raise KeyboardInterrupt
