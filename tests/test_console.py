@@ -52,13 +52,14 @@ def test_cells() -> None:
 
 
 def test_json_has_no_words_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json({"a": [float("nan"), float("inf"), 1.5], "b": {"c": (True, -float("inf"))}})
+    print_json("tracebed-x/1", {"a": [float("nan"), float("inf"), 1.5], "b": {"c": (True, -float("inf"))}})
 
     def refuse(word: str) -> None:
         raise AssertionError(word)
 
     found = json.loads(capsys.readouterr().out, parse_constant=refuse)
-    assert found == {"a": [None, None, 1.5], "b": {"c": [True, None]}}
+    assert found == {"schema": "tracebed-x/1", "a": [None, None, 1.5], "b": {"c": [True, None]}}
+    assert next(iter(found)) == "schema"
 
 
 @pytest.mark.parametrize("total", [None, 10.0])

@@ -26,6 +26,8 @@ class ExitCode(enum.IntEnum):
     """A comparison could not decide."""
     UNHEALTHY = 4
     """The testbed, or data that came from it, is unhealthy."""
+    INTERNAL = 70
+    """An error that tracebed did not foresee: a defect of tracebed, to be reported (`EX_SOFTWARE` of sysexits.h)."""
     INTERRUPTED = 130
     """Stopped by Ctrl-C; what was done until then was kept."""
     BROKEN_PIPE = 141

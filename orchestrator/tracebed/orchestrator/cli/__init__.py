@@ -68,7 +68,7 @@ def tracebed() -> None:
 
     \b
     Exit status: 0 done (of compare: accurate), 1 inaccurate, 2 usage or bad input,
-    3 inconclusive, 4 unhealthy testbed, 130 interrupted.
+    3 inconclusive, 4 unhealthy testbed, 70 internal error of tracebed, 130 interrupted.
 
     \b
     Example:
@@ -104,6 +104,11 @@ def main() -> None:
         reason = f": {error}" if str(error) else ""
         click.echo(f"tracebed: out of memory{reason} (take fewer jobs or nodes, or a larger machine)", err=True)
         status = ExitCode.USAGE
+    except Exception as error:  # noqa: BLE001 - status 1, which Python would exit with, means inaccurate
+        from tracebed.orchestrator.cli import crash
+
+        click.echo(f"tracebed: {crash.report(error)}", err=True)
+        status = ExitCode.INTERNAL
     try:
         sys.stdout.flush()
     except OSError:

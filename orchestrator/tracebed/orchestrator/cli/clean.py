@@ -103,7 +103,8 @@ def clean(
         from tracebed.converters.workload import write_workload
 
         write_workload(done.workload, output)
-        print_json({"output": str(output), "recipe": chosen.name, **summarised(done.workload), "audit": done.to_json()})
+        facts = {"output": str(output), "recipe": chosen.name, **summarised(done.workload), "audit": done.to_json()}
+        print_json("tracebed-clean/1", facts)
         return
     _print_audit(chosen, done.audit)
     finish(done.workload, output, as_json=False, quietly=True)

@@ -97,9 +97,15 @@ def load_workload(path: Path, **options: Any) -> Workload:
         return read_workload(path, **options)
 
 
-def print_json(value: Any) -> None:
-    """Print one JSON document; what JSON has no word for (NaN, infinity) becomes null."""
-    click.echo(json.dumps(_plain(value), indent=2))
+def print_json(schema: str, value: Mapping[str, Any]) -> None:
+    """Print one JSON document. NaN and infinity, which JSON cannot express, become null.
+
+    Args:
+        schema: name and version of the document's structure (`tracebed-run/1`). It is the first key, `schema`.
+            The version grows when a key is removed or its meaning changes, not when a key is added.
+        value: the other keys.
+    """
+    click.echo(json.dumps({"schema": schema} | _plain(value), indent=2))
 
 
 def _plain(value: Any) -> Any:

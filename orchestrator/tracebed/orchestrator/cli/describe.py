@@ -74,7 +74,7 @@ def describe(workload: Path, before: Path | None, plot: Path | None, dictionary:
         with progress(f"drawing {plot.name}"):
             pictures.plot(facts, plot, before=earlier)
     if as_json:
-        print_json(facts if earlier is None else {**facts, "before": earlier})
+        print_json("tracebed-describe/1", facts if earlier is None else {**facts, "before": earlier})
     else:
         _print_facts(workload, facts)
         if before is not None and earlier is not None:
@@ -93,7 +93,7 @@ def _print_dictionary(path: Path, as_json: bool) -> None:
     loaded = load_workload(path)
     rows = dictionary(loaded)
     if as_json:
-        print_json({"jobs": len(loaded), "columns": rows})
+        print_json("tracebed-dictionary/1", {"jobs": len(loaded), "columns": rows})
         return
     wide = max(len(row["column"]) for row in rows)
     there = [row for row in rows if row["default"] is None]

@@ -283,7 +283,7 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
         "state": info.state,
     }
     if as_json:
-        print_json(facts)
+        print_json("tracebed-run/1", facts)
     else:
         print_table(
             ["", ""], [[str(FIGURES.get(name, name.replace("_", " "))), value] for name, value in facts.items()]

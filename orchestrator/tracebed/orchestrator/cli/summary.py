@@ -38,7 +38,7 @@ def finish(
     step = asdict(workload.provenance.steps[-1]) if workload.provenance.steps else None
     if as_json:
         summary = {"output": str(output), **summarised(workload), "sha256": workload.sha256, "step": step}
-        print_json({**summary, "before": summarised(before)} if before else summary)
+        print_json("tracebed-workload/1", {**summary, "before": summarised(before)} if before else summary)
         return
     after = _spelt(summarised(workload))
     if before is not None:

@@ -126,7 +126,7 @@ def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: boo
     for warning, count in done.warnings.items():
         say(f"tracebed: warning: {warning} (in {count:,} cells)")
     if as_json:
-        print_json(_facts(file, plan, done, held, drawn, own))
+        print_json("tracebed-sweep/1", _facts(file, plan, done, held, drawn, own))
     elif len(done.table):
         _print(done.table, held)
         say(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
@@ -174,7 +174,7 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
 def _dry_run(file: StudyFile, points: Sequence[Point], as_json: bool) -> None:
     rows = [asdict(point) for point in points]
     if as_json:
-        print_json({"study": file.name, "points": len(points), "grid": rows})
+        print_json("tracebed-grid/1", {"study": file.name, "points": len(points), "grid": rows})
         return
     keys = [key for key in rows[0] if key in ("workload", "policy") or len({str(row[key]) for row in rows}) > 1]
     print_table(keys, [[_cell(row[key]) for key in keys] for row in rows])

@@ -59,7 +59,7 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, after: float, ended
         with progress(f"measuring {path.name}"):
             found[str(path)] = measure(run, tau, _window(window), after=after, ended=ended)
     if as_json:
-        print_json(next(iter(found.values())) if len(found) == 1 else found)
+        print_json("tracebed-metrics/1", next(iter(found.values())) if len(found) == 1 else found)
     else:
         _show(found)
 
@@ -105,7 +105,7 @@ def compare(
     with progress("comparing"):
         comparison = hold(*sides, tau, allow_different_workloads=allow_different_workloads)
     if as_json:
-        print_json(comparison.to_json())
+        print_json("tracebed-comparison/1", comparison.to_json())
     else:
         console.show(comparison)
     if report is not None:
