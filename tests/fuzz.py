@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tracebed.converters.formats import registry
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, Tolerated
 
@@ -59,7 +59,7 @@ def read_or_refuse(data: bytes, name: str, format: str | None = None) -> Workloa
         path = Path(folder) / name
         path.write_bytes(data)
         try:
-            workload = registry.read(path, format)
+            workload = read_workload(path, format)
         except InputError as error:
             text = str(error)
             assert text

@@ -21,8 +21,9 @@ from tracebed.converters.applications import (
     exact_counts,
     with_applications,
 )
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models.cirne import cirne
-from tracebed.converters.workload import Workload, read_workload
+from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.cli import tracebed
 

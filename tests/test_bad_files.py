@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from test_recognition import EXAMPLES
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools import files
-from tracebed.converters.workload import read_workload
 from tracebed.errors import InputError
 
 

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 
 from fuzz import mutated, read_or_refuse
 from test_elastisim import VALUES, read_quietly, workload_of
-from tracebed.converters.formats import batsim, registry
+from tracebed.converters.formats import batsim
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
 
@@ -25,7 +26,7 @@ def written(workload: Workload, path: Path, **options: Any) -> tuple[dict[str, A
     """Write a folder, or a file if the name has an ending; return the document, and what was tolerated."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        registry.write(workload, path, "batsim", **options)
+        write_workload(workload, path, "batsim", **options)
     document = json.loads((path / "workload.json" if path.is_dir() else path).read_text())
     return document, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
 

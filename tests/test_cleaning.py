@@ -16,9 +16,9 @@ from logs import CORI, CORI_ROWS, cori_row, write
 from tracebed.converters.cleaning import anomalies, recipes
 from tracebed.converters.cleaning.audit import ACTIONS, Cleaned, clean
 from tracebed.converters.cleaning.recipes import load_recipe
-from tracebed.converters.formats.registry import read_raw
+from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.log import Log
-from tracebed.converters.workload import Provenance, System, Workload, read_workload
+from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.yaml_text import LONGEST
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from logs import CORI, CORI_LONG, write
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
-from tracebed.converters.formats.registry import read_raw
+from tracebed.converters.formats.reading import read_raw
 from tracebed.errors import Tolerated
 from tracebed.orchestrator import cli
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tracebed.converters.workload import System, read_workload
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.workload import System
 from tracebed.errors import ExitCode
 from tracebed.orchestrator import cli
 from tracebed.orchestrator.cli.charts import bars, columns, spell

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from logs import CORI, CORI_LONG, CORI_ROWS, EAGLE, RESERVATION, cori_row, write
-from tracebed.converters.formats import registry
+from tracebed.converters.cleaning.audit import records_of
+from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.log import Log
-from tracebed.converters.workload import System, read_workload
+from tracebed.converters.workload import System
 from tracebed.errors import InputError, Tolerated
 
 DAY = "2019-01-01"
@@ -103,8 +104,8 @@ def test_eagle_as_parquet_is_the_same_log(tmp_path: Path) -> None:
     for name in ("submit_time", "start_time", "end_time"):
         frame[name] = pd.to_datetime(frame[name])
     pq.write_table(pa.Table.from_pandas(frame), tmp_path / "eagle.parquet")
-    a = registry.read_raw([tmp_path / "eagle.csv"])
-    b = registry.read_raw([tmp_path / "eagle.parquet"])
+    a = read_raw([tmp_path / "eagle.csv"])
+    b = read_raw([tmp_path / "eagle.parquet"])
     assert isinstance(a, Log)
     pd.testing.assert_frame_equal(a.table.drop(columns=["user", "group"]), b.table.drop(columns=["user", "group"]))
 
@@ -139,7 +140,7 @@ def test_bad_input_is_one_line_with_its_place(change: Callable[[str], str], says
     path = tmp_path / "a.csv"
     path.write_text(change("\n".join([CORI, *CORI_ROWS])))
     with pytest.raises(InputError, match=says) as caught:
-        registry.read(path, format="cori")
+        read_workload(path, format="cori")
     assert "\n" not in str(caught.value)
 
 
@@ -186,7 +187,7 @@ def test_a_file_is_not_read_twice(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"copy of a\.csv: has the same content as .*a\.csv"):
         read_workload(tmp_path)
     with pytest.raises(InputError, match="has the same content as"):
-        registry.read_raw([tmp_path / "a.csv", tmp_path / "a.csv"])
+        read_raw([tmp_path / "a.csv", tmp_path / "a.csv"])
 
 
 def test_nothing_in_a_folder_is_left_out_without_a_word(tmp_path: Path) -> None:
@@ -212,7 +213,7 @@ def test_a_truncated_gzip_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress("\n".join([CORI, *CORI_ROWS * 1000]).encode())[:2000])
     with pytest.raises(InputError, match="broken gzip"):
-        registry.read(path, format="cori")
+        read_workload(path, format="cori")
 
 
 def test_times_that_make_no_sense_are_tolerated_and_counted(tmp_path: Path) -> None:
@@ -233,10 +234,10 @@ def test_times_that_make_no_sense_are_tolerated_and_counted(tmp_path: Path) -> N
 
 
 def test_the_records_of_a_log_can_be_looked_at_as_they_are(tmp_path: Path) -> None:
-    log = registry.read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)])
+    log = read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)])
     assert isinstance(log, Log)
-    assert len(log.records()) == len(CORI_ROWS)
-    assert "11-4" in set(log.records().column("job_id"))
+    assert len(records_of(log)) == len(CORI_ROWS)
+    assert "11-4" in set(records_of(log).column("job_id"))
 
 
 def test_what_is_not_kept_is_said(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ from tracebed.converters.description import (
     quantiles,
     size_histogram,
 )
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.scaling import scale
-from tracebed.converters.workload import Provenance, System, Workload, write_workload
+from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.cli.charts import area

@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from tracebed.converters.dictionary import EXTRA, dictionary
-from tracebed.converters.workload import SCHEMA, Workload, read_workload, write_workload
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.workload import SCHEMA, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.describe import describe
 

@@ -20,10 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz import mutated, read_or_refuse
-from tracebed.converters.formats import elastisim, registry
+from tracebed.converters.formats import elastisim
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.elastisim_models import CannotTell, application, evaluate
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.speedup import Speedup
-from tracebed.converters.workload import SCHEMA, Provenance, System, Workload, read_workload
+from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.cli.workloads import convert
 from tracebed.orchestrator.scheduling.runtime_models import speedup_function
@@ -48,7 +50,7 @@ def written(workload: Workload, folder: Path, **options: Any) -> tuple[list[dict
     """Write a folder; return the jobs in its file, and what was tolerated."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        registry.write(workload, folder, "elastisim", **options)
+        write_workload(workload, folder, "elastisim", **options)
     jobs = json.loads((folder / "jobs.json").read_text())["jobs"]
     return jobs, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
 
@@ -447,6 +449,6 @@ def test_damage(data: bytes) -> None:
 
 def test_a_folder_as_it_was_written_is_read_again(tmp_path: Path) -> None:
     table = pd.DataFrame({"job_id": ["a", "b"], "submit_time": [0.0, 5.0], "run_time": [60.0, 70.0], "nodes": [1, 2]})
-    registry.write(Workload(table, Provenance(system=System(4, 8))), tmp_path / "es", format="elastisim")
+    write_workload(Workload(table, Provenance(system=System(4, 8))), tmp_path / "es", format="elastisim")
     with pytest.warns(UserWarning, match="no log beside"):
         assert list(read_workload(tmp_path / "es").column("job_id")) == ["a", "b"]

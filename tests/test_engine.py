@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from engines import KNOWN, case, compared, differences
-from tracebed.converters.workload import Workload, write_workload
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import NodeFacts, Run

@@ -16,13 +16,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tracebed.converters.description import offered_load
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models import registry
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.models.lublin99 import Parameters as Lublin
 from tracebed.converters.models.lublin99 import lublin99
 from tracebed.converters.models.registry import MODELS, Model
 from tracebed.converters.scaling import to_load
-from tracebed.converters.workload import Provenance, System, Workload, read_workload
+from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fuzz import mutated, read_or_refuse
+from tracebed.converters.cleaning.audit import jobs_of
 from tracebed.converters.formats import gwf, swf
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import System, Workload
@@ -43,7 +44,7 @@ LOG = "\n".join(
 def read(data: bytes, **options: Any) -> tuple[Workload, dict[str, int]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        workload = gwf.read_log([Input.of(data, "log.gwf")], **options).workload()
+        workload = jobs_of(gwf.read_log([Input.of(data, "log.gwf")], **options))
     return workload, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
 
 

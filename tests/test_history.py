@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs import by_node
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.scaling import scale
-from tracebed.converters.workload import Provenance, System, Workload, write_workload
+from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.history import deal, run_of_log
@@ -114,7 +115,7 @@ def test_the_command(tmp_path: Path) -> None:
 def test_knl_as_a_run(reference_data: Callable[[str], Path]) -> None:
     from tracebed.converters.cleaning.audit import clean
     from tracebed.converters.cleaning.recipes import load_recipe
-    from tracebed.converters.formats.registry import read_raw
+    from tracebed.converters.formats.reading import read_raw
 
     recipe = load_recipe("cori-knl")
     cleaned = clean(read_raw([reference_data("logs/cori-knl")]), recipe.steps, system=recipe.system).workload

@@ -12,6 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.models.jann97 import (
     HyperErlang,
@@ -23,7 +25,7 @@ from tracebed.converters.models.jann97 import (
     jann97,
     moments,
 )
-from tracebed.converters.workload import System, Workload, read_workload, write_workload
+from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
 
 

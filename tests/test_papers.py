@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.gain_slope import Sizes, gain_slopes, sizes_by_gain_slope
 from tracebed.converters.models import deadlines, downey97, registry
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.models.feitelson96 import Parameters, feitelson96
 from tracebed.converters.models.papers import HPG_ALIGNER, SD, deadline, dmr, sd, sd_5
-from tracebed.converters.workload import System, read_workload
+from tracebed.converters.workload import System
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.scheduling.runtime_models import speedup_function

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 
 from fuzz import mutated, read_or_refuse
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import LONGEST_LINE
 from tracebed.converters.formats.tools.states import pbs_exit
-from tracebed.converters.workload import System, Workload, read_workload
+from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
 
 T = 1_614_600_000

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from drawn import POLICIES, PRIORITIES, draw
 from reference_scheduler import RefJob
 from test_scheduling import assert_same, simulated, workload_of
-from tracebed.converters.workload import write_workload
+from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.runs import simulate
 from tracebed.orchestrator.run import NodeFacts, Run

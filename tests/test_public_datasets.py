@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fuzz import mutated, read_or_refuse
+from tracebed.converters.cleaning.audit import jobs_of
 from tracebed.converters.formats import fdata, lassen, pm100, supercloud
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log
@@ -34,7 +35,7 @@ def read(reader: Callable[..., Log], data: bytes, **options: Any) -> tuple[Workl
     """Return the workload, and what was tolerated; of columns that are left out `test_cori` tells."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        workload = reader([Input.of(data, "log")], **options).workload()
+        workload = jobs_of(reader([Input.of(data, "log")], **options))
     said = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
     return workload, {what: count for what, count in said.items() if not what.startswith("columns left out")}
 
@@ -169,7 +170,7 @@ def test_months_are_read_as_one_log(tmp_path: Path) -> None:
     (folder / "21_04.parquet").write_bytes(parquet(fugaku()))
     later = {name: [text.replace("2021-04", "2021-05") for text in fugaku()[name]] for name in ("adt", "sdt", "edt")}
     (folder / "21_05.parquet").write_bytes(parquet(fugaku(jid=["jid_4", "jid_5", "jid_6"], **later)))
-    from tracebed.converters.workload import read_workload
+    from tracebed.converters.formats.reading import read_workload
 
     workload = read_workload(folder)
     assert len(workload) == 6
@@ -275,7 +276,7 @@ def test_what_makes_no_sense_is_counted_and_not_known() -> None:
     strange = marconi(num_nodes_req=[10**10, -3, 4], num_nodes_alloc=[1, 1, 4], time_limit=[10**12, 60, 60])
     strange["end_time"] = times("2020-05-02 09:00:00", "2520-05-02 11:10:00", "2020-05-02 12:00:00")
     with pytest.warns(Tolerated) as caught:
-        workload = pm100.read_log([Input.of(parquet(strange), "log")]).workload()
+        workload = jobs_of(pm100.read_log([Input.of(parquet(strange), "log")]))
     assert workload.ints("nodes").tolist() == [0, 0, 4]
     np.testing.assert_array_equal(workload.floats("run_time"), [np.nan, np.nan, 3600])
     counts = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}

@@ -12,8 +12,9 @@ from test_gwf import LOG as GWF
 from test_mwf import LOG as MWF
 from test_public_datasets import CSV, LASSEN, SUPERCLOUD, VALID, marconi, parquet
 from tracebed.converters.formats import registry
+from tracebed.converters.formats.reading import read_workload, recognised
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import read_workload, write_workload
+from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import Tolerated
 
 SWF = "1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1"
@@ -53,7 +54,7 @@ def test_content_alone_tells_the_format(name: str, data: bytes) -> None:
     if name not in registry.NAMES:
         pytest.skip(f"{name} is not registered")
     for content in (data, b"\xef\xbb\xbf" + data if b"," in data[:20] else data):
-        found = registry.recognised(Input.of(content, "log"))
+        found = recognised(Input.of(content, "log"))
         assert found is not None
         assert found.name == name
 
@@ -65,7 +66,7 @@ def test_what_tracebed_writes_is_its_own_whatever_was_read(suffix: str, tmp_path
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)
         write_workload(read_workload(tmp_path / "log", keep_extra=True), path)
-    found = registry.recognised(Input.of(path.read_bytes(), "unnamed"))
+    found = recognised(Input.of(path.read_bytes(), "unnamed"))
     assert found is not None
     assert found.name == suffix
 

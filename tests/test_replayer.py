@@ -142,7 +142,7 @@ def test_what_can_never_run_is_rejected_and_the_rest_runs(tmp_path: Path) -> Non
 
 def write_case(folder: Path, seconds: float) -> list[str]:
     """Write a workload of one job that outlasts the test and an inventory; return the command that replays it."""
-    from tracebed.converters.workload import write_workload
+    from tracebed.converters.formats.writing import write_workload
 
     table = {"job_id": ["done", "long", "waits", "late"], "submit_time": [0.0, 0.1, 0.2, seconds]}
     table |= {"run_time": [0.1, seconds, 1.0, 1.0], "time_limit": [1.0, seconds, 2.0, 2.0], "nodes": [2, 2, 2, 1]}

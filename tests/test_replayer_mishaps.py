@@ -488,7 +488,7 @@ def test_a_journal_that_cannot_grow_ends_the_replay(tmp_path: Path, room: int, b
     """As on a full disk: one line, no process left, and what there is of the journal can be read."""
     command = write_case(tmp_path, 1e5)
     (tmp_path / "w.parquet").unlink()
-    from tracebed.converters.workload import write_workload
+    from tracebed.converters.formats.writing import write_workload
 
     write_workload(workload(400, nodes=2, malleable=0.0), tmp_path / "w.parquet")
     limit = f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({room}, r.RLIM_INFINITY))"

@@ -21,7 +21,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from tracebed.converters.workload import read_workload
+from tracebed.converters.formats.reading import read_workload
 
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 NEEDED = (

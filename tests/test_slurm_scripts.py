@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 
 from test_elastisim import VALUES, workload_of
-from tracebed.converters.formats import registry, slurm, ub_slurm
+from tracebed.converters.formats import slurm, ub_slurm
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
 
@@ -35,7 +36,7 @@ echo "$1" >> "$RECORD.sleeps"
 def written(workload: Workload, path: Path, format: str, **options: Any) -> dict[str, int]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        registry.write(workload, path, format, **options)
+        write_workload(workload, path, format, **options)
     return {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
 
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,6 +172,62 @@ def test_the_import_rules_see_what_they_must(place: str, line: str, allowed: boo
     path.parent.mkdir(parents=True)
     path.write_text(line)
     assert (list(offences(path, tmp_path)) == []) is allowed
+
+
+def cycles(paths: list[Path], root: Path = ROOT) -> list[tuple[str, ...]]:
+    """The sets of modules that import each other, lazily or not, directly or through others."""
+    modules = {name_of(path, root): path for path in paths}
+    graph = {
+        name: {module_of(found.module, modules) for found in imports(path, root)} - {name, None}
+        for name, path in modules.items()
+    }
+
+    def reachable(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            new = graph[todo.pop()] - seen
+            seen |= new
+            todo += new
+        return seen
+
+    reached = {name: reachable(name) for name in graph}
+    return sorted(
+        {
+            tuple(sorted(other for other in reached[name] if name in reached[other]))
+            for name in graph
+            if name in reached[name]
+        }
+    )
+
+
+def module_of(name: str, modules: Collection[str]) -> str | None:
+    """The module among `modules` that `name` (a module, or something in one) belongs to."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def test_no_modules_import_each_other() -> None:
+    assert cycles(SOURCES) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "circle"),
+    [
+        ({"x": "from tracebed.converters import y", "y": "import tracebed.errors"}, False),
+        ({"x": "from tracebed.converters import y", "y": "from .x import f"}, True),
+        ({"x": "from tracebed.converters import y", "y": "def f(): import tracebed.converters.x"}, True),
+        ({"x": "f('tracebed.converters.y:g')", "y": "from . import z", "z": "if TYPE_CHECKING: from . import x"}, True),
+    ],
+)
+def test_the_search_for_cycles_sees_what_it_must(texts: dict[str, str], circle: bool, tmp_path: Path) -> None:
+    paths = [tmp_path / "converters/tracebed/converters" / f"{name}.py" for name in texts]
+    paths[0].parent.mkdir(parents=True)
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text)
+    found = cycles(paths, tmp_path)
+    assert found == ([tuple(name_of(path, tmp_path) for path in paths)] if circle else [])
 
 
 def test_dependencies_are_declared_used_and_explained() -> None:

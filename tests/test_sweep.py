@@ -20,8 +20,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.registry import draw
-from tracebed.converters.workload import write_workload
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.scheduling.policies import registry

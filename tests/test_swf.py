@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats import swf
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import System, Workload, read_workload, write_workload
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
 
 HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"

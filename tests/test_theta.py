@@ -13,8 +13,8 @@ from hypothesis import given, settings
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.cleaning import audit, recipes
-from tracebed.converters.formats import registry
-from tracebed.converters.workload import System, Workload, read_workload
+from tracebed.converters.formats.reading import read_raw, read_workload
+from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
 
 COLUMNS = (
@@ -116,7 +116,7 @@ def test_the_shipped_recipe(log: Path) -> None:
     recipe = recipes.load_recipe("theta")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cleaned = audit.clean(registry.read_raw([log]), recipe.steps, system=recipe.system)
+        cleaned = audit.clean(read_raw([log]), recipe.steps, system=recipe.system)
     jobs = cleaned.workload.table.set_index("job_id")
     assert list(jobs.index) == ["1", "2", "3", "6", "1-2"]
     assert jobs.loc["6", "nodes"] == 4392

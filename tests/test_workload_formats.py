@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tracebed.converters.formats import registry
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import (
     SCHEMA,
     Kind,
@@ -26,8 +28,6 @@ from tracebed.converters.workload import (
     Step,
     System,
     Workload,
-    read_workload,
-    write_workload,
 )
 from tracebed.errors import InputError
 
@@ -259,16 +259,11 @@ def test_what_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch: pytes
         file.write(b"half of it")
         raise OSError(28, "No space left on device")
 
-    formats = [replace_write(known, fails) for known in registry.FORMATS]
-    monkeypatch.setattr(registry, "FORMATS", formats)
+    monkeypatch.setattr(registry, "FORMATS", [known._replace(write=fails) for known in registry.FORMATS])
     with pytest.raises(InputError, match="No space left"):
         write_workload(small(), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-
-
-def replace_write(known: registry.Format, write: Any) -> registry.Format:
-    return known._replace(write=write)
 
 
 @pytest.mark.parametrize("place", ["no/such/folder/w.csv", "."])

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.cirne import cirne
-from tracebed.converters.workload import Workload, read_workload, write_workload
+from tracebed.converters.workload import Workload
 
 MILLION = 1_000_000
 

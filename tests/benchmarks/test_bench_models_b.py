@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tracebed.converters.applications import with_applications
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models import jann97
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.models.downey97 import downey97
 from tracebed.converters.models.feitelson96 import feitelson96
 from tracebed.converters.models.papers import deadline, dmr, sd, sd_5
-from tracebed.converters.workload import read_workload
 
 JOBS = 200_000
 

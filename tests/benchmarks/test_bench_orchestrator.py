@@ -17,11 +17,11 @@ import growth
 from test_policies import GUIDE, files_of
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
-from tracebed.converters.formats.registry import read_raw
+from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
-from tracebed.converters.workload import Workload, read_workload
+from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import NodeFacts

@@ -22,10 +22,11 @@ import pytest
 
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
-from tracebed.converters.formats.registry import read_raw, write
+from tracebed.converters.formats.reading import read_raw, read_workload
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
-from tracebed.converters.workload import Workload, read_workload
+from tracebed.converters.workload import Workload
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.simulation.prediction import Engine, predict
 
@@ -119,7 +120,7 @@ def write_swf(workload: Workload, folder: Path) -> Path:
     for name in ("submit_time", "run_time", "time_limit"):
         table[name] = np.rint(table[name])
     path = folder / "w.swf"
-    write(Workload(table, workload.provenance), path, whole_seconds=True)
+    write_workload(Workload(table, workload.provenance), path, whole_seconds=True)
     return path
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.columns import relabel
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import LARGEST, SCHEMA, BoolArray, Provenance, Step, System, Workload
+from tracebed.converters.workload import LARGEST, SCHEMA, BoolArray, Provenance, Step, System
 from tracebed.errors import InputError, tolerate
 
 LONGEST = 1e10
@@ -32,18 +32,6 @@ class Log:
     table: pd.DataFrame
     provenance: Provenance
     where: str
-
-    def workload(self) -> Workload:
-        """Return the jobs: records of one job merged, ids made unique; nothing else is cleaned."""
-        from tracebed.converters.cleaning import audit
-
-        return audit.clean(self, audit.LEAST).workload
-
-    def records(self) -> Workload:
-        """Return every record as a job of its own, to look at what a log holds before anything is joined."""
-        from tracebed.converters.cleaning import audit
-
-        return audit.clean(self, [("unique_ids", {})]).workload
 
 
 def make_log(

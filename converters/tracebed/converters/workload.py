@@ -412,20 +412,6 @@ def _refuse(table: pd.DataFrame, bad: Any, what: str, where: str | None) -> None
         raise RowError(f"{what} (job {str(table['job_id'].iloc[row])[:40]!r}{more})", row, where)
 
 
-def read_workload(path: Path | str, *, format: str | None = None, **options: Any) -> Workload:
-    """Read a workload from a file of any format that tracebed knows; see `formats.registry`."""
-    from tracebed.converters.formats import registry
-
-    return registry.read(Path(path), format=format, **options)
-
-
-def write_workload(workload: Workload, path: Path | str, *, format: str | None = None, **options: Any) -> None:
-    """Write a workload in the format that the name of `path` asks for, or in `format`; see `formats.registry`."""
-    from tracebed.converters.formats import registry
-
-    registry.write(workload, Path(path), format=format, **options)
-
-
 def _brief(value: Any) -> str:
     return f"{value:.7g}" if isinstance(value, float) else str(value)
 

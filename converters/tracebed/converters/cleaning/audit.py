@@ -118,8 +118,14 @@ def _sorted(table: pd.DataFrame) -> pd.DataFrame:
     return table.iloc[np.lexsort((start, submit))].reset_index(drop=True)
 
 
-LEAST: tuple[tuple[str, Mapping[str, Any]], ...] = (("merge_split", {}), ("unique_ids", {}))
-"""What makes a workload of any log."""
+def jobs_of(log: Log) -> Workload:
+    """Return the jobs of a log: the records of one job merged, ids made unique. Nothing else is cleaned."""
+    return clean(log, [("merge_split", {}), ("unique_ids", {})]).workload
+
+
+def records_of(log: Log) -> Workload:
+    """Return every record of a log as a job of its own, with a unique id: what the log holds before cleaning."""
+    return clean(log, [("unique_ids", {})]).workload
 
 
 def _effect(name: str, parameters: Mapping[str, Any], records: Records) -> Effect:

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models import require, require_sizes
-from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload, read_workload
+from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
 from tracebed.errors import InputError, tolerate
 
 

@@ -68,7 +68,8 @@ def clean(
     """
     from tracebed.converters.cleaning.audit import clean as cleaned_by
     from tracebed.converters.cleaning.recipes import load_recipe
-    from tracebed.converters.formats.registry import read_raw, writer_for
+    from tracebed.converters.formats.reading import read_raw
+    from tracebed.converters.formats.writing import writer_for
 
     if listing:
         _list()
@@ -100,7 +101,7 @@ def clean(
         with progress(f"writing {explain.name}"):
             _write_touched(done, explain)
     if as_json:
-        from tracebed.converters.workload import write_workload
+        from tracebed.converters.formats.writing import write_workload
 
         write_workload(done.workload, output)
         facts = {"output": str(output), "recipe": chosen.name, **summarised(done.workload), "audit": done.to_json()}

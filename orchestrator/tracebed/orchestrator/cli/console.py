@@ -91,7 +91,7 @@ def _holds(folder: str, path: str) -> bool:
 
 def load_workload(path: Path, **options: Any) -> Workload:
     """Read a workload with a progress line, should it take long."""
-    from tracebed.converters.workload import read_workload
+    from tracebed.converters.formats.reading import read_workload
 
     with progress(f"reading {path.name}"):
         return read_workload(path, **options)

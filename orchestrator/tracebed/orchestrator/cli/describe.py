@@ -112,12 +112,13 @@ def _facts(path: Path, *, records: bool = False) -> dict[str, Any]:
     With `records` those of a raw log count as they are, split at midnight and all.
     """
     from tracebed.converters import description
-    from tracebed.converters.formats.registry import read_raw
+    from tracebed.converters.cleaning.audit import records_of
+    from tracebed.converters.formats.reading import read_raw
     from tracebed.converters.log import Log
 
     with progress(f"reading {path.name}"):
         found = read_raw([path])
-        loaded = found.records() if isinstance(found, Log) else found
+        loaded = records_of(found) if isinstance(found, Log) else found
     with progress(f"describing {path.name}"):
         return description.describe(loaded)
 

@@ -34,5 +34,5 @@ def log_options(command: Command) -> Command:
 
 
 def raw_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of `log_options` that were given, as `registry.read` takes them."""
+    """Return those of `log_options` that were given, as `read_workload` takes them."""
     return {name: value for name, value in options.items() if value is not None}

@@ -31,7 +31,7 @@ def finish(
     """
     from dataclasses import asdict
 
-    from tracebed.converters.workload import write_workload
+    from tracebed.converters.formats.writing import write_workload
 
     with progress(f"writing {output.name}"):
         write_workload(workload, output, **(writing or {}))

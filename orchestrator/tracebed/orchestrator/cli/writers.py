@@ -13,7 +13,7 @@ WRITING = {"to": "format", "iterations": "iterations", "kassel_inflation": "kass
     "batsim_version": "version",
     "submit_speed": "speed",
 }
-"""Option of the command -> of `registry.write`."""
+"""Option of the command -> of `write_workload`."""
 
 
 def writer_options(command: Command) -> Command:
@@ -53,6 +53,6 @@ def writer_options(command: Command) -> Command:
 
 
 def writing_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Take those of `writer_options` out of `options`; return the given ones as `registry.write` has them."""
+    """Take those of `writer_options` out of `options`; return the given ones as `write_workload` has them."""
     taken = {ours: options.pop(theirs) for theirs, ours in WRITING.items()}
     return {name: value for name, value in taken.items() if value is not None}

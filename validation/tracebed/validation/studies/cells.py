@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.workload import System, Workload, read_workload
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.workload import System, Workload
 from tracebed.errors import Tolerated
 from tracebed.orchestrator import scheduling
 from tracebed.orchestrator.run import Run

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from tracebed import converters
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.models.registry import draw
 from tracebed.converters.scaling import scale
-from tracebed.converters.workload import System, Workload, read_workload, write_workload
+from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
 from tracebed.validation.studies.study import LogSpec, StudyFile, WorkloadSpec
 
@@ -211,7 +213,7 @@ def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
     """Return the log after its recipe, once it is known to be the right one."""
     from tracebed.converters.cleaning.audit import clean
     from tracebed.converters.cleaning.recipes import load_recipe
-    from tracebed.converters.formats.registry import read_raw
+    from tracebed.converters.formats.reading import read_raw
 
     where = str(paths[0] if len(paths) == 1 else paths[0].parent)
     if log.recipe is None:

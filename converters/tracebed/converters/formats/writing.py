@@ -1,0 +1,49 @@
+"""Writing: a workload as a file or folder of any format that can hold one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tracebed.converters.formats.registry import FORMATS, Format, by_name, check_options, named
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.files import replacing, replacing_folder
+
+
+def write_workload(workload: Workload, path: Path | str, format: str | None = None, **options: Any) -> None:
+    """Write a workload in the format that the name of `path` asks for, or `format`; compressed if it ends in `.gz`.
+
+    The file (or folder, of a format with several files) appears whole or not at all; what stood there before
+    is lost only to a complete successor.
+
+    Raises:
+        InputError: the name asks for no format that can be written, the place cannot be written to, or an
+            option is not taken.
+    """
+    path = Path(path)
+    chosen, writer = writer_for(path, format)
+    check_options(writer, options, f"writing {chosen.name}", str(path))
+    if writer is chosen.write_folder:
+        with replacing_folder(path, chosen.written) as folder:
+            writer(workload, folder, **options)
+    else:
+        with replacing(path) as file:
+            writer(workload, file, **options)
+
+
+def writer_for(path: Path, format: str | None = None) -> tuple[Format, Callable[..., None]]:
+    """Return the format that `write_workload` would choose, and its function: a check before a long log is read.
+
+    Raises:
+        InputError: the name asks for no format that can be written.
+    """
+    chosen = named(format) if format else by_name(path)
+    writer = chosen and ((chosen.write if path.suffix else None) or chosen.write_folder or chosen.write)
+    if chosen is None or writer is None:
+        writable = ", ".join(suffix for known in FORMATS if known.write for suffix in known.suffixes)
+        others = ", ".join(known.name for known in FORMATS if known.write_folder)
+        hint = f"end it in {writable}" + (f", or write it --to one of {others}" if others else "")
+        raise InputError("its name asks for no format that can be written", where=str(path), hint=hint)
+    return chosen, writer
