@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import packages
 from drawn import POLICIES, PRIORITIES, draw
 from reference_scheduler import RefJob
 from test_scheduling import assert_same, simulated, workload_of
@@ -357,27 +355,14 @@ GUIDE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "write-a-polic
 
 
 def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    package.mkdir()
-    for name, text in files_of(GUIDE).items():
-        (package / name).write_text(text)
-    assert {path.name for path in package.iterdir()} == {"bestfit.py", "pyproject.toml"}
-    site = tmp_path / "site"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps"]
-    subprocess.run([*pip, "--target", str(site), str(package)], check=True, env={**os.environ, "PIP_NO_INPUT": "1"})
+    files = files_of(GUIDE)
+    assert set(files) == {"bestfit.py", "pyproject.toml"}
+    site = packages.install(tmp_path / "guide", files)
 
     jobs = [rigid(0, 0, 3, 10), rigid(1, 1, 4, 10), rigid(2, 2, 1, 30), rigid(3, 3, 1, 5)]
     write_workload(workload_of(jobs), tmp_path / "w.parquet")
-    arguments = ["simulate", "w.parquet", "--policy", "best-fit", "--nodes", "4", "-o", "run", "-P", "patience_s=9"]
-    code = f"import sys; sys.argv[1:] = {arguments!r}; from tracebed.orchestrator.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    arguments = "simulate w.parquet --policy best-fit --nodes 4 -o run -P patience_s=9"
+    done = packages.tracebed(site, *arguments.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     run = Run.load(tmp_path / "run")
     assert run.info.policy_parameters == {"patience_s": 9.0}
