@@ -17,14 +17,15 @@ from runs import NAN, fcfs_run, make_run
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import ExitCode, InputError, Tolerated
 from tracebed.orchestrator.run import NodeFacts
+from tracebed.validation.metrics import Margin, all_metrics
 from tracebed.validation.statistics import batch_means, differences
-from tracebed.validation.verdict import MARGINS, Judged, Margin, Reason, Verdict, combine, compare
+from tracebed.validation.verdict import MetricComparison, Reason, Verdict, combine, compare
 
 REAL = [(0.0, 0.0, 100.0, 2), (10.0, 100.0, 200.0, 4), (20.0, 200.0, 300.0, 4)]
 
 
-def judged(comparison: Any, name: str) -> Judged:
-    return next(item for item in comparison.judged if item.name == name)
+def judged(comparison: Any, name: str) -> MetricComparison:
+    return next(item for item in comparison.metrics if item.name == name)
 
 
 def test_hand_worked_comparison() -> None:
@@ -52,9 +53,9 @@ def test_one_real_run_decides_nothing_however_near_or_far(stretch: float) -> Non
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.reasons == (Reason.TOO_FEW_REPEATS,)
     assert found.exit_code == ExitCode.INCONCLUSIVE
-    assert {item.verdict for item in found.judged} == {Verdict.INCONCLUSIVE}
+    assert {item.verdict for item in found.metrics} == {Verdict.INCONCLUSIVE}
     assert "one real run: no accuracy claim" in found.headline
-    gated = [item for item in found.judged if item.margin.gate]
+    gated = [item for item in found.metrics if item.margin.gate]
     inside = sum(abs(item.z) <= 1 for item in gated)
     assert f"{inside} of 5 gated metrics" in found.headline
     assert (inside == 5) == (stretch < 1.05)
@@ -62,7 +63,7 @@ def test_one_real_run_decides_nothing_however_near_or_far(stretch: float) -> Non
 
 def test_identical_runs_do_not_differ() -> None:
     found = compare(fcfs_run(60), fcfs_run(60, real=False))
-    assert all(item.difference == 0 for item in found.judged)
+    assert all(item.difference == 0 for item in found.metrics)
     waits = found.differences["wait"]
     assert waits is not None
     assert (waits.mae, waits.wasserstein, waits.limits) == (0, 0, (0, 0))
@@ -165,7 +166,7 @@ def test_a_run_in_which_nothing_ended_is_compared_without_a_crash() -> None:
 
 def test_operations_are_judged_where_jobs_are_malleable() -> None:
     rigid = compare(make_run(REAL), make_run(REAL, real=False))
-    assert "expand_operations_per_job" not in {item.name for item in rigid.judged}
+    assert "expand_operations_per_job" not in {item.name for item in rigid.metrics}
     stairs = {"1": [(0.0, 50.0, 2), (50.0, 100.0, 3)]}
     asked = [("1", "expand", 2, 3, 49.0, 50.0, 50.0, 50.0, "applied")]
     found = compare(
@@ -178,7 +179,7 @@ def test_operations_are_judged_where_jobs_are_malleable() -> None:
 
 
 def test_the_gate_is_the_protocols() -> None:
-    assert {name for name, margin in MARGINS.items() if margin.gate} == {
+    assert {name for name, metric in all_metrics().items() if metric.margin and metric.margin.gate} == {
         "makespan_s",
         "utilization",
         "mean_response_s",
@@ -306,7 +307,8 @@ def test_shuffled_waits_have_the_same_distribution_and_are_no_good_prediction() 
 def test_margin_is_the_larger_of_share_and_amount() -> None:
     margin = Margin(0.1, 10.0)
     assert (margin.at(50.0), margin.at(1000.0)) == (10.0, 100.0)
-    item = Judged("mean_wait_s", 0.0, 3.0, replace(margin, absolute=0.0), None, Verdict.INCONCLUSIVE, ())
+    wait = all_metrics()["mean_wait_s"]
+    item = MetricComparison(wait, 0.0, 3.0, replace(margin, absolute=0.0), None, Verdict.INCONCLUSIVE, ())
     assert math.isnan(item.relative_error)
     assert math.isnan(item.z)
 

@@ -1,6 +1,6 @@
-"""Statistics of a comparison: how stable a mean is within its run, and how jobs differ one by one.
+"""Statistics: means and percentiles, the stability of a mean within its run, differences job by job.
 
-None of these is a test of accuracy: jobs of one run are no repetitions of an experiment (docs/verdict.md).
+None of these is a test of accuracy: the jobs of one run are not repetitions of an experiment (docs/verdict.md).
 """
 
 from __future__ import annotations
@@ -8,11 +8,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tracebed.converters.workload import FloatArray
 
 BATCHES = 10
 LEVEL = 0.90
+
+
+def mean(sample: ArrayLike) -> float:
+    """Return the mean of the values that are not NaN; NaN if there are none."""
+    known = _known(sample)
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def percentile(sample: ArrayLike, percent: float) -> float:
+    """Return a percentile of the values that are not NaN, by linear interpolation; NaN if there are none."""
+    known = _known(sample)
+    return float(np.percentile(known, percent)) if len(known) else float("nan")
+
+
+def _known(sample: ArrayLike) -> FloatArray:
+    values = np.asarray(sample, dtype=np.float64)
+    return np.asarray(values[~np.isnan(values)])
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ def batch_means(values: FloatArray, *, batches: int = BATCHES, level: float = LE
 
     The series is cut into `batches` consecutive batches of (nearly) the same size; their means stand in for
     independent observations, with Student's t (Law and Kelton, Simulation Modeling and Analysis, 9.5.3).
-    Neighbouring jobs wait together, so an interval that takes jobs as independent is far too narrow.
+    Neighboring jobs wait together, so an interval that treats jobs as independent is far too narrow.
 
     Args:
         values: shape (jobs,) in submit order, or (bins,) in time order; without NaN.
@@ -63,7 +81,7 @@ def _half_width(means: FloatArray, level: float) -> float:
 
 @dataclass(frozen=True)
 class Differences:
-    """How one figure differs between the two runs, job by job: d = predicted - real, in the figure's unit."""
+    """Differences of one figure between two runs, job by job: d = predicted - real, in the unit of the figure."""
 
     jobs: int
     bias: float
@@ -79,7 +97,7 @@ class Differences:
     slope: float
     """Proportional bias: slope of d over the mean of both runs."""
     wasserstein: float
-    """Wasserstein-1 distance of the two distributions, whoever the jobs are."""
+    """Wasserstein-1 distance of the two distributions, regardless of which job has which value."""
     kendall_tau: float
     """Rank agreement tau-b; take it of waits, not of start times. NaN where one side is constant."""
 

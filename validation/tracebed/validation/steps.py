@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from tracebed.converters.workload import FloatArray
 class Steps:
     """A function that is `values[i]` from `times[i]` until `times[i + 1]`, and 0 outside.
 
-    `times` ascend strictly; the last value is 0, because everything that was counted has gone again.
+    `times` ascend strictly; the last value is 0, because everything that was counted has ended.
     """
 
     times: FloatArray
@@ -21,11 +22,11 @@ class Steps:
 
     @classmethod
     def count(cls, starts: FloatArray, ends: FloatArray, weights: FloatArray | None = None) -> Steps:
-        """Return how much is there at each instant, of things that come at `starts` and go at `ends`.
+        """Return the number (or weight) of the intervals that contain each instant.
 
         Args:
-            starts, ends: shape (things,), s; a thing that ends no later than it starts never counts.
-            weights: shape (things,); 1 each where left out.
+            starts, ends: shape (intervals,), s; an interval that ends no later than it starts is not counted.
+            weights: shape (intervals,); 1 each where left out.
         """
         there = ends > starts
         weight = np.ones(there.sum()) if weights is None else weights[there].astype(np.float64)
@@ -49,5 +50,16 @@ class Steps:
         return np.diff(np.interp(edges, self.times, area)) / np.diff(edges)
 
     def mean(self, start: float, end: float) -> float:
-        """Return the time average from `start` to `end`, s; NaN where that is no time."""
+        """Return the time average from `start` to `end`, s; NaN for an empty interval."""
         return float(self.means(np.array([start, end]))[0]) if end > start else float("nan")
+
+    def quantiles(self, shares: Sequence[float], start: float, end: float) -> list[float]:
+        """Return quantiles of the value over the instants from `start` to `end`, s; NaN for an empty interval."""
+        if not end > start:
+            return [float("nan")] * len(shares)
+        edges = np.concatenate(([start], self.times[(self.times > start) & (self.times < end)], [end]))
+        values = self.at(edges[:-1])
+        order = np.argsort(values, kind="stable")
+        passed = np.cumsum(np.diff(edges)[order]) / (end - start)
+        last = len(order) - 1
+        return [float(values[order][min(int(np.searchsorted(passed, share)), last)]) for share in shares]

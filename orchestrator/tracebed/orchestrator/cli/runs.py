@@ -267,7 +267,7 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
     info = run.info
     for warning in info.warnings:
         say(f"tracebed: warning: {warning}")
-    from tracebed.validation.metrics import FIGURES, metrics
+    from tracebed.validation.metrics import all_metrics, metrics
 
     figures = metrics(run)
     facts = {
@@ -285,6 +285,5 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
     if as_json:
         print_json("tracebed-run/1", facts)
     else:
-        print_table(
-            ["", ""], [[str(FIGURES.get(name, name.replace("_", " "))), value] for name, value in facts.items()]
-        )
+        titles = {name: metric.title for name, metric in all_metrics().items()}
+        print_table(["", ""], [[titles.get(name, name.replace("_", " ")), value] for name, value in facts.items()])

@@ -155,17 +155,17 @@ def _facts(
 
 def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
     """Print means over seeds, without the keys that are the same everywhere, and the published figures."""
-    from tracebed.validation.metrics import FIGURES
+    from tracebed.validation.metrics import all_metrics
     from tracebed.validation.studies.published import GROUP, means
 
     averaged = means(table)
     keys = [key for key in [*GROUP, "window"] if key == "policy" or averaged[key].nunique(dropna=False) > 1]
-    columns = [*keys, *(str(FIGURES[name]) for name in SHOWN)]
+    columns = [*keys, *(all_metrics()[name].title for name in SHOWN)]
     print_table(columns, averaged[[*keys, *SHOWN]].to_numpy(dtype=object).tolist(), spare=columns[-2:])
     if held is not None and len(held):
         click.echo("")
         rows = [
-            [str(FIGURES[figure]), at, window, published, ours, f"{difference:+.1%}", note]
+            [all_metrics()[figure].title, at, window, published, ours, f"{difference:+.1%}", note]
             for figure, at, window, published, ours, difference, note in held.itertuples(index=False)
         ]
         print_table(["published", "of", "window", "printed", "ours", "difference", "note"], rows, spare=("note",))

@@ -132,12 +132,12 @@ def _window(text: str) -> str | tuple[float, float]:
 
 def _show(found: dict[str, dict[str, Any]]) -> None:
     """Print the metrics of each run, a column a run."""
-    from tracebed.validation.metrics import FIGURES
+    from tracebed.validation.metrics import all_metrics
 
     sides = list(found.values())
     rows: list[list[Any]] = [
-        [str(shown), *(side[name] for side in sides)]
-        for name, shown in FIGURES.items()
+        [metric.title, *(side[name] for side in sides)]
+        for name, metric in all_metrics().items()
         if not all(name in side["undefined"] for side in sides)
     ]
     rows += [
@@ -157,6 +157,6 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
     print_table(["", *(names if len(set(names)) == len(names) else found)], rows)
     for path, side in found.items():
         for reason in dict.fromkeys(side["undefined"].values()):
-            figures = [FIGURES[name].label for name, why in side["undefined"].items() if why == reason]
-            if not reason.startswith("no malleable") and not reason.startswith("no reconfiguration"):
-                say(f"{path}: {reason}: no {', '.join(figures)}")
+            metrics = [all_metrics()[name] for name, why in side["undefined"].items() if why == reason]
+            if labels := [metric.label for metric in metrics if not metric.of_malleable_jobs]:
+                say(f"{path}: {reason}: no {', '.join(labels)}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from tracebed.orchestrator.cli.console import cell, print_table, say
-from tracebed.validation.metrics import FIGURES
 from tracebed.validation.report.words import execution, percent
-from tracebed.validation.verdict import Comparison, Judged
+from tracebed.validation.verdict import Comparison, MetricComparison
 
 
 def show(comparison: Comparison) -> None:
@@ -26,16 +25,16 @@ def show(comparison: Comparison) -> None:
         "reason",
     )
     spare = ("difference", "margin", "stability", "reason")
-    print_table(columns, [_row(item) for item in comparison.judged], spare=spare)
+    print_table(columns, [_row(item) for item in comparison.metrics], spare=spare)
     for warning in comparison.warnings:
         say(f"tracebed: warning: {warning}")
     click.echo("* advisory: has no part in the verdict")
     click.echo(f"{comparison.verdict}: {comparison.headline}")
 
 
-def _row(item: Judged) -> tuple[str, ...]:
+def _row(item: MetricComparison) -> tuple[str, ...]:
     return (
-        str(FIGURES[item.name]) + ("" if item.margin.gate else "*"),
+        item.metric.title + ("" if item.margin.gate else "*"),
         cell(item.real),
         cell(item.predicted),
         cell(item.difference),

@@ -12,11 +12,11 @@ from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.orchestrator.cli.console import cell
 from tracebed.orchestrator.run import Run
-from tracebed.validation.metrics import FIGURES
+from tracebed.validation.metrics import all_metrics
 from tracebed.validation.report.figures import pictures
 from tracebed.validation.report.words import execution, percent, real_side
 from tracebed.validation.statistics import BATCHES, LEVEL, batch_means
-from tracebed.validation.verdict import MARGINS, REASONS, Comparison
+from tracebed.validation.verdict import REASONS, Comparison
 
 WORST = 10
 """Jobs in the table of the largest differences."""
@@ -54,7 +54,7 @@ def render(comparison: Comparison) -> str:
         name=comparison.real.info.workload.get("name") or "a workload",
         real_side=real,
         facts=_facts(comparison),
-        rows=[_row(item.to_json()) for item in comparison.judged],
+        rows=[_row(item.to_json()) for item in comparison.metrics],
         reasons=REASONS,
         figures=pictures(comparison, real),
         metrics=_metrics(comparison),
@@ -67,7 +67,6 @@ def render(comparison: Comparison) -> str:
         ],
         level=f"{100 * LEVEL:g} %",
         batches=BATCHES,
-        margins=MARGINS,
     )
 
 
@@ -139,7 +138,7 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
 
 def _metrics(comparison: Comparison) -> list[tuple[str, str, Any, Any]]:
     ours, theirs = comparison.real_metrics, comparison.predicted_metrics
-    rows = [(shown.label, shown.unit, ours[name], theirs[name]) for name, shown in FIGURES.items()]
+    rows = [(metric.label, metric.unit, ours[name], theirs[name]) for name, metric in all_metrics().items()]
     states = list(ours["jobs_by_state"] | theirs["jobs_by_state"])
     rows += [
         (f"jobs {state}", "", ours["jobs_by_state"].get(state, 0), theirs["jobs_by_state"].get(state, 0))

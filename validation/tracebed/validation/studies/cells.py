@@ -25,7 +25,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.simulation.prediction import nodes_of, predict
-from tracebed.validation.metrics import FIGURES, metrics, per_job
+from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.studies.study import Point, Study, WindowSpec
 from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant
 
@@ -139,7 +139,7 @@ def _maker(name: str, policy: Policy) -> list[str]:
 
 def _row(run: Run, tau: float, window: WindowSpec) -> dict[str, Any]:
     figures = metrics(run, tau, after=window.after_s, ended=window.ended)
-    row = {name: figures[name] for name in FIGURES}
+    row = {name: figures[name] for name in all_metrics()}
     for name, (low, high) in figures["quartiles"].items():
         row |= {f"{name}_p25": low, f"{name}_p75": high}
     return row

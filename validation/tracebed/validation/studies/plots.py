@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tracebed.files import replacing
-from tracebed.validation.metrics import FIGURES, Shown
+from tracebed.validation.metrics import all_metrics
 from tracebed.validation.studies.published import GROUP, chosen, means
 from tracebed.validation.studies.study import Plot, Point, StudyFile
 
@@ -174,12 +174,12 @@ def _error_bars(axes: Axes, at: Any, spread: Any, scale: float, width: float) ->
 
 
 def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot) -> None:
-    shown = FIGURES[name]
+    metric = all_metrics()[name]
     if plot.relative_to is not None:
         axes.axhline(1.0, color="#222222", linewidth=0.8, linestyle="--")
-        axes.set_ylabel(f"{shown.label}\n/ {_named(plot.relative_to)}")
+        axes.set_ylabel(f"{metric.label}\n/ {_named(plot.relative_to)}")
     else:
-        axes.set_ylabel(str(Shown(shown.label, "%") if name in PERCENT else shown))
+        axes.set_ylabel(f"{metric.label} (%)" if name in PERCENT else metric.title)
     axes.set_ylim(bottom=0)
     axes.set_xlim(-0.5, len(groups) - 0.5)
     ticks = [f"{100 * group:g}" if x == "share" else str(group) for group in groups]

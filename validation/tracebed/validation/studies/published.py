@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracebed.validation.metrics import FIGURES
+from tracebed.validation.metrics import all_metrics
 from tracebed.validation.studies.study import KEYS, Published, Study
 
 GROUP = [key for key in KEYS if key != "seed"]
@@ -26,7 +26,7 @@ def chosen(table: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 def means(table: pd.DataFrame) -> pd.DataFrame:
     """Return the means over seeds: a row a point but for its seed, and window, in the table's order."""
-    figures = [column for column in table if column in FIGURES or str(column).endswith(("_p25", "_p75"))]
+    figures = [column for column in table if column in all_metrics() or str(column).endswith(("_p25", "_p75"))]
     return table.groupby([*GROUP, "window"], sort=False, dropna=False)[figures].mean().reset_index()
 
 

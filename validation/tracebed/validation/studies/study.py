@@ -28,7 +28,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
 from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
-from tracebed.validation.metrics import FIGURES, TAU
+from tracebed.validation.metrics import TAU, all_metrics
 from tracebed.yaml_file import YamlFile
 
 SHIPPED = files("tracebed.validation.studies") / "shipped"
@@ -229,7 +229,7 @@ class Plot(_Part):
     def _whole(self) -> Plot:
         if (self.relative_to is None) != (self.kind == "bars"):
             raise ValueError("`relative_to` goes with all kinds but `bars`, and they need it")
-        known = JOB_FIGURES if self.of_jobs else tuple(FIGURES)
+        known = JOB_FIGURES if self.of_jobs else tuple(all_metrics())
         for figure in self.figures:
             if figure not in known:
                 raise ValueError(f"{self.kind} shows no figure {figure!r}: one of {', '.join(known)}")
@@ -394,8 +394,9 @@ def _check_references(file: StudyFile) -> None:
     for index, where in enumerate(study.exclude):
         check(where, "exclude", index)
     for index, published in enumerate(study.published):
-        if published.figure not in FIGURES:
-            raise error(f"no figure {published.figure!r}: one of {', '.join(FIGURES)}", "published", index, "figure")
+        if published.figure not in all_metrics():
+            known_figures = ", ".join(all_metrics())
+            raise error(f"no figure {published.figure!r}: one of {known_figures}", "published", index, "figure")
         check(published.at, "published", index, "at")
         check(published.relative_to, "published", index, "relative_to")
     for name, plot in study.plots.items():

@@ -1,0 +1,24 @@
+"""Metrics of a run: one set of definitions, one code, for real runs and predictions alike (docs/metrics.md)."""
+
+from tracebed.validation.metrics.jobs import TAU, origin, per_job
+from tracebed.validation.metrics.machine import busy_cores, total_cores, waiting
+from tracebed.validation.metrics.measured import MeasuredRun
+from tracebed.validation.metrics.metric import Margin, Metric, Undefined
+from tracebed.validation.metrics.registry import all_metrics
+from tracebed.validation.metrics.summary import metrics, summarize
+
+__all__ = [
+    "TAU",
+    "Margin",
+    "MeasuredRun",
+    "Metric",
+    "Undefined",
+    "all_metrics",
+    "busy_cores",
+    "metrics",
+    "origin",
+    "per_job",
+    "summarize",
+    "total_cores",
+    "waiting",
+]

@@ -1,0 +1,80 @@
+"""The figures of each job of a run: wait, run, response, slowdowns, operations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
+
+TAU = 10.0
+"""Default threshold of the bounded slowdown, s."""
+ROUNDING_S = 1e-6
+"""Resolution of the times of a run that declares none, s: what rounding may do to exact times."""
+
+
+def origin(run: Run) -> float:
+    """Return the first submission of the run, trace s: the origin of all its times; 0 without submissions."""
+    submits = run.jobs["submit"].to_numpy(dtype=np.float64)
+    return float(np.nanmin(submits)) if np.isfinite(submits).any() else 0.0
+
+
+def resolution(run: Run) -> float:
+    """Return the resolution of the times of a run, s."""
+    return run.info.resolution_s or ROUNDING_S
+
+
+def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
+    """Measure each job.
+
+    Args:
+        run: the run.
+        tau: threshold of the bounded slowdown, s; above 0.
+
+    Returns:
+        A row per job, in the order of the run: job_id, kind, state, nodes (requested); finished; submit (s after
+        the first submission); wait, run, response, slowdown, bounded_slowdown, slowdown_ref and
+        bounded_slowdown_ref (by the dedicated run time on the requested nodes); expands, shrinks (executed),
+        expands_requested, shrinks_requested. Times are in s. Figures that an unfinished job lacks are NaN, as is
+        the plain slowdown of a job with a run time of 0.
+
+    Raises:
+        InputError: `tau` is not above 0.
+    """
+    if not tau > 0:
+        raise InputError(f"tau {tau:g} is not above 0", hint="the usual threshold is 10 (seconds)")
+    jobs = run.jobs
+    submit, start, end = (jobs[name].to_numpy(dtype=np.float64) for name in ("submit", "start", "end"))
+    finished = np.isfinite(submit + start + end) & ~jobs["state"].isin(("rejected", "interrupted")).to_numpy()
+    never = np.where(finished, 0.0, np.nan)
+    wait = start - submit + never
+    wait[(wait < 0) & (wait > -resolution(run))] = 0.0
+    ran = end - start + never
+    response = end - submit + never
+    reference = jobs["run_time"].to_numpy(dtype=np.float64)
+    table = pd.DataFrame(
+        {
+            "job_id": jobs["job_id"],
+            "kind": jobs["kind"],
+            "state": jobs["state"],
+            "nodes": jobs["nodes"],
+            "finished": finished,
+            "submit": submit - origin(run),
+            "wait": wait,
+            "run": ran,
+            "response": response,
+            "slowdown": np.divide(response, ran, out=np.full(len(jobs), np.nan), where=ran > 0),
+            "bounded_slowdown": np.maximum(1.0, response / np.maximum(ran, tau)),
+            "slowdown_ref": np.divide(response, reference, out=np.full(len(jobs), np.nan), where=reference > 0),
+            "bounded_slowdown_ref": np.maximum(1.0, response / np.maximum(reference, tau)),
+        }
+    )
+    asked = run.reconfigurations
+    row = pd.Index(jobs["job_id"]).get_indexer(pd.Index(asked["job_id"])) if len(asked) else np.empty(0, int)
+    executed = (asked["state"] == "applied").to_numpy() & (row >= 0)
+    for kind in ("expand", "shrink"):
+        of_kind = (asked["kind"] == kind).to_numpy() & (row >= 0)
+        table[f"{kind}s"] = np.bincount(row[of_kind & executed], minlength=len(jobs))
+        table[f"{kind}s_requested"] = np.bincount(row[of_kind], minlength=len(jobs))
+    return table

@@ -1,0 +1,62 @@
+"""The machine of a run over time: busy cores, waiting jobs, lost capacity."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics.jobs import origin
+from tracebed.validation.steps import Steps
+
+
+def total_cores(run: Run) -> int:
+    """Return the number of cores of all nodes of the run."""
+    return sum(node.cores for node in run.info.nodes)
+
+
+def busy_cores(run: Run) -> Steps:
+    """Return the cores that jobs hold, over s after the first submission."""
+    rows, zero = run.allocations, origin(run)
+    ends = rows["end"].to_numpy(dtype=np.float64) - zero
+    ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # held until the run was interrupted
+    held = (rows["cores"] * rows["count"]).to_numpy(dtype=np.float64)
+    return Steps.count(rows["start"].to_numpy(dtype=np.float64) - zero, ends, held)
+
+
+def waiting(run: Run, *, cores: bool = False) -> Steps:
+    """Return the number of waiting jobs, or of the cores they request, over s after the first submission.
+
+    A job that never starts waits until it is canceled or the run ends. A rejected job never waits.
+    """
+    jobs, zero = run.jobs, origin(run)
+    submit, start, end = (jobs[name].to_numpy(dtype=np.float64) - zero for name in ("submit", "start", "end"))
+    until = np.where(np.isfinite(start), start, np.where(np.isfinite(end), end, _last_instant(run)))
+    queued = np.isfinite(submit) & (jobs["state"] != "rejected").to_numpy()
+    nodes = jobs["nodes"].to_numpy(dtype=np.float64)
+    weights = nodes[queued] * total_cores(run) / max(run.total_nodes, 1) if cores else None
+    return Steps.count(submit[queued], until[queued], weights)
+
+
+def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: float) -> float:
+    """Return the share of the capacity that was idle while waiting jobs requested it; NaN for an empty window.
+
+    Args:
+        busy: cores held by jobs.
+        demand: cores requested by waiting jobs.
+        capacity: cores of the machine.
+        start, end: the window, s after the first submission.
+    """
+    if not end > start:
+        return float("nan")
+    inside = np.concatenate((busy.times, demand.times))
+    edges = np.unique(np.concatenate(([start], inside[(inside > start) & (inside < end)], [end])))
+    idle = np.maximum(capacity - busy.at(edges[:-1]), 0.0)
+    return float(np.minimum(idle, demand.at(edges[:-1])) @ np.diff(edges)) / (capacity * (end - start))
+
+
+def _last_instant(run: Run) -> float:
+    """Return the last instant recorded in the run, s after the first submission."""
+    jobs, rows = run.jobs, run.allocations
+    times = [jobs["submit"], jobs["start"], jobs["end"], rows["start"], rows["end"]]
+    last = max((float(np.nanmax(t)) for t in times if t.notna().any()), default=0.0)
+    return last - origin(run)

@@ -1,0 +1,151 @@
+"""A measured run: a run with all that the definitions of metrics are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import FloatArray
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics.jobs import TAU, per_job
+from tracebed.validation.metrics.machine import busy_cores, total_cores, waiting
+from tracebed.validation.metrics.metric import Undefined
+from tracebed.validation.steps import Steps
+
+STAGES = {
+    "decision": ("asked", "decided"),
+    "adaptation": ("decided", "applied"),
+    "total": ("asked", "applied"),
+    "release": ("applied", "ended"),
+}
+"""Stages of a reconfiguration by their first and last instant; total: until the new size is effective."""
+
+WindowName = str | tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time in which utilization, throughput and loss of capacity are measured."""
+
+    name: str
+    start_s: float
+    """Seconds after the first submission."""
+    end_s: float
+
+    @property
+    def length_s(self) -> float:
+        """Length, s; NaN for an empty window."""
+        return self.end_s - self.start_s if self.end_s > self.start_s else float("nan")
+
+
+class MeasuredRun:
+    """A run, its jobs measured one by one, and its window.
+
+    Args:
+        run: the run.
+        tau: threshold of the bounded slowdown, s.
+        window: `arrivals`, `full`, or two instants in s after the first submission (see `metrics`).
+        after: warm-up, s after the first submission: jobs submitted earlier are not in `jobs`.
+        ended: whether jobs that end after the last submission are left out of `jobs`, too.
+
+    Attributes:
+        run: the run.
+        tau: threshold of the bounded slowdown, s.
+        jobs: the table of `per_job`, for the jobs after the warm-up.
+        finished: the rows of `jobs` that finished; means are over these jobs.
+        last_end_s: last end of a finished job, s after the first submission; NaN if no job finished.
+        window: where the use of the machine is measured.
+
+    Raises:
+        InputError: `tau` or `window` is invalid, or no job is submitted after the warm-up.
+    """
+
+    def __init__(
+        self, run: Run, tau: float = TAU, window: WindowName = "arrivals", *, after: float = 0.0, ended: bool = False
+    ) -> None:
+        self.run = run
+        self.tau = tau
+        everything = per_job(run, tau)
+        self.jobs = _sample(everything, after, ended)
+        self.finished = self.jobs[self.jobs["finished"]]
+        ends = self.ends_s
+        self.last_end_s = float(ends.max()) if len(ends) else float("nan")
+        self.window = _window(everything, self.last_end_s, window, after)
+
+    @property
+    def ends_s(self) -> FloatArray:
+        """Ends of the finished jobs, s after the first submission."""
+        return (self.finished["submit"] + self.finished["response"]).to_numpy(dtype=np.float64)
+
+    @cached_property
+    def malleable(self) -> pd.DataFrame:
+        """The finished malleable jobs."""
+        return self.finished[self.finished["kind"] == "malleable"]
+
+    @cached_property
+    def busy(self) -> Steps:
+        """Cores held by jobs over s after the first submission. Raises Undefined without nodes or allocations."""
+        if not self.cores:
+            raise Undefined("the nodes of the run are unknown")
+        if not len(self.run.allocations) and self.run.jobs["start"].notna().any():
+            raise Undefined("the run does not record which jobs held which nodes")
+        return busy_cores(self.run)
+
+    @cached_property
+    def demand(self) -> Steps:
+        """Cores requested by waiting jobs over s after the first submission."""
+        return waiting(self.run, cores=True)
+
+    @cached_property
+    def cores(self) -> int:
+        """Cores of all nodes."""
+        return total_cores(self.run)
+
+    def reconfiguration_s(self, stage: str = "total", kind: str | None = None) -> FloatArray:
+        """Return the times that a stage of the applied reconfigurations took, s, where it was observed.
+
+        Args:
+            stage: one of `STAGES`.
+            kind: expand or shrink; both where left out.
+        """
+        table = self.run.reconfigurations
+        table = table[(table["state"] == "applied").to_numpy()]
+        if kind is not None:
+            table = table[(table["kind"] == kind).to_numpy()]
+        first, last = STAGES[stage]
+        times = (table[last] - table[first]).to_numpy(dtype=np.float64)
+        return np.asarray(times[~np.isnan(times)], dtype=np.float64)
+
+
+def _sample(table: pd.DataFrame, after: float, ended: bool) -> pd.DataFrame:
+    """Return the jobs submitted at least `after` s after the first one, and (`ended`) over by the last submission."""
+    if not after and not ended:
+        return table
+    kept = table["submit"] >= after
+    if not kept.any():
+        hint = "take a shorter one, or a longer workload"
+        raise InputError(f"no job is submitted after a warm-up of {after:g} s", hint=hint)
+    if ended:
+        kept &= table["submit"] + table["response"] <= table["submit"].max()
+    return table[kept]
+
+
+def _window(table: pd.DataFrame, last_end: float, window: WindowName, after: float) -> Window:
+    """Return the window with its two instants."""
+    if isinstance(window, tuple):
+        start, end = window
+        if not 0 <= start < end:
+            hint = "START:END are seconds after the first submission"
+            raise InputError(f"the window {start:g}:{end:g} is invalid", hint=hint)
+        return Window(f"{start:g}:{end:g}", float(start), float(end))
+    if window not in ("arrivals", "full"):
+        raise InputError(f"unknown window {window!r}", hint="use arrivals, full or START:END in seconds")
+    last = float(table["submit"].max()) if table["submit"].notna().any() else 0.0
+    if window == "arrivals" and last > after:
+        return Window("arrivals", after, last)
+    name = "full" if window == "full" else "full (all jobs were submitted at once)"
+    return Window(name, 0.0, 0.0 if np.isnan(last_end) else last_end)

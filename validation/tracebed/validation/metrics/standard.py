@@ -1,0 +1,292 @@
+"""The metrics of tracebed, one definition each.
+
+For a job with submit a, start s, end c: wait s - a, run c - s, response c - a, slowdown (c - a) / (c - s),
+bounded slowdown max(1, (c - a) / max(c - s, tau)) (Feitelson et al. 1997). Times are trace seconds after the
+first submission of the run. Means are over finished jobs. Margins were set before any comparison was seen, from
+repeats of real runs (docs/verdict.md).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracebed.validation.metrics.machine import lost_capacity
+from tracebed.validation.metrics.measured import MeasuredRun
+from tracebed.validation.metrics.metric import Margin, Metric
+from tracebed.validation.statistics import mean, percentile
+from tracebed.validation.steps import Steps
+
+NO_JOB = "no job ended"
+NO_WINDOW = "the window has no length"
+NO_OPERATION = "no reconfiguration was applied"
+
+
+def _utilization(run: MeasuredRun) -> float:
+    return run.busy.mean(run.window.start_s, run.window.end_s) / run.cores
+
+
+def _full_utilization(run: MeasuredRun) -> float:
+    return run.busy.mean(0.0, run.last_end_s) / run.cores
+
+
+def _used_share(run: MeasuredRun) -> Steps:
+    return Steps(run.busy.times, run.busy.values / run.cores)
+
+
+def _throughput(run: MeasuredRun) -> float:
+    within = (run.ends_s >= run.window.start_s) & (run.ends_s <= run.window.end_s)
+    return int(within.sum()) / run.window.length_s
+
+
+def _loss_of_capacity(run: MeasuredRun) -> float:
+    return lost_capacity(run.busy, run.demand, run.cores, run.window.start_s, run.window.end_s)
+
+
+def _operations(run: MeasuredRun, column: str, jobs: int) -> float:
+    return int(run.finished[column].sum()) / jobs if jobs else float("nan")
+
+
+METRICS = (
+    Metric(
+        name="makespan_s",
+        label="makespan",
+        unit="s",
+        definition=lambda run: run.last_end_s,
+        undefined=NO_JOB,
+        margin=Margin(0.03, gate=True),
+        docs="last end - first submission",
+    ),
+    Metric(
+        name="mean_wait_s",
+        label="wait, mean",
+        unit="s",
+        definition=lambda run: mean(run.finished["wait"]),
+        undefined=NO_JOB,
+        margin=Margin(0.10, 10.0, gate=True),
+        mean_of="wait",
+        docs="mean of s - a over finished jobs",
+    ),
+    Metric(
+        name="median_wait_s",
+        label="wait, median",
+        unit="s",
+        definition=lambda run: percentile(run.finished["wait"], 50),
+        undefined=NO_JOB,
+        docs="median of s - a; percentiles by linear interpolation",
+    ),
+    Metric(
+        name="p95_wait_s",
+        label="wait, p95",
+        unit="s",
+        definition=lambda run: percentile(run.finished["wait"], 95),
+        undefined=NO_JOB,
+        margin=Margin(0.15, 30.0),
+        docs="95th percentile of s - a",
+    ),
+    Metric(
+        name="mean_response_s",
+        label="response, mean",
+        unit="s",
+        definition=lambda run: mean(run.finished["response"]),
+        undefined=NO_JOB,
+        margin=Margin(0.05, 10.0, gate=True),
+        mean_of="response",
+        docs="mean of c - a",
+    ),
+    Metric(
+        name="median_response_s",
+        label="response, median",
+        unit="s",
+        definition=lambda run: percentile(run.finished["response"], 50),
+        undefined=NO_JOB,
+        docs="median of c - a",
+    ),
+    Metric(
+        name="p95_response_s",
+        label="response, p95",
+        unit="s",
+        definition=lambda run: percentile(run.finished["response"], 95),
+        undefined=NO_JOB,
+        docs="95th percentile of c - a",
+    ),
+    Metric(
+        name="mean_run_s",
+        label="run, mean",
+        unit="s",
+        definition=lambda run: mean(run.finished["run"]),
+        undefined=NO_JOB,
+        mean_of="run",
+        docs="mean of c - s",
+    ),
+    Metric(
+        name="median_run_s",
+        label="run, median",
+        unit="s",
+        definition=lambda run: percentile(run.finished["run"], 50),
+        undefined=NO_JOB,
+        margin=Margin(0.02),
+        docs="median of c - s",
+    ),
+    Metric(
+        name="p95_run_s",
+        label="run, p95",
+        unit="s",
+        definition=lambda run: percentile(run.finished["run"], 95),
+        undefined=NO_JOB,
+        docs="95th percentile of c - s",
+    ),
+    Metric(
+        name="mean_slowdown",
+        label="slowdown, mean",
+        definition=lambda run: mean(run.finished["slowdown"]),
+        undefined="no job with a run time above 0 ended",
+        docs="mean of (c - a) / (c - s) over jobs with a run time above 0",
+    ),
+    Metric(
+        name="mean_bounded_slowdown",
+        label="bounded slowdown, mean",
+        definition=lambda run: mean(run.finished["bounded_slowdown"]),
+        undefined=NO_JOB,
+        margin=Margin(0.10, 0.1, gate=True),
+        mean_of="bounded_slowdown",
+        docs="mean of max(1, (c - a) / max(c - s, tau))",
+    ),
+    Metric(
+        name="median_bounded_slowdown",
+        label="bounded slowdown, median",
+        definition=lambda run: percentile(run.finished["bounded_slowdown"], 50),
+        undefined=NO_JOB,
+        docs="median of the same",
+    ),
+    Metric(
+        name="p95_bounded_slowdown",
+        label="bounded slowdown, p95",
+        definition=lambda run: percentile(run.finished["bounded_slowdown"], 95),
+        undefined=NO_JOB,
+        docs="95th percentile of the same",
+    ),
+    Metric(
+        name="geo_bounded_slowdown",
+        label="bounded slowdown, geometric mean",
+        definition=lambda run: float(np.exp(mean(np.log(run.finished["bounded_slowdown"])))),
+        undefined=NO_JOB,
+        docs="geometric mean of the same; a few jobs dominate the arithmetic mean",
+    ),
+    Metric(
+        name="mean_bounded_slowdown_ref",
+        label="bounded slowdown by dedicated run time, mean",
+        definition=lambda run: mean(run.finished["bounded_slowdown_ref"]),
+        undefined="no job with a known dedicated run time ended",
+        docs="mean of max(1, (c - a) / max(r, tau)), with r the run time of the workload on the requested nodes",
+    ),
+    Metric(
+        name="mean_slowdown_ref",
+        label="slowdown by dedicated run time, mean",
+        definition=lambda run: mean(run.finished["slowdown_ref"]),
+        undefined="no job with a known dedicated run time ended",
+        mean_of="slowdown_ref",
+        docs="mean of (c - a) / r: the slowdown of the SD-Policy paper",
+    ),
+    Metric(
+        name="utilization",
+        label="utilization in the window",
+        definition=_utilization,
+        undefined=NO_WINDOW,
+        margin=Margin(0.03, 0.01, gate=True),
+        mean_over_time=_used_share,
+        docs="core seconds held by jobs in the window / (P x its length), from the allocations: what malleable jobs "
+        "held at each instant",
+    ),
+    Metric(
+        name="utilization_full",
+        label="utilization, full span",
+        definition=_full_utilization,
+        undefined=NO_WINDOW,
+        docs="the same from the first submission to the last end",
+    ),
+    Metric(
+        name="throughput",
+        label="throughput in the window",
+        unit="jobs/s",
+        definition=_throughput,
+        undefined=NO_WINDOW,
+        margin=Margin(0.03),
+        docs="jobs that ended in the window / its length",
+    ),
+    Metric(
+        name="loss_of_capacity",
+        label="loss of capacity in the window",
+        definition=_loss_of_capacity,
+        undefined=NO_WINDOW,
+        docs="integral over the window of min(cores requested by waiting jobs, idle cores) / (P x its length): "
+        "the capacity that was idle while jobs waited",
+    ),
+    Metric(
+        name="jobs",
+        label="jobs",
+        definition=lambda run: len(run.jobs),
+        docs="number of jobs",
+    ),
+    Metric(
+        name="jobs_finished",
+        label="jobs finished",
+        definition=lambda run: len(run.finished),
+        docs="number of jobs that finished",
+    ),
+    Metric(
+        name="expand_operations_per_job",
+        label="expand operations per job",
+        definition=lambda run: _operations(run, "expands", len(run.finished)),
+        undefined=NO_JOB,
+        margin=Margin(0.10, 0.1),
+        of_malleable_jobs=True,
+        docs="executed expand operations of finished jobs / finished jobs",
+    ),
+    Metric(
+        name="shrink_operations_per_job",
+        label="shrink operations per job",
+        definition=lambda run: _operations(run, "shrinks", len(run.finished)),
+        undefined=NO_JOB,
+        margin=Margin(0.10, 0.1),
+        of_malleable_jobs=True,
+        docs="executed shrink operations of finished jobs / finished jobs",
+    ),
+    Metric(
+        name="expand_operations_per_malleable_job",
+        label="expand operations per malleable job",
+        definition=lambda run: _operations(run, "expands", len(run.malleable)),
+        undefined="no malleable job ended",
+        of_malleable_jobs=True,
+        mean_of="expands",
+        docs="executed expand operations of finished jobs / finished malleable jobs",
+    ),
+    Metric(
+        name="shrink_operations_per_malleable_job",
+        label="shrink operations per malleable job",
+        definition=lambda run: _operations(run, "shrinks", len(run.malleable)),
+        undefined="no malleable job ended",
+        of_malleable_jobs=True,
+        mean_of="shrinks",
+        docs="executed shrink operations of finished jobs / finished malleable jobs",
+    ),
+    Metric(
+        name="median_reconfiguration_s",
+        label="reconfiguration, median",
+        unit="s",
+        definition=lambda run: percentile(run.reconfiguration_s(), 50),
+        undefined=NO_OPERATION,
+        margin=Margin(0.20, 0.5),
+        of_malleable_jobs=True,
+        docs="median time from the request for a reconfiguration until the new size is effective",
+    ),
+    Metric(
+        name="p95_reconfiguration_s",
+        label="reconfiguration, p95",
+        unit="s",
+        definition=lambda run: percentile(run.reconfiguration_s(), 95),
+        undefined=NO_OPERATION,
+        of_malleable_jobs=True,
+        docs="95th percentile of the same",
+    ),
+)
+"""The metrics in the order in which tables show them."""

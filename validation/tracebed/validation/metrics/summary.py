@@ -1,0 +1,144 @@
+"""All metrics of a run in one dictionary, with the counts and distributions beside them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import FloatArray
+from tracebed.errors import tolerate
+from tracebed.orchestrator.run import STATES, Run
+from tracebed.validation.metrics.jobs import TAU, resolution
+from tracebed.validation.metrics.measured import STAGES, MeasuredRun, WindowName
+from tracebed.validation.metrics.metric import Metric, Undefined
+from tracebed.validation.metrics.registry import all_metrics
+from tracebed.validation.statistics import mean, percentile
+
+TRIM = 0.05
+"""Share of the arrival span that is cut at either end for the trimmed means (warm-up and cool-down)."""
+KINDS = ("expand", "shrink")
+
+
+def metrics(
+    run: Run, tau: float = TAU, window: WindowName = "arrivals", *, after: float = 0.0, ended: bool = False
+) -> dict[str, Any]:
+    """Measure a run.
+
+    Args:
+        run: the run.
+        tau: threshold of the bounded slowdown, s.
+        window: where utilization, throughput and loss of capacity are measured: `arrivals` (first to last
+            submission; the full span if all jobs were submitted at once), `full` (first submission to last end), or
+            two instants in s after the first submission.
+        after: a warm-up, s after the first submission: jobs submitted earlier enter only the metrics of the
+            machine, and `arrivals` begins there.
+        ended: leave out jobs that have not ended by the last submission, too.
+
+    Returns:
+        The metrics of `all_metrics`, in s, jobs/s or without a unit, NaN where a metric is not defined; and
+        `undefined` (metric -> why), `quartiles` (metric -> first and third quartile, over jobs; of utilization
+        over time), `jobs_by_state`, `jobs_malleable`, `jobs_unfinished`, `clock_skew_jobs`, `zero_run_jobs`,
+        `operations` (expand and shrink: requested, executed), `reconfiguration_s` (kind -> stage -> count, median,
+        p95, sum), `trimmed` (means without the first and last 5 % of the arrivals), `utilization_window`, `tau`.
+
+    Raises:
+        InputError: `tau` or `window` is invalid, or no job is submitted after the warm-up.
+    """
+    return summarize(MeasuredRun(run, tau, window, after=after, ended=ended))
+
+
+def summarize(run: MeasuredRun) -> dict[str, Any]:
+    """Return the dictionary of `metrics` for a measured run."""
+    values: dict[str, Any] = {}
+    undefined: dict[str, str] = {}
+    quartiles: dict[str, tuple[float, float]] = {}
+    for metric in all_metrics().values():
+        try:
+            values[metric.name] = metric.definition(run)
+            if math.isnan(values[metric.name]):
+                undefined[metric.name] = metric.undefined
+            if metric.mean_of or metric.mean_over_time is not None:
+                quartiles[metric.name] = _quartiles(metric, run)
+        except Undefined as reason:
+            values[metric.name] = math.nan
+            undefined[metric.name] = str(reason)
+    return values | {
+        "jobs_unfinished": len(run.jobs) - len(run.finished),
+        "jobs_malleable": int((run.jobs["kind"] == "malleable").sum()),
+        "jobs_by_state": _by_state(run.jobs),
+        "clock_skew_jobs": _clock_skew(run),
+        "zero_run_jobs": int((run.finished["run"] <= 0).sum()),
+        "operations": {kind: _operations(run.finished, kind) for kind in KINDS},
+        "reconfiguration_s": _reconfigurations(run),
+        "trimmed": _trimmed(run),
+        "quartiles": quartiles,
+        "utilization_window": asdict(run.window),
+        "tau": run.tau,
+        "undefined": undefined,
+    }
+
+
+def _quartiles(metric: Metric, run: MeasuredRun) -> tuple[float, float]:
+    """Return the first and third quartile over jobs or over time."""
+    if metric.mean_over_time is not None:
+        steps = metric.mean_over_time(run)
+        low, high = steps.quantiles((0.25, 0.75), run.window.start_s, run.window.end_s)
+        return low, high
+    sample = (run.malleable if metric.of_malleable_jobs else run.finished)[metric.mean_of]
+    return percentile(sample, 25), percentile(sample, 75)
+
+
+def _by_state(jobs: pd.DataFrame) -> dict[str, int]:
+    counts = jobs["state"].value_counts()
+    return {state: int(counts[state]) for state in STATES if state in counts}
+
+
+def _clock_skew(run: MeasuredRun) -> int:
+    """Count the finished jobs that start before their submission or end before their start; warn of them."""
+    jobs = run.finished
+    skewed = int(((jobs["wait"] < 0) | (jobs["run"] < -resolution(run.run))).sum())
+    info = run.run.info
+    where = f"{info.source} run of {info.workload.get('name') or 'a workload'}"
+    tolerate({"job begins before it was submitted, or ends before it began (clock skew)": skewed}, where=where)
+    return skewed
+
+
+def _operations(finished: pd.DataFrame, kind: str) -> dict[str, int]:
+    return {"requested": int(finished[f"{kind}s_requested"].sum()), "executed": int(finished[f"{kind}s"].sum())}
+
+
+def _reconfigurations(run: MeasuredRun) -> dict[str, dict[str, dict[str, float]]]:
+    """Return kind -> stage -> count, median, p95 and sum of its times, for the stages that were observed."""
+    times = {kind: {stage: run.reconfiguration_s(stage, kind) for stage in STAGES} for kind in KINDS}
+    observed = {
+        kind: {stage: _distribution(sample) for stage, sample in stages.items() if len(sample)}
+        for kind, stages in times.items()
+    }
+    return {kind: stages for kind, stages in observed.items() if stages}
+
+
+def _distribution(sample: FloatArray) -> dict[str, float]:
+    return {
+        "count": len(sample),
+        "median": percentile(sample, 50),
+        "p95": percentile(sample, 95),
+        "sum": float(np.sum(sample)),
+    }
+
+
+def _trimmed(run: MeasuredRun) -> dict[str, float]:
+    """Return means over the jobs submitted neither in the first nor in the last 5 % of the arrival span."""
+    span = float(run.jobs["submit"].max()) if len(run.jobs) else 0.0
+    done = run.finished
+    kept = done[done["submit"].between(TRIM * span, (1 - TRIM) * span)] if span > 0 else done
+    return {
+        "share": TRIM if span > 0 else 0.0,
+        "jobs": len(kept),
+        "mean_wait_s": mean(kept["wait"]),
+        "mean_response_s": mean(kept["response"]),
+        "mean_bounded_slowdown": mean(kept["bounded_slowdown"]),
+    }

@@ -1,0 +1,80 @@
+"""Warnings of a comparison: what makes two runs less comparable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import total_cores
+from tracebed.validation.verdict.matching import Matching
+
+Figures = dict[str, Any]
+"""The dictionary of `metrics`."""
+
+
+def comparability_warnings(
+    real: Run, predicted: Run, figures: tuple[Figures, Figures], matching: Matching, same_workload: bool
+) -> list[str]:
+    """Return what makes the two runs less comparable, one sentence each.
+
+    Args:
+        real, predicted: the runs.
+        figures: of the real run, and of the prediction.
+        matching: of their jobs.
+        same_workload: whether their workloads have the same hash.
+    """
+    found = []
+    if not same_workload:
+        found.append("the runs are of different workloads; jobs were matched by their ids")
+    found += _jobs(matching)
+    found += [f"{what} differs: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
+    if real.info.state != "completed":
+        found.append(f"the real run is {real.info.state}: {'; '.join(real.info.interruptions) or 'cause not recorded'}")
+    if predicted.info.state != "completed":
+        found.append(f"the prediction is {predicted.info.state}")
+    found += _late(real, figures[0])
+    for name, side in zip(("real run", "prediction"), figures, strict=True):
+        if side["clock_skew_jobs"]:
+            found.append(
+                f"{side['clock_skew_jobs']:,} jobs of the {name} begin before they were submitted, "
+                "or end before they began"
+            )
+    return found
+
+
+def _jobs(matching: Matching) -> list[str]:
+    found = []
+    if matching.unmatched:
+        share = 100 * matching.unmatched_share
+        found.append(
+            f"{matching.unmatched:,} jobs ({share:.1f} % of all) have no counterpart: "
+            f"{matching.only_real:,} ended only in the real run, {matching.only_predicted:,} only in the "
+            f"prediction, {matching.unlike:,} in neither and not alike"
+        )
+    if matching.states_differ:
+        found.append(f"{matching.states_differ:,} jobs ended in another state than predicted")
+    return found
+
+
+def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
+    """Return (what, real, predicted) of the facts that should be the same in both runs."""
+    a, b = real.info, predicted.info
+    facts: list[tuple[str, Any, Any]] = [
+        ("policy", a.policy, b.policy),
+        ("policy parameters", a.policy_parameters, b.policy_parameters),
+        ("number of nodes", len(a.nodes), len(b.nodes)),
+        ("number of cores", total_cores(real), total_cores(predicted)),
+    ]
+    if any(value for key, value in b.parameters.items() if key.startswith("overhead_")):
+        facts.append(("speed", a.speed, b.speed))  # without overheads, a prediction is the same at any speed
+    return facts + [(key, a.parameters[key], b.parameters[key]) for key in sorted(a.parameters.keys() & b.parameters)]
+
+
+def _late(real: Run, figures: Figures) -> list[str]:
+    """Return a warning if submissions were so late that the planned schedule was not replayed."""
+    jobs = real.jobs
+    off = (jobs["submit"] - jobs["submit_planned"]).abs().max()
+    between = figures["utilization_window"]["end_s"] / max(len(jobs) - 1, 1)
+    if not off > max(5.0, 0.01 * between):
+        return []
+    return [f"submissions lie up to {off:,.1f} trace seconds off their plan; a slower --speed brings them nearer"]

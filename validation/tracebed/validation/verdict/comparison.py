@@ -1,0 +1,233 @@
+"""A prediction compared with a real run, metric by metric and job by job."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.validation.metrics import TAU, Margin, MeasuredRun, Metric, Undefined, all_metrics, summarize
+from tracebed.validation.statistics import Differences, Interval, batch_means, differences
+from tracebed.validation.verdict.comparability import comparability_warnings
+from tracebed.validation.verdict.matching import MEASURES, Matching, match
+from tracebed.validation.verdict.metric import MetricComparison
+from tracebed.validation.verdict.rule import REASONS, REPEATS_NEEDED, UNMATCHED_ALLOWED, Reason, Verdict, combine
+
+SCHEMA = "tracebed-comparison/1"
+TIME_BINS = 100
+"""Bins of the window whose means stand in for observations of a batch-means interval."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A real run, a prediction, and their differences."""
+
+    real: Run
+    predicted: Run
+    real_metrics: dict[str, Any]
+    """The dictionary of `metrics` of the real run."""
+    predicted_metrics: dict[str, Any]
+    metrics: list[MetricComparison]
+    """The metrics with a margin: gated metrics first, then advisory ones."""
+    jobs: pd.DataFrame
+    """A row per matched job in submit order: job_id, kind, nodes, and submit, wait, run, response (s) and
+    bounded_slowdown with the suffixes _real and _predicted."""
+    differences: dict[str, Differences | None]
+    """Of wait, run and response."""
+    matching: Matching
+    warnings: list[str]
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+    tau: float
+    """Threshold of the bounded slowdown, s."""
+    compression: float
+    """Factor on the absolute margins in seconds: that of the run times of the workload."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit status of the comparison."""
+        return ExitCode.UNHEALTHY if Reason.UNHEALTHY in self.reasons else self.verdict.exit_code
+
+    @property
+    def headline(self) -> str:
+        """The reasons of the verdict and the observation, in a sentence or two."""
+        gated = [item for item in self.metrics if item.margin.gate and not math.isnan(item.z)]
+        why = "; ".join(REASONS[reason] for reason in self.reasons)
+        inside = sum(abs(item.z) <= 1 for item in gated)
+        seen = f"{inside} of {len(gated)} gated metrics lie within their margins in this pair of runs"
+        worst = max(gated, key=lambda item: abs(item.z), default=None)
+        far = f"; farthest: {worst.metric.label}, {worst.observation}" if worst and worst.difference else ""
+        return f"{why}. Observed, not claimed: {seen}{far}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as plain values, without the tables of the runs."""
+        return {
+            "schema": SCHEMA,
+            "verdict": self.verdict.value,
+            "reasons": [reason.value for reason in self.reasons],
+            "headline": self.headline,
+            "repeats": 1,
+            "repeats_needed": REPEATS_NEEDED,
+            "tau": self.tau,
+            "time_compression": self.compression,
+            "metrics": [item.to_json() for item in self.metrics],
+            "matching": asdict(self.matching) | {"unmatched_share": self.matching.unmatched_share},
+            "per_job": {name: asdict(d) if d else None for name, d in self.differences.items()},
+            "warnings": self.warnings,
+            "real": _side(self.real.info) | {"metrics": self.real_metrics},
+            "predicted": _side(self.predicted.info) | {"metrics": self.predicted_metrics},
+        }
+
+
+def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_workloads: bool = False) -> Comparison:
+    """Compare `predicted` with `real`.
+
+    Args:
+        real: what happened: a replay, or a log read as a run.
+        predicted: the run of a simulator.
+        tau: threshold of the bounded slowdown, s, on both sides.
+        allow_different_workloads: match jobs by id although the workloads are not the same.
+
+    Raises:
+        InputError: the sides are swapped, the workloads differ, or the runs have no job in common.
+    """
+    same_workload = _check_sides(real, predicted, allow_different_workloads)
+    sides = MeasuredRun(real, tau), MeasuredRun(predicted, tau)
+    jobs, matching = match(sides[0].jobs, sides[1].jobs)
+    figures = summarize(sides[0]), summarize(sides[1])
+    common = _reasons(figures[0], matching)
+    compression = time_compression(real.info)
+    compared = [
+        _compared(metric, margin, figures, _stability(metric, jobs, sides), compression, common)
+        for metric, margin in _with_margin(figures)
+    ]
+    gated = [item for item in compared if item.margin.gate]
+    found = {reason for item in gated for reason in item.reasons}
+    return Comparison(
+        real=real,
+        predicted=predicted,
+        real_metrics=figures[0],
+        predicted_metrics=figures[1],
+        metrics=compared,
+        jobs=jobs,
+        differences={
+            name: differences(jobs[f"{name}_predicted"].to_numpy(), jobs[f"{name}_real"].to_numpy())
+            for name in ("wait", "run", "response")
+        },
+        matching=matching,
+        warnings=comparability_warnings(real, predicted, figures, matching, same_workload),
+        verdict=combine(item.verdict for item in gated),
+        reasons=tuple(reason for reason in Reason if reason in found),
+        tau=tau,
+        compression=compression,
+    )
+
+
+def time_compression(info: RunInfo) -> float:
+    """Return the factor, at most 1, by which the steps of a workload compressed its run times."""
+    steps = (info.workload.get("provenance") or {}).get("steps", [])
+    factors = [step["parameters"].get("run_time") or 1.0 for step in steps if step["name"] == "scale"]
+    return min(math.prod(factors), 1.0)
+
+
+def _check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> bool:
+    """Return whether the workloads are the same. Raises InputError if the runs cannot be compared."""
+    if not real.info.is_real:
+        raise InputError(
+            f"the run given as real is a prediction ({real.info.source})", hint="swap --real and --predicted"
+        )
+    if predicted.info.is_real:
+        raise InputError(
+            f"the run given as predicted is a real one ({predicted.info.source})",
+            hint="give the simulator's run as --predicted; `tracebed metrics` sets runs side by side",
+        )
+    same = bool(real.info.workload.get("sha256") == predicted.info.workload.get("sha256"))
+    if not same and not allow_different_workloads:
+        raise InputError(
+            "the two runs are not of the same workload (their hashes differ)",
+            hint="predict the workload that was replayed, or match job ids with --allow-different-workloads",
+        )
+    return same
+
+
+def _with_margin(figures: tuple[dict[str, Any], dict[str, Any]]) -> list[tuple[Metric, Margin]]:
+    """Return the metrics with a margin: gated ones first, then the advisory ones that apply to the runs."""
+    malleable = any(side["jobs_malleable"] for side in figures)
+
+    def applies(metric: Metric) -> bool:
+        undefined = all(metric.name in side["undefined"] for side in figures)
+        return not undefined and (malleable or not metric.of_malleable_jobs)
+
+    found = [(metric, metric.margin) for metric in all_metrics().values() if metric.margin is not None]
+    gated = [item for item in found if item[1].gate]
+    return gated + [item for item in found if not item[1].gate and applies(item[0])]
+
+
+def _compared(
+    metric: Metric,
+    margin: Margin,
+    figures: tuple[dict[str, Any], dict[str, Any]],
+    stability: Interval | None,
+    compression: float,
+    common: tuple[Reason, ...],
+) -> MetricComparison:
+    if metric.unit == "s":
+        margin = replace(margin, absolute=margin.absolute * compression)
+    undefined = (Reason.NOT_DEFINED,) if any(metric.name in side["undefined"] for side in figures) else ()
+    real, predicted = (side[metric.name] for side in figures)
+    # With one real run, `common` always holds a reason against a decision.
+    return MetricComparison(metric, real, predicted, margin, stability, Verdict.INCONCLUSIVE, (*undefined, *common))
+
+
+def _reasons(real: dict[str, Any], matching: Matching) -> tuple[Reason, ...]:
+    """Return the reasons that hold for all metrics."""
+    found = [Reason.TOO_FEW_REPEATS]
+    if matching.unmatched_share > UNMATCHED_ALLOWED:
+        found.insert(0, Reason.UNMATCHED_JOBS)
+    if real["clock_skew_jobs"]:
+        found.insert(0, Reason.UNHEALTHY)
+    return tuple(found)
+
+
+def _stability(metric: Metric, jobs: pd.DataFrame, sides: tuple[MeasuredRun, MeasuredRun]) -> Interval | None:
+    """Return the stability of the difference of a mean within this pair of runs; None where not defined."""
+    if metric.mean_of in MEASURES:
+        pairs = jobs[f"{metric.mean_of}_predicted"] - jobs[f"{metric.mean_of}_real"]
+        return batch_means(pairs.to_numpy(dtype=np.float64))
+    window = sides[0].window
+    if metric.mean_over_time is None or not window.length_s > 0:
+        return None
+    edges = np.linspace(window.start_s, window.end_s, TIME_BINS + 1)
+    try:
+        real, predicted = (metric.mean_over_time(side).means(edges) for side in sides)
+    except Undefined:
+        return None
+    return batch_means(predicted - real)
+
+
+def _side(info: RunInfo) -> dict[str, Any]:
+    """Return the facts of one side that a reader of a comparison needs, as plain values."""
+    return {
+        "source": info.source,
+        "execution": info.execution,
+        "policy": info.policy,
+        "policy_parameters": info.policy_parameters,
+        "parameters": info.parameters,
+        "seed": info.seed,
+        "nodes": len(info.nodes),
+        "cores": sum(node.cores for node in info.nodes),
+        "speed": info.speed,
+        "resolution_s": info.resolution_s,
+        "state": info.state,
+        "lateness_ms": info.lateness_ms,
+        "workload": {key: info.workload.get(key) for key in ("name", "sha256", "jobs")},
+        "created": info.created,
+        "hosts": info.hosts,
+        "versions": info.versions,
+        "warnings": info.warnings,
+    }

@@ -1,0 +1,73 @@
+"""The jobs of two runs matched by id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tracebed.errors import InputError
+
+MEASURES = ("submit", "wait", "run", "response", "bounded_slowdown")
+"""Columns of `per_job` that a matched job has for either run."""
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Counts of the jobs with and without a counterpart in the other run."""
+
+    matched: int
+    """Ended in both runs."""
+    ended_in_neither: int
+    """Rejected or canceled alike in both."""
+    only_real: int
+    """Ended in the real run only."""
+    only_predicted: int
+    """Ended in the prediction only."""
+    unlike: int
+    """Ended in neither run, in different states, or missing in one."""
+    states_differ: int
+    """Matched jobs with different final states."""
+
+    @property
+    def unmatched(self) -> int:
+        """Jobs without a counterpart."""
+        return self.only_real + self.only_predicted + self.unlike
+
+    @property
+    def unmatched_share(self) -> float:
+        """Share of all jobs of either run that have no counterpart."""
+        return self.unmatched / max(self.matched + self.ended_in_neither + self.unmatched, 1)
+
+
+def match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, Matching]:
+    """Match the jobs of two tables of `per_job` by id.
+
+    Returns:
+        A row per job that ended in both runs, in the submit order of the real run: job_id, kind, nodes, and
+        `MEASURES` with the suffixes _real and _predicted; and the counts.
+
+    Raises:
+        InputError: the runs have no job in common.
+    """
+    both = real.merge(predicted, on="job_id", how="outer", suffixes=("_real", "_predicted"), indicator=True)
+    if not (both["_merge"] == "both").any():
+        raise InputError("the two runs have no job in common", hint="predict the workload that was replayed")
+    ended_real = both["finished_real"].eq(True).to_numpy()
+    ended_predicted = both["finished_predicted"].eq(True).to_numpy()
+    alike = (both["state_real"] == both["state_predicted"]).to_numpy(dtype=bool, na_value=False)
+    neither = ~ended_real & ~ended_predicted
+    paired = both[ended_real & ended_predicted]
+    same_end = neither & alike & (both["state_real"] != "interrupted").to_numpy(dtype=bool, na_value=False)
+    matching = Matching(
+        matched=len(paired),
+        ended_in_neither=int(same_end.sum()),
+        only_real=int((ended_real & ~ended_predicted).sum()),
+        only_predicted=int((ended_predicted & ~ended_real).sum()),
+        unlike=int((neither & ~same_end).sum()),
+        states_differ=int((paired["state_real"] != paired["state_predicted"]).sum()),
+    )
+    jobs = paired[[f"{name}_{of}" for name in MEASURES for of in ("real", "predicted")]].assign(
+        job_id=paired["job_id"], kind=paired["kind_real"], nodes=paired["nodes_real"].astype("int64")
+    )
+    return jobs.sort_values("submit_real", kind="stable").reset_index(drop=True), matching
