@@ -13,7 +13,6 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics.jobs import TAU, per_job
 from tracebed.validation.metrics.machine import busy_cores, total_cores, waiting
-from tracebed.validation.metrics.metric import Undefined
 from tracebed.validation.steps import Steps
 
 STAGES = {
@@ -25,6 +24,10 @@ STAGES = {
 """Stages of a reconfiguration by their first and last instant; total: until the new size is effective."""
 
 WindowName = str | tuple[float, float]
+
+
+class Undefined(Exception):
+    """A metric has no value for a run; the message says why."""
 
 
 @dataclass(frozen=True)

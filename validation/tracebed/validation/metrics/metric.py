@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tracebed.validation.metrics.measured import MeasuredRun
-    from tracebed.validation.steps import Steps
+from tracebed.validation.metrics.measured import MeasuredRun
+from tracebed.validation.steps import Steps
 
 UNDEFINED = "the run has no such figure"
-
-
-class Undefined(Exception):
-    """A metric has no value for a run; the message says why."""
 
 
 @dataclass(frozen=True)

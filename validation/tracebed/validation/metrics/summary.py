@@ -13,8 +13,8 @@ from tracebed.converters.workload import FloatArray
 from tracebed.errors import tolerate
 from tracebed.orchestrator.run import STATES, Run
 from tracebed.validation.metrics.jobs import TAU, resolution
-from tracebed.validation.metrics.measured import STAGES, MeasuredRun, WindowName
-from tracebed.validation.metrics.metric import Metric, Undefined
+from tracebed.validation.metrics.measured import STAGES, MeasuredRun, Undefined, WindowName
+from tracebed.validation.metrics.metric import Metric
 from tracebed.validation.metrics.registry import all_metrics
 from tracebed.validation.statistics import mean, percentile
 
