@@ -19,8 +19,8 @@ from drawn import MALLEABLE, draw
 from reference_scheduler import RefJob
 from test_scheduling import POLICY_PARAMETERS, workload_of
 from tracebed.orchestrator.run import TABLES, NodeFacts, Run
-from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 
 KNOWN = ("fcfs", "firstfit", "easy", "conservative", *MALLEABLE)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
+from tracebed.orchestrator.scheduling.record import Record
 
 NAN = float("nan")
 Staircase = Sequence[tuple[float, float, int]]
@@ -88,6 +89,11 @@ def make_run(
         columns=["job_id", "kind", "nodes_from", "nodes_to", "asked", "decided", "applied", "ended", "state"],
     )
     return Run(RunInfo(**(facts | info)), table, held, asked)
+
+
+def resize_rows(record: Record) -> list[tuple[Any, ...]]:
+    """Return the reconfigurations of a record: (job, nodes from, nodes to, asked, decided, applied, ended)."""
+    return list(zip(*vars(record.resizes).values(), strict=True))
 
 
 def by_node(run: Run) -> pd.DataFrame:

@@ -13,6 +13,7 @@ import pytest
 
 from reference_cores import CoreJob, CoresReference, DmrReference
 from reference_scheduler import RefJob
+from runs import resize_rows
 from test_scheduling import workload_of as whole_nodes
 from tracebed.converters.workload import Workload
 from tracebed.cpus import parse_cpus
@@ -24,10 +25,11 @@ from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.scheduling.record import Record
-from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.state import Decision, Policy, Share, State
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
+from tracebed.orchestrator.tables import allocations_table
 
 MICROSECOND = 1e-6
 POLICIES = {"sd": SlowdownDriven, "drom-share": DromShare}
@@ -183,9 +185,9 @@ def compare_dmr(seed: int) -> int:
         if want.start is not None:
             assert record.start[job.id] == pytest.approx(want.start, abs=MICROSECOND), (seed, job)
             assert record.end[job.id] == pytest.approx(want.end, abs=MICROSECOND), (seed, job)
-        mine = [(int(row[1]), int(row[2])) for row in record._resizes if row[0] == job.id]
+        mine = [(int(row[1]), int(row[2])) for row in resize_rows(record) if row[0] == job.id]
         assert mine == [step[1:] for step in want.resizes], (seed, job)
-    return len(record._resizes)
+    return len(record.resizes)
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -215,7 +217,9 @@ def test_no_core_is_given_twice_and_no_job_is_left_without_one(policy: str) -> N
                 if job.kind == "rigid":
                     assert {cores for _, _, _, cores in mine} == {machine["cores"]}
         masks = [range(machine["cores"] * node, machine["cores"] * (node + 1)) for node in range(machine["nodes"])]
-        table = simulator.cluster.ledger.table([str(job.id) for job in jobs], simulator.cluster.cores, masks)
+        table = allocations_table(
+            simulator.cluster.ledger, [str(job.id) for job in jobs], simulator.cluster.cores, masks
+        )
         pinned = [(row.start, row.end, cpu) for row in table.itertuples() for cpu in parse_cpus(row.cpus)]
         assert len(pinned) == int((table["count"] * table["cores"]).sum())
         for cpu in {row[2] for row in pinned}:  # one job at a time
@@ -472,7 +476,7 @@ def test_dmr_on_the_49_nodes_of_the_study() -> None:
     simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * 49, Dmr())
     record = simulator.run()
     assert record.start == list(range(8))
-    assert [tuple(row[:4]) for row in record._resizes if row[3] < 8] == [
+    assert [tuple(row[:4]) for row in resize_rows(record) if row[3] < 8] == [
         (0, 12, 6, 4.0),
         (0, 6, 3, 5.0),
         (1, 12, 6, 6.0),
@@ -488,7 +492,7 @@ def test_dmr_starts_at_the_maximum_and_shrinks_to_the_preferred_size() -> None:
     record = simulator.run()
     assert record.start == [0.0, 10.0]
     assert record.end == [110.0, 30.0]
-    assert [tuple(row[:4]) for row in record._resizes] == [(0, 12, 6, 10.0), (0, 6, 12, 30.0)]
+    assert [tuple(row[:4]) for row in resize_rows(record)] == [(0, 12, 6, 10.0), (0, 6, 12, 30.0)]
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,10 @@ from tracebed.converters.formats import elastisim
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.elastisim_models import CannotTell, application, evaluate
 from tracebed.converters.formats.writing import write_workload
-from tracebed.converters.speedup import Speedup
+from tracebed.converters.speedup import Speedup, speedup_function
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.cli.workloads import convert
-from tracebed.orchestrator.scheduling.runtime_models import speedup_function
 
 SPEEDUPS = (
     *(("linear", ""), ("amdahl", "0.95"), ("amdahl", "1"), ("amdahl", "0"), ("downey", "12.5 0.5"), ("downey", "7 0")),

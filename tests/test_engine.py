@@ -104,7 +104,7 @@ def test_many_different_speedup_functions_are_left_to_python(monkeypatch: pytest
     table: dict[str, Any] = {"kind": "malleable", "nodes_max": 5, "speedup": "downey"}
     workload = Workload(small().table.assign(**table, speedup_parameters=["3 1", "3 0.5"]))
     assert predict(workload, [NodeFacts(name, 1) for name in "abcde"], "pref").info.engine == "compiled"
-    monkeypatch.setattr(engine, "LONGEST", 9)
+    monkeypatch.setattr(engine, "MAX_SPEEDUP_VALUES", 9)
     assert "speedup functions" in engine.obstacle(Jobs.of(workload), Pref(), 5)
 
 

@@ -18,9 +18,9 @@ from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.history import deal, run_of_log
-from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.simulation.prediction import nodes_of, predict
+from tracebed.orchestrator.history import assign_nodes, run_of_log
+from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import metrics
 
 
@@ -71,7 +71,7 @@ def test_no_node_has_two_jobs_and_none_is_added_in_vain(jobs: list[tuple[int, in
     start = np.array([s for s, _, _ in jobs], dtype=float)
     end = start + [d for _, d, _ in jobs]
     nodes = np.array([n for _, _, n in jobs])
-    owner, first, count, busiest = deal(start, end, nodes)
+    owner, first, count, busiest = assign_nodes(start, end, nodes)
     node = np.concatenate([np.arange(low, low + many) for low, many in zip(first, count, strict=True)])
     owner = np.repeat(owner, count)
     assert np.array_equal(np.bincount(owner, minlength=len(jobs)), nodes)

@@ -26,9 +26,9 @@ from tracebed.converters.models.moldability import (
     subsets,
     with_moldability,
 )
+from tracebed.converters.speedup import speedup_function
 from tracebed.converters.workload import Kind, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.scheduling.runtime_models import speedup_function
 
 NAMES = dict(zip(("rigid", "powerof2", "square", "even", "multipleof4", "unconstraint"), Constraint, strict=True))
 

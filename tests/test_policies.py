@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import packages
 from drawn import POLICIES, PRIORITIES, draw
 from reference_scheduler import RefJob
+from runs import resize_rows
 from test_scheduling import assert_same, simulated, workload_of
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
@@ -53,7 +54,7 @@ def starts(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> lis
 def resizes(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> dict[int, list[tuple[float, int, int]]]:
     assert_same(jobs, machine, policy, **options)
     changes: dict[int, list[tuple[float, int, int]]] = {}
-    for job, before, after, asked, *_ in simulated(jobs, machine, policy, **options)[0]._resizes:
+    for job, before, after, asked, *_ in resize_rows(simulated(jobs, machine, policy, **options)[0]):
         changes.setdefault(int(job), []).append((float(asked), int(before), int(after)))
     return changes
 

@@ -26,10 +26,11 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal, loop
 from tracebed.orchestrator.replay.loop import Options, Replayer
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, make_run
+from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Resize, Start, State
+from tracebed.orchestrator.tables import make_run
 from tracebed.orchestrator.testbeds import local
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_scheduler import RefJob, reference_schedule
+from runs import resize_rows
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -99,7 +100,7 @@ def assert_same(jobs: list[RefJob], machine: int, policy: str, **options: Any) -
     record, simulator = simulated(jobs, machine, policy, **options)
     held = staircases(simulator)
     resizes: dict[int, list[tuple[float, int, int]]] = {}
-    for job, before, after, asked, *_ in record._resizes:
+    for job, before, after, asked, *_ in resize_rows(record):
         resizes.setdefault(int(job), []).append((float(asked), int(before), int(after)))
     for job in jobs:
         want = expected[job.id]

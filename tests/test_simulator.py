@@ -16,22 +16,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_scheduler import RefJob
-from runs import by_node
+from runs import by_node, resize_rows
 from test_scheduling import ref_jobs, simulated, workload_of
+from tracebed.converters.speedup import speedup_function
 from tracebed.converters.workload import Step, System, Workload
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import NodeFacts, Run, nodes_of
 from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.queue import Queue
-from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel, speedup_function
 from tracebed.orchestrator.scheduling.scheduler import PolicyError, Scheduler
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Resize, Start, State
-from tracebed.orchestrator.simulation.prediction import Engine, nodes_of, predict
+from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
+from tracebed.orchestrator.tables import allocations_table
 
 POLICIES = st.sampled_from(["fcfs", "easy", "pref"])
 
@@ -112,7 +114,7 @@ def test_work_is_conserved(data: st.DataObject, nodes: int) -> None:
     for job in jobs:
         if record.state[job.id] != "completed":
             continue
-        resizes = [row for row in record._resizes if row[0] == job.id and row[7] == "applied"]
+        resizes = [row for row in resize_rows(record) if row[0] == job.id and not math.isnan(row[5])]
         size = min(job.nodes_pref, int(resizes[0][1])) if resizes else None
         instants = [record.start[job.id], *(float(row[5]) for row in resizes), record.end[job.id]]
         if size is None:
@@ -268,7 +270,7 @@ def test_the_ledger_tells_who_held_each_node_in_the_fewest_rows(
             own = cpus[node] if part is None else [cpus[node][core] for core in part if not virtual]
             mask = format_cpus(own)
             expected.append((start, f"j{job}", node, end, cores[node] if part is None else len(part), mask))
-    table = ledger.table(["j0", "j1", "j2"], cores, cpus)
+    table = allocations_table(ledger, ["j0", "j1", "j2"], cores, cpus)
     rows = list(table.itertuples(index=False, name=None))
     told = [(row[3], row[0], node, *row[4:]) for row in rows for node in range(row[1], row[1] + row[2])]
     assert sorted(told) == sorted(expected)
@@ -346,7 +348,7 @@ def test_policies_come_by_name_with_typed_parameters() -> None:
 
 
 @pytest.mark.parametrize("engine", ["python", "auto"])
-def test_an_interval_that_no_instant_can_tell_is_none(engine: Engine) -> None:
+def test_an_interval_that_no_instant_can_tell_is_none(engine: EngineChoice) -> None:
     """It would be counted step by step for ever."""
     jobs = [RefJob(0, 1e9, 10.0, 20.0, 1), RefJob(1, 1e9 + 1, 10.0, 20.0, 1)]
     dense = 1e-300

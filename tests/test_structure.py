@@ -36,11 +36,16 @@ STANDS_ON = {
 ORCHESTRATOR = "tracebed.orchestrator"
 # room of the orchestrator -> rooms beside it that it may not import.
 APART = {
-    "scheduling": {"simulation", "replay", "testbeds", "run"},
-    "simulation": {"replay", "testbeds"},
-    "replay": {"simulation"},
+    "run": {"scheduling", "simulation", "replay", "testbeds", "tables", "history"},
+    "history": {"scheduling", "simulation", "replay", "testbeds", "tables"},
+    "tables": {"simulation", "replay", "testbeds", "history"},
+    "scheduling": {"simulation", "replay", "testbeds", "run", "tables", "history"},
+    "simulation": {"replay", "testbeds", "history"},
+    "replay": {"simulation", "history"},
     "testbeds": {"scheduling", "simulation", "replay"},
 }
+# room of the orchestrator -> modules from outside that it may not import: what it decides is pure.
+PURE = {"scheduling": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os", "pathlib"}}
 HEAVY = {
     "distributed",
     "numpy",
@@ -119,6 +124,9 @@ def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
     for found in imports(path, root):
         where = f"{path.relative_to(root)}:{found.line}: {found.module}"
         target = part_of(found.module)
+        for room, others in PURE.items():
+            if is_in(module, f"{ORCHESTRATOR}.{room}") and any(is_in(found.module, other) for other in others):
+                yield f"{where}: {room}/ is pure and may not import this"
         if part is None or target is None:
             light = found.module.partition(".")[0] in {"click", *sys.stdlib_module_names}
             if is_in(module, CLI) and not found.lazy and not light:
@@ -156,6 +164,10 @@ def test_imports_run_one_way() -> None:
         ("orchestrator/tracebed/orchestrator/x.py", "from ..validation import metrics", False),
         ("orchestrator/tracebed/orchestrator/x.py", "f('tracebed.validation.metrics:of')", False),
         ("orchestrator/tracebed/orchestrator/scheduling/x.py", "from ..testbeds import inventory", False),
+        ("orchestrator/tracebed/orchestrator/scheduling/x.py", "import pandas as pd", False),
+        ("orchestrator/tracebed/orchestrator/scheduling/x.py", "from tracebed.cpus import format_cpus", False),
+        ("orchestrator/tracebed/orchestrator/scheduling/x.py", "import numpy as np", True),
+        ("orchestrator/tracebed/orchestrator/run.py", "from tracebed.orchestrator.scheduling.jobs import Jobs", False),
         ("orchestrator/tracebed/orchestrator/testbeds/x.py", "from tracebed.orchestrator import run", True),
         ("orchestrator/tracebed/orchestrator/cli/x.py", "import pandas as pd", False),
         ("orchestrator/tracebed/orchestrator/cli/x.py", "import click, json", True),

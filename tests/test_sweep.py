@@ -24,8 +24,9 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.registry import draw
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.run import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.simulation.prediction import nodes_of, predict
+from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import metrics
 from tracebed.validation.studies import cells, plots, workloads
 from tracebed.validation.studies.engines import DaskEngine, LocalEngine

@@ -24,9 +24,9 @@ from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.run import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.policies import registry as policies
-from tracebed.orchestrator.simulation.prediction import Engine, nodes_of, predict
+from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 
 RICC = "logs/RICC-2010-2.swf.gz"
@@ -47,7 +47,9 @@ print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith
         *((policy, "node", "python") for policy in ("fcfs", "easy")),
     ],
 )
-def test_ricc(benchmark: Any, reference_data: Callable[[str], Path], policy: str, by: str, engine: Engine) -> None:
+def test_ricc(
+    benchmark: Any, reference_data: Callable[[str], Path], policy: str, by: str, engine: EngineChoice
+) -> None:
     """447,794 jobs on 1,024 whole nodes, or on 8,192 cores."""
     workload = read_workload(reference_data(RICC), by=by)
     nodes = nodes_of(workload.provenance.system)

@@ -28,7 +28,7 @@ from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.run import NodeFacts
-from tracebed.orchestrator.simulation.prediction import Engine, predict
+from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 
 collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]  # gone since Python 3.10; AccaSim asks for it
 
@@ -95,7 +95,7 @@ def accasim(swf: Path, machine: Machine, policy: str) -> dict[str, float]:
     return starts.of
 
 
-def ours(swf: Path, machine: Machine, policy: str, engine: Engine = "auto") -> dict[str, float]:
+def ours(swf: Path, machine: Machine, policy: str, engine: EngineChoice = "auto") -> dict[str, float]:
     """Predict from the same file, and return the start of each job."""
     nodes = [NodeFacts(f"n{number}", 1) for number in range(machine.nodes * machine.cores)]
     jobs = predict(read_workload(swf), nodes, policy, engine=engine).jobs

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tracebed.converters.malleability import amdahl_speedup
 from tracebed.converters.models.downey import speedup as downey_speedup
 from tracebed.errors import InputError
+
+SpeedupFunction: TypeAlias = Callable[[int], float]
+"""S(nodes)."""
 
 
 class Speedup(NamedTuple):
@@ -69,3 +74,13 @@ class Speedup(NamedTuple):
             if nodes <= large:
                 return slow + (nodes - small) / (large - small) * (fast - slow)
         return self.points[-1][1]
+
+
+def speedup_function(name: str, parameters: str, *, where: str | None = None) -> SpeedupFunction:
+    """Return S(n) for a workload's `speedup` and `speedup_parameters`; its values are kept.
+
+    Raises:
+        InputError: as `Speedup.parse`.
+    """
+    parsed = Speedup.parse(name, parameters, where)
+    return float if name == "linear" else cache(parsed.of)

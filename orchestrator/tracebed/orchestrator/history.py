@@ -10,8 +10,8 @@ import pandas as pd
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import STATES, Run, RunInfo, workload_facts
-from tracebed.orchestrator.simulation.prediction import nodes_of
+from tracebed.orchestrator.run import Run, RunInfo, nodes_of, workload_facts
+from tracebed.states import JobState
 
 
 def run_of_log(workload: Workload, *, name: str = "workload", where: str | None = None) -> Run:
@@ -36,7 +36,7 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
         what = "no job has a start and an end in the log: it is no log, or was scaled"
         raise InputError(what, where=where, hint="take the workload as `convert` or `clean` wrote it")
     jobs = np.flatnonzero(ran)
-    owner, node, count, busiest = deal(start[jobs], end[jobs], nodes[jobs])
+    owner, node, count, busiest = assign_nodes(start[jobs], end[jobs], nodes[jobs])
     system = workload.provenance.system
     total = max(system.nodes or 0, busiest)
     warnings = []
@@ -89,8 +89,8 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
     return Run(info, table, allocations)
 
 
-def deal(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray, IntArray, IntArray, int]:
-    """Deal nodes out to jobs as they start, those given back last first.
+def assign_nodes(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray, IntArray, IntArray, int]:
+    """Assign nodes to jobs as they start: of the idle nodes, the one released last is taken first.
 
     Args:
         start: of each job, s, shape (jobs,).
@@ -136,5 +136,5 @@ def deal(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray,
 def _states(workload: Workload, ran: BoolArray) -> npt.NDArray[np.object_]:
     """Return how each job ended, in the words of a run."""
     status = pd.Series(workload.column("status"), dtype="str")
-    known = status.where(status.isin(STATES), "unknown").to_numpy(dtype=object)
-    return np.where(ran & (status == "").to_numpy(), "completed", known)
+    known = status.where(status.isin([*JobState]), JobState.UNKNOWN).to_numpy(dtype=object)
+    return np.where(ran & (status == "").to_numpy(), JobState.COMPLETED, known)

@@ -13,8 +13,6 @@ import os
 import platform
 import socket
 import sys
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import version
@@ -23,11 +21,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
 from tracebed.files import replacing_folder
-from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.record import Record
 
 JOURNAL = "journal.sqlite"
 FORMAT = 2
@@ -80,9 +76,6 @@ TABLES: dict[str, dict[str, str]] = {
         "power_w": "float64",
     },
 }
-
-STATES = ("completed", "failed", "killed", "cancelled", "rejected", "interrupted", "unknown")
-"""How a job can end. killed: at its limit; rejected: it can never fit; interrupted: the run ended before it."""
 
 
 class NodeFacts(NamedTuple):
@@ -235,21 +228,16 @@ def check_target(folder: Path) -> None:
         raise InputError("cannot be written: no permission", where=str(folder), hint=name_another)
 
 
-def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[Sequence[int]] | None = None) -> Run:
-    """Return the run that `record` and the ledger of `cluster` tell of.
+def nodes_of(system: System) -> list[NodeFacts]:
+    """Return the nodes of a workload's own system, all alike.
 
-    Args:
-        record: what happened to each job.
-        cluster: who held which nodes.
-        info: the facts; its counts and warnings are completed here.
-        cpus: node -> the CPU of each core; none: the nodes are virtual.
+    Raises:
+        InputError: the size of the system is unknown.
     """
-    info.counts = {"jobs": len(record.jobs), **Counter(record.state)}
-    info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
-    if rejected := info.counts.get("rejected"):
-        info.warnings.append(f"{rejected:,} jobs need more nodes than the {len(cluster):,} there are: rejected")
-    tables = record.tables(cluster.ledger, cluster.cores, cpus or [()] * len(cluster))
-    return Run(info, tables["jobs"], tables["allocations"], tables["reconfigurations"])
+    if not system.nodes:
+        raise InputError("the workload does not say how many nodes its system has", hint="give --nodes or --inventory")
+    width = len(str(system.nodes))
+    return [NodeFacts(f"n{number:0{width}d}", system.cores_per_node or 1) for number in range(1, system.nodes + 1)]
 
 
 def workload_facts(workload: Workload, name: str) -> dict[str, Any]:

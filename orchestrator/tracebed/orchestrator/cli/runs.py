@@ -26,7 +26,7 @@ from tracebed.orchestrator.cli.console import (
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.run import Run
-    from tracebed.orchestrator.simulation.prediction import Engine
+    from tracebed.orchestrator.simulation.prediction import EngineChoice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -135,7 +135,7 @@ def simulate(
     reconfiguration_overhead: float,
     speed: float,
     malleability_interval: float,
-    engine: Engine,
+    engine: EngineChoice,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -149,9 +149,9 @@ def simulate(
       tracebed simulate w.parquet --policy easy --nodes 64 --cores-per-node 48 -o runs/sim
     """
     from tracebed.converters.workload import System
-    from tracebed.orchestrator.run import NodeFacts, check_target
-    from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
-    from tracebed.orchestrator.simulation.prediction import nodes_of, predict
+    from tracebed.orchestrator.run import NodeFacts, check_target, nodes_of
+    from tracebed.orchestrator.simulation.prediction import predict
+    from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
     from tracebed.orchestrator.simulation.simulator import Overheads
 
     check_target(output)

@@ -27,6 +27,7 @@ from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.inventory import Inventory
+from tracebed.states import JobState
 
 LEAD_S = 0.2
 """Wall time between the start of the clock and the first submission."""
@@ -151,14 +152,11 @@ class Replayer:
         """Note what the end of the run cut short, and return whether it did; to be called after the testbed's stop."""
         now = self._now = max(self._now, self._trace(time.monotonic()))
         for job in self._ranks.running:
-            self.record.finish(job, now, "interrupted", self.interrupted or "the run ended")
+            self.record.finish(job, now, JobState.INTERRUPTED, self.interrupted or "the run ended")
             self.cluster.release(job, now)
-        cut = ("interrupted", "not started when the run ended")
-        never = cut if self.interrupted else ("unknown", "the policy never started it")
-        for job, state in enumerate(self.record.state):
-            if not state:
-                self.record.refuse(job, *never)
-        return "interrupted" in self.record.state
+        cut = (JobState.INTERRUPTED, "not started when the run ended")
+        self.record.close(*cut if self.interrupted else (JobState.UNKNOWN, "the policy never started it"))
+        return JobState.INTERRUPTED in self.record.state
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
@@ -251,7 +249,7 @@ class Replayer:
         for job in ended:
             state, reason = self._ranks.forget(job).outcome or ("failed", "its processes ended without a word")
             self._note("end", job, state=state, reason=reason)
-            self.record.finish(job, now, state, reason)
+            self.record.finish(job, now, JobState(state), reason)
             self.scheduler.end(job, now)
             self._ended += 1
         for job in resized:
@@ -357,7 +355,7 @@ class Replayer:
     def reject(self, job: int, reason: str) -> None:
         """Record it."""
         self._note("reject", job, reason=reason)
-        self.record.refuse(job, "rejected", reason)
+        self.record.refuse(job, JobState.REJECTED, reason)
 
     def cancel(self, job: int, reason: str) -> None:
         """Have all processes of the job end."""

@@ -25,12 +25,12 @@ from tracebed.orchestrator.run import (
     RunInfo,
     check_target,
     host_facts,
-    make_run,
     workload_facts,
 )
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.tables import make_run
 from tracebed.orchestrator.testbeds.inventory import Inventory
 from tracebed.orchestrator.testbeds.local import LocalTestbed
 

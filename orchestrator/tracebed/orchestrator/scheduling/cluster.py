@@ -6,15 +6,8 @@ from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
-
-from tracebed.converters.workload import IntArray
-from tracebed.cpus import format_cpus
+from itertools import groupby
+from typing import NamedTuple
 
 
 @dataclass
@@ -29,51 +22,6 @@ class Ledger:
     parts: dict[int, range] = field(default_factory=dict)
     """Entry -> which cores the job had of each of its nodes, of entries of shared nodes."""
 
-    def table(self, ids: Sequence[str], cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> pd.DataFrame:
-        """Return a run's table `allocations`: a row a job and range of nodes held alike, by start, job and node.
-
-        Empties the ledger: of a million malleable jobs it is half a gigabyte that nobody asks for any more.
-
-        Args:
-            ids: job number -> job id.
-            cores: node -> its cores.
-            cpus: node -> the CPU of each core; empty where it is virtual.
-        """
-        kind = _kinds(cores, cpus)
-        job, low, count, start, end = map(np.asarray, (self.jobs, self.firsts, self.counts, self.starts, self.ends))
-        self.jobs, self.firsts, self.counts = array("i"), array("i"), array("i")
-        self.starts, self.ends = array("d"), array("d")
-        high, entry = low + count, np.arange(len(job))
-        if len(job) and kind[-1]:
-            row, low, high = _split(low, high, kind)
-            job, start, end, entry = job[row], start[row], end[row], row
-        if not _ascend(start, job, low, end):
-            order = np.lexsort((end, low, job, start))
-            job, start, end, low, high, entry = (values[order] for values in (job, start, end, low, high, entry))
-        masks: dict[str, int] = {}  # mask -> its number
-        stretches = np.flatnonzero(np.diff(kind, prepend=-1)).tolist()
-        of_kind = [masks.setdefault(format_cpus(cpus[node]), len(masks)) for node in stretches]
-        held, mask = np.asarray(cores, np.int32)[low], np.array(of_kind, np.int32)[kind[low]]
-        for at in np.flatnonzero(np.isin(entry, list(self.parts))).tolist():
-            part = self.parts[int(entry[at])]
-            held[at] = len(part)
-            mask[at] = masks.setdefault(format_cpus(cpus[int(low[at])][part.start : part.stop]), len(masks))
-        joins = low[1:] == high[:-1]
-        for same in (job, start, end, held, mask):
-            joins &= same[1:] == same[:-1]
-        columns: dict[str, Any] = {"job_id": job, "node": low, "count": high, "start": start, "end": end}
-        columns |= {"cores": held, "cpus": mask}
-        del job, low, count, high, start, end, held, mask, same, entry  # so that each goes when its column is made
-        if joins.any():
-            first, last = np.append(True, ~joins), np.append(~joins, True)
-            columns = {name: columns.pop(name)[last if name == "count" else first] for name in list(columns)}
-        columns["count"] -= columns["node"]
-        columns["job_id"] = pd.array(ids, dtype="str").take(columns["job_id"])
-        columns["cpus"] = pd.array(list(masks), dtype="str").take(columns["cpus"])
-        for name in ("node", "count", "cores"):
-            columns[name] = columns[name].astype(np.int64)
-        return pd.DataFrame(columns, copy=False)
-
     def add(self, job: int, nodes: Sequence[int], since: float, now: float, *, part: range | None = None) -> None:
         """Enter that `job` held `nodes`, which ascend, from `since` until `now`: whole, or these cores of each."""
         for first, count in ranges(nodes):
@@ -84,29 +32,6 @@ class Ledger:
             self.counts.append(count)
             self.starts.append(since)
             self.ends.append(now)
-
-
-def _kinds(cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> IntArray:
-    """Number the stretches of nodes with the same cores and the same CPUs: the stretch of each node."""
-    unlike = [alike != before for alike, before in pairwise(zip(cores, cpus, strict=True))]
-    return np.cumsum(np.array([False, *unlike], dtype=np.int64)[: len(cores)])
-
-
-def _split(low: IntArray, high: IntArray, kind: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Cut ranges [low, high) where the kind of the nodes changes; return of each piece its range, low and high."""
-    pieces = kind[high - 1] - kind[low] + 1
-    row = np.repeat(np.arange(len(low)), pieces)
-    stretch = kind[low[row]] + np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    begins = np.searchsorted(kind, np.arange(kind[-1] + 2))
-    return row, np.maximum(low[row], begins[stretch]), np.minimum(high[row], begins[stretch + 1])
-
-
-def _ascend(*keys: npt.NDArray[Any]) -> bool:
-    """Return whether rows are in order by `keys`, the first of which counts most."""
-    good = np.ones(max(0, len(keys[0]) - 1), dtype=bool)
-    for key in reversed(keys):
-        good = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & good)
-    return bool(good.all())
 
 
 def ranges(nodes: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracebed.converters.workload import FloatArray, IntArray, Kind, Workload
+from tracebed.converters.speedup import SpeedupFunction, speedup_function
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.scheduling.runtime_models import Speedup, speedup_function
 
 SHORTEST_S = 1.0
 """A shorter time limit counts as this long where slowdowns are compared or somebody is planned around it."""
@@ -43,14 +43,14 @@ class Jobs:
     """The fewest nodes; for any but a malleable job `nodes`, like `high` and `pref`."""
     high: list[int]
     pref: list[int]
-    wish: list[int]
-    """What the workload says that the job would rather have, where a policy's view makes something else of `pref`."""
+    workload_pref: list[int]
+    """The preferred nodes by the workload; a policy's view may change `pref`."""
     cores: list[int]
     """Requested cores on each node."""
     kind: list[str]
     malleable: list[bool]
     user: list[str] = field(repr=False)
-    speedup: list[Speedup | None] = field(repr=False)
+    speedup: list[SpeedupFunction | None] = field(repr=False)
     """S(n) of a malleable job; None for all others, which run on the nodes that they asked for."""
     counts: dict[str, int] = field(default_factory=dict)
     """What had to be assumed or left out, for the run's warnings."""
@@ -90,7 +90,13 @@ class Jobs:
         """Return the jobs with every size as requested: what a policy sees that does not decide sizes."""
         count, nodes = len(self), self.nodes
         return replace(
-            self, low=nodes, high=nodes, pref=nodes, wish=nodes, malleable=[False] * count, speedup=[None] * count
+            self,
+            low=nodes,
+            high=nodes,
+            pref=nodes,
+            workload_pref=nodes,
+            malleable=[False] * count,
+            speedup=[None] * count,
         )
 
     @classmethod
@@ -133,7 +139,7 @@ class Jobs:
             low=bounds["min"].tolist(),
             high=bounds["max"].tolist(),
             pref=bounds["pref"].tolist(),
-            wish=bounds["pref"].tolist(),
+            workload_pref=bounds["pref"].tolist(),
             cores=cores.tolist(),
             kind=kind,
             malleable=is_malleable.tolist(),
@@ -143,12 +149,12 @@ class Jobs:
         )
 
 
-def _speedups(workload: Workload, malleable: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[Speedup | None]:
+def _speedups(workload: Workload, malleable: BoolArray) -> list[SpeedupFunction | None]:
     """Return the speedup function of each malleable job; equal models share one function and its memory."""
     names, parameters = workload.column("speedup"), workload.column("speedup_parameters")
     ids = workload.column("job_id")
-    functions: dict[tuple[str, str], Speedup] = {}
-    result: list[Speedup | None] = [None] * len(workload)
+    functions: dict[tuple[str, str], SpeedupFunction] = {}
+    result: list[SpeedupFunction | None] = [None] * len(workload)
     for job in np.flatnonzero(malleable).tolist():
         key = (str(names[job]), str(parameters[job]))
         if key not in functions:

@@ -7,28 +7,28 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Pot:
-    """Nodes for certain promises only."""
+class Earmarked:
+    """Nodes that serve certain promises only."""
 
-    there: int = 0
+    idle: int = 0
     """How many of them are idle already."""
     coming: dict[int, int] = field(default_factory=dict)
-    """Shrinking job -> how many it is still to give back, in the order in which they were taken."""
+    """Shrinking job -> how many of its nodes are still to come, in the order in which they were taken."""
 
 
 class Promises:
-    """Who was promised how many nodes, which of them are on their way, and who can start.
+    """The waiting jobs that were promised nodes, the nodes still to come, and the jobs that can start.
 
-    A promise is served from a pot of its own (the source's `direct`: the nodes taken for it and no others), from the
-    pot that it shares with all others of its kind (`steal`), or from any nodes that come free (`pool`). What counts is
-    how many nodes are there; on which of the idle nodes the job then starts is for the cluster to say.
+    A promise is served from nodes earmarked for it alone (the source's `direct`: the nodes taken for it), from nodes
+    earmarked for all promises of its kind (`steal`), or from any nodes that come free (`pool`). Promises count nodes;
+    the cluster chooses the idle nodes on which the job then starts.
     """
 
     def __init__(self) -> None:
         """Nobody was promised anything."""
         self._nodes: dict[int, int] = {}  # promised job -> nodes, in the order of the promises
-        self._pots: dict[int, Pot] = {}  # promised job -> the pot it is served from; none: any nodes that come free
-        self._common = Pot()
+        self._served_from: dict[int, Earmarked] = {}  # promised job -> its nodes; none: any that come free
+        self._common = Earmarked()
         self._shrinking: dict[int, int] = {}  # job -> nodes that its pending shrink will give back
 
     def __contains__(self, job: int) -> bool:
@@ -47,8 +47,8 @@ class Promises:
         """Take in that `job` has given back what it had to, and return how many nodes that is (0: it had none to)."""
         nodes = self._shrinking.pop(job, 0)
         if nodes:
-            for pot in self._distinct_pots():
-                pot.there += pot.coming.pop(job, 0)
+            for earmarked in self._distinct():
+                earmarked.idle += earmarked.coming.pop(job, 0)
         return nodes
 
     def make(self, job: int, nodes: int, coming: Mapping[int, int] | None, *, exchange: bool) -> None:
@@ -63,22 +63,22 @@ class Promises:
         self._nodes[job] = nodes
         if coming is None:
             return
-        pot = self._pots[job] = self._common if exchange else Pot()
-        pot.there += nodes - sum(coming.values())
+        earmarked = self._served_from[job] = self._common if exchange else Earmarked()
+        earmarked.idle += nodes - sum(coming.values())
         for source, count in coming.items():
-            pot.coming[source] = pot.coming.get(source, 0) + count
+            earmarked.coming[source] = earmarked.coming.get(source, 0) + count
 
     def drop(self, job: int) -> bool:
-        """Forget the promise made to `job`, and return whether there was one. Of a shared pot, idle nodes go first."""
+        """Forget the promise made to `job`, and return whether there was one. Of common nodes, idle ones go first."""
         nodes = self._nodes.pop(job, 0)
-        pot = self._pots.pop(job, None)
-        if pot is self._common:
-            idle = min(nodes, pot.there)
-            pot.there -= idle
+        earmarked = self._served_from.pop(job, None)
+        if earmarked is self._common:
+            idle = min(nodes, earmarked.idle)
+            earmarked.idle -= idle
             rest = nodes - idle
-            for source in reversed(pot.coming):
-                fewer = min(rest, pot.coming[source])
-                pot.coming[source] -= fewer
+            for source in reversed(earmarked.coming):
+                fewer = min(rest, earmarked.coming[source])
+                earmarked.coming[source] -= fewer
                 rest -= fewer
         return nodes > 0
 
@@ -89,11 +89,11 @@ class Promises:
         """
         served = []
         for job, nodes in list(self._nodes.items()):
-            pot = self._pots.get(job)
-            if nodes <= (idle - self._in_pots() if pot is None else pot.there):
-                if pot is not None:
-                    pot.there -= nodes
-                    del self._pots[job]
+            earmarked = self._served_from.get(job)
+            if nodes <= (idle - self._earmarked_idle() if earmarked is None else earmarked.idle):
+                if earmarked is not None:
+                    earmarked.idle -= nodes
+                    del self._served_from[job]
                 del self._nodes[job]
                 idle -= nodes
                 served.append((job, nodes))
@@ -103,13 +103,13 @@ class Promises:
         """Return how many of `idle` idle nodes are promised to nobody, and how many of those on their way."""
         if not (self._nodes or self._shrinking):
             return idle, 0
-        owed = sum(nodes for job, nodes in self._nodes.items() if job not in self._pots)
-        coming = sum(self._shrinking.values()) - sum(sum(pot.coming.values()) for pot in self._distinct_pots())
-        return idle - self._in_pots() - max(0, owed - coming), max(0, coming - owed)
+        owed = sum(nodes for job, nodes in self._nodes.items() if job not in self._served_from)
+        coming = sum(self._shrinking.values()) - sum(sum(earmarked.coming.values()) for earmarked in self._distinct())
+        return idle - self._earmarked_idle() - max(0, owed - coming), max(0, coming - owed)
 
-    def _distinct_pots(self) -> list[Pot]:
-        own = [pot for pot in self._pots.values() if pot is not self._common]
+    def _distinct(self) -> list[Earmarked]:
+        own = [earmarked for earmarked in self._served_from.values() if earmarked is not self._common]
         return [*own, self._common]
 
-    def _in_pots(self) -> int:
-        return sum(pot.there for pot in self._distinct_pots())
+    def _earmarked_idle(self) -> int:
+        return sum(earmarked.idle for earmarked in self._distinct())

@@ -8,29 +8,19 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
 
-from tracebed.converters.workload import System, Workload
+from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, make_run, workload_facts
+from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
+from tracebed.orchestrator.tables import make_run
 
-Engine: TypeAlias = Literal["auto", "compiled", "python"]
-
-
-def nodes_of(system: System) -> list[NodeFacts]:
-    """Return the nodes of a workload's own system, all alike.
-
-    Raises:
-        InputError: the workload does not know its system.
-    """
-    if not system.nodes:
-        raise InputError("the workload does not say how many nodes its system has", hint="give --nodes or --inventory")
-    width = len(str(system.nodes))
-    return [NodeFacts(f"n{number:0{width}d}", system.cores_per_node or 1) for number in range(1, system.nodes + 1)]
+EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
+"""The simulator to use; `auto`: the compiled one for all that it supports."""
 
 
 def predict(
@@ -47,7 +37,7 @@ def predict(
     malleability_interval_s: float = 0.0,
     kill_at_limit: bool = False,
     priority: str = FCFS,
-    engine: Engine = "auto",
+    engine: EngineChoice = "auto",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
     """Simulate `workload` on `nodes` under `policy` and return the run.

@@ -11,9 +11,10 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
-from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.scheduler import Scheduler, next_multiple
 from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.states import JobState
 
 END, POINT = 0, 1  # of events at one instant, ends come before malleability points
 REPORT_EVERY = 4096  # instants
@@ -111,9 +112,7 @@ class Simulator:
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(next_job)
-        for job, state in enumerate(self.record.state):
-            if not state:
-                self.record.refuse(job, "unknown", "the policy never started it")
+        self.record.close(JobState.UNKNOWN, "the policy never started it")
         return self.record
 
     def _happen(self, now: float, what: int, job: int) -> bool:
@@ -125,11 +124,11 @@ class Simulator:
             self._progress.pop(job, None)
             self._pending.pop(job, None)
             if job in self._cancelled:
-                self.record.finish(job, now, "cancelled", self._cancelled.pop(job))
+                self.record.finish(job, now, JobState.CANCELLED, self._cancelled.pop(job))
             elif self._work[job] < self.jobs.run_time[job]:
-                self.record.finish(job, now, "killed", "time limit")
+                self.record.finish(job, now, JobState.KILLED, "time limit")
             else:
-                self.record.finish(job, now, "completed")
+                self.record.finish(job, now, JobState.COMPLETED)
             self.scheduler.end(job, now)
             return True
         if job not in self._pending:
@@ -169,7 +168,7 @@ class Simulator:
 
     def reject(self, job: int, reason: str) -> None:
         """Record it."""
-        self.record.refuse(job, "rejected", reason)
+        self.record.refuse(job, JobState.REJECTED, reason)
 
     def cancel(self, job: int, reason: str) -> None:
         """End the job now."""

@@ -7,6 +7,7 @@ import pandas as pd
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.states import JobState
 
 TAU = 10.0
 """Default threshold of the bounded slowdown, s."""
@@ -46,7 +47,8 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
         raise InputError(f"tau {tau:g} is not above 0", hint="the usual threshold is 10 (seconds)")
     jobs = run.jobs
     submit, start, end = (jobs[name].to_numpy(dtype=np.float64) for name in ("submit", "start", "end"))
-    finished = np.isfinite(submit + start + end) & ~jobs["state"].isin(("rejected", "interrupted")).to_numpy()
+    cut = jobs["state"].isin((JobState.REJECTED, JobState.INTERRUPTED)).to_numpy()
+    finished = np.isfinite(submit + start + end) & ~cut
     never = np.where(finished, 0.0, np.nan)
     wait = start - submit + never
     wait[(wait < 0) & (wait > -resolution(run))] = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebed.orchestrator.run import Run
+from tracebed.states import JobState
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.steps import Steps
 
@@ -31,7 +32,7 @@ def waiting(run: Run, *, cores: bool = False) -> Steps:
     jobs, zero = run.jobs, origin(run)
     submit, start, end = (jobs[name].to_numpy(dtype=np.float64) - zero for name in ("submit", "start", "end"))
     until = np.where(np.isfinite(start), start, np.where(np.isfinite(end), end, _last_instant(run)))
-    queued = np.isfinite(submit) & (jobs["state"] != "rejected").to_numpy()
+    queued = np.isfinite(submit) & (jobs["state"] != JobState.REJECTED).to_numpy()
     nodes = jobs["nodes"].to_numpy(dtype=np.float64)
     weights = nodes[queued] * total_cores(run) / max(run.total_nodes, 1) if cores else None
     return Steps.count(submit[queued], until[queued], weights)

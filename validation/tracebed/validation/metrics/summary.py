@@ -11,7 +11,8 @@ import pandas as pd
 
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import tolerate
-from tracebed.orchestrator.run import STATES, Run
+from tracebed.orchestrator.run import Run
+from tracebed.states import JobState
 from tracebed.validation.metrics.jobs import TAU, resolution
 from tracebed.validation.metrics.measured import STAGES, MeasuredRun, Undefined, WindowName
 from tracebed.validation.metrics.metric import Metric
@@ -94,7 +95,7 @@ def _quartiles(metric: Metric, run: MeasuredRun) -> tuple[float, float]:
 
 def _by_state(jobs: pd.DataFrame) -> dict[str, int]:
     counts = jobs["state"].value_counts()
-    return {state: int(counts[state]) for state in STATES if state in counts}
+    return {state.value: int(counts[state]) for state in JobState if state in counts}
 
 
 def _clock_skew(run: MeasuredRun) -> int:

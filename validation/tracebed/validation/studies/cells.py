@@ -19,12 +19,12 @@ import pandas as pd
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import Tolerated
-from tracebed.orchestrator import scheduling
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator import scheduling, simulation
+from tracebed.orchestrator.run import Run, nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
 from tracebed.orchestrator.scheduling.state import Policy, shares
-from tracebed.orchestrator.simulation.prediction import nodes_of, predict
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.studies.study import Point, Study, WindowSpec
 from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant
@@ -92,7 +92,7 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "workload": base.sha256,
         "system": asdict(base.system),
         "malleable": wanted.path.stem if wanted else None,
-        "tracebed": [version("tracebed"), code_of(Path(scheduling.__file__).parent)],
+        "tracebed": [version("tracebed"), *(code_of(Path(room.__path__[0])) for room in (scheduling, simulation))],
         "by": _maker(spec.policy, policy),
     }
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]

@@ -27,7 +27,7 @@ from tracebed.converters.models.registry import MODELS
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
-from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.metrics import TAU, all_metrics
 from tracebed.yaml_file import YamlFile
 

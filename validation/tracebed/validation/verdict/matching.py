@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tracebed.errors import InputError
+from tracebed.states import JobState
 
 MEASURES = ("submit", "wait", "run", "response", "bounded_slowdown")
 """Columns of `per_job` that a matched job has for either run."""
@@ -58,7 +59,7 @@ def match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, Ma
     alike = (both["state_real"] == both["state_predicted"]).to_numpy(dtype=bool, na_value=False)
     neither = ~ended_real & ~ended_predicted
     paired = both[ended_real & ended_predicted]
-    same_end = neither & alike & (both["state_real"] != "interrupted").to_numpy(dtype=bool, na_value=False)
+    same_end = neither & alike & (both["state_real"] != JobState.INTERRUPTED).to_numpy(dtype=bool, na_value=False)
     matching = Matching(
         matched=len(paired),
         ended_in_neither=int(same_end.sum()),

@@ -44,7 +44,7 @@ def _shrink(state: State, changed: set[int]) -> Iterator[Start | Resize]:
     waiting = state.queue.jobs()
     idle = state.idle
     for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
-        for size in (jobs.wish[job], jobs.low[job]):
+        for size in (jobs.workload_pref[job], jobs.low[job]):
             room = idle + state.size[job] - size
             helped = next((other for other in waiting if idle < jobs.low[other] <= room), None)
             if helped is not None:

@@ -7,16 +7,17 @@ when tracebed was built, or for what the engine does not know, the Python simula
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.converters.speedup import SpeedupFunction
+from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
 from tracebed.orchestrator.scheduling.policies.easy import Easy
@@ -24,23 +25,24 @@ from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
 from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.scheduling.record import RESIZES, Record
-from tracebed.orchestrator.scheduling.runtime_models import RuntimeModel, Speedup
+from tracebed.orchestrator.scheduling.record import Record, Resizes
 from tracebed.orchestrator.scheduling.state import Policy, seen_by
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.states import JobState
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
 POLICIES: dict[type[Any], int] = {Fcfs: 0, FirstFit: 1, Easy: 2, Pref: 3, Min: 3, KeepPref: 3, Avg: 4, Conservative: 5}
 """Policy -> its number in engine.c. Exactly these classes: what derives from one may decide otherwise."""
-PENDING, COMPLETED, KILLED, REJECTED = range(4)
-STATES = np.array(["unknown", "completed", "killed", "rejected"], dtype=object)
+STATES = (JobState.UNKNOWN, JobState.COMPLETED, JobState.KILLED, JobState.REJECTED)
+"""The states of jobs by their number in engine.c."""
 MORE = 1
 INSTANTS = 4096
 """In one slice; between slices Ctrl-C is heard and progress is reported."""
-LONGEST = 20_000_000
-"""More values of speedup functions than this (8 bytes each) are not tabulated."""
-
-LARGEST = 2**31 - 1
+MAX_SPEEDUP_VALUES = 20_000_000
+"""Largest table of values of speedup functions, 8 bytes each."""
+INT32_MAX = 2**31 - 1
+"""Largest number of nodes or cores in engine.c."""
 
 Array: TypeAlias = NDArray[Any]
 DOUBLES, INTS, BYTES = (ctypes.POINTER(kind) for kind in (ctypes.c_double, ctypes.c_int32, ctypes.c_uint8))
@@ -63,8 +65,8 @@ class Setup(ctypes.Structure):
     )
 
 
-class Told(ctypes.Structure):
-    """`struct told` of engine.c."""
+class Results(ctypes.Structure):
+    """`struct results` of engine.c."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("reconfigurations", "ranges")),
@@ -72,7 +74,6 @@ class Told(ctypes.Structure):
         ("state", BYTES),
         *((name, INTS) for name in ("row_job", "row_from", "row_to")),
         *((name, DOUBLES) for name in ("row_asked", "row_decided", "row_applied")),
-        ("row_state", BYTES),
         *((name, INTS) for name in ("held_job", "held_first", "held_nodes")),
         *((name, DOUBLES) for name in ("held_since", "held_until")),
     )
@@ -86,13 +87,13 @@ def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> st
         return f"the compiled engine does not know the policy {type(policy).__name__}"
     if isinstance(policy, Pref) and policy.promise != "pool":
         return f"the compiled engine does not know promise={policy.promise}"
-    if isinstance(policy, Conservative) and policy.backfill_depth > LARGEST:
+    if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
         return "the compiled engine does not know so large a depth"
     if priority != FCFS:
         return f"the compiled engine does not know the priority {priority}"
-    if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > LARGEST:
+    if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > INT32_MAX:
         return "there are jobs too large for the compiled engine"
-    if sum(top + 1 - low for low, top in _sizes(seen_by(policy, jobs), total).values()) > LONGEST:
+    if sum(top + 1 - low for low, top in _sizes(seen_by(policy, jobs), total).values()) > MAX_SPEEDUP_VALUES:
         return "there are too many different speedup functions for the compiled engine"
     return ""
 
@@ -178,49 +179,53 @@ class CompiledSimulator:
                     on_progress(library.tracebed_engine_submitted(engine))
             if said < 0:
                 raise MemoryError("the compiled engine") if said == -1 else AssertionError("no reservation is possible")
-            told = Told()
-            library.tracebed_engine_tell(engine, ctypes.byref(told))
-            self._take_over(told)
+            results = Results()
+            library.tracebed_engine_results(engine, ctypes.byref(results))
+            self._take_over(results)
         finally:
             library.tracebed_engine_free(engine)
         return self.record
 
-    def _take_over(self, told: Told) -> None:
-        """Copy what the engine tells into the record and the ledger."""
+    def _take_over(self, results: Results) -> None:
+        """Copy the results of the engine into the record and the ledger."""
 
-        def array(name: str, count: int) -> Array:
-            return np.ctypeslib.as_array(getattr(told, name), (count,)) if count else np.empty(0, dtype=np.int64)
+        def taken(kind: str, name: str, count: int) -> array[Any]:
+            values: array[Any] = array(kind)
+            values.frombytes(ctypes.string_at(getattr(results, name), count * values.itemsize))
+            return values
 
-        jobs, record, count = self.jobs, self.record, len(self.jobs)
+        jobs, record, rows, held = self.jobs, self.record, results.reconfigurations, results.ranges
         record.submit = list(jobs.submit)
         record.start, record.launched, record.end = (
-            array(name, count).tolist() for name in ("start", "launched", "end")
+            taken("d", name, len(jobs)).tolist() for name in ("start", "launched", "end")
         )
-        state = array("state", count)
-        record.state = STATES[state].tolist()
-        for job in np.flatnonzero(state == KILLED).tolist():
-            record.reason[job] = "time limit"
-        for job in np.flatnonzero(state == PENDING).tolist():
-            record.refuse(job, "unknown", "the policy never started it")
-        for job in np.flatnonzero(state == REJECTED).tolist():
-            record.refuse(job, "rejected", f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}")
-        fields = ("job", "from", "to", "asked", "decided", "applied", "applied", "state")
-        rows = {of: array(f"row_{name}", told.reconfigurations) for of, name in zip(RESIZES, fields, strict=True)}
-        record.resizes = pd.DataFrame(rows | {"state": np.array(["cancelled", "applied"], dtype=object)[rows["state"]]})
-        ledger = self.cluster.ledger
-        for values, name in zip((ledger.jobs, ledger.firsts, ledger.counts), ("job", "first", "nodes"), strict=True):
-            values.frombytes(ctypes.string_at(getattr(told, f"held_{name}"), told.ranges * values.itemsize))
-        for instants, name in ((ledger.starts, "since"), (ledger.ends, "until")):
-            instants.frombytes(ctypes.string_at(getattr(told, f"held_{name}"), told.ranges * instants.itemsize))
+        record.state = [STATES[number] for number in taken("B", "state", len(jobs))]
+        for job, state in enumerate(record.state):
+            if state == JobState.KILLED:
+                record.reason[job] = "time limit"
+            elif state == JobState.REJECTED:
+                record.reason[job] = f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}"
+        record.close(JobState.UNKNOWN, "the policy never started it")
+        record.resizes = Resizes(
+            *(taken("i", f"row_{name}", rows) for name in ("job", "from", "to")),
+            *(taken("d", f"row_{name}", rows) for name in ("asked", "decided", "applied", "applied")),
+        )
+        self.cluster.ledger = Ledger(
+            jobs=taken("i", "held_job", held),
+            firsts=taken("i", "held_first", held),
+            counts=taken("i", "held_nodes", held),
+            starts=taken("d", "held_since", held),
+            ends=taken("d", "held_until", held),
+        )
 
 
-def _sizes(jobs: Jobs, total: int) -> dict[Speedup, tuple[int, int]]:
+def _sizes(jobs: Jobs, total: int) -> dict[SpeedupFunction, tuple[int, int]]:
     """Return the least and the most nodes that are asked of each speedup function."""
-    numbers: dict[Speedup, int] = {}
+    numbers: dict[SpeedupFunction, int] = {}
     number = np.array([-1 if s is None else numbers.setdefault(s, len(numbers)) for s in jobs.speedup], dtype=np.int64)
     adapts = number >= 0
     low, high, pref, nodes = (np.array(sizes)[adapts] for sizes in (jobs.low, jobs.high, jobs.pref, jobs.nodes))
-    least, most = np.full(len(numbers), LARGEST), np.zeros(len(numbers), dtype=np.int64)
+    least, most = np.full(len(numbers), INT32_MAX), np.zeros(len(numbers), dtype=np.int64)
     np.minimum.at(least, number[adapts], np.minimum(low, nodes))
     np.maximum.at(most, number[adapts], np.maximum(np.minimum(high, total), np.maximum(pref, nodes)))
     return dict(zip(numbers, zip(least.tolist(), most.tolist(), strict=True), strict=True))
@@ -229,7 +234,7 @@ def _sizes(jobs: Jobs, total: int) -> dict[Speedup, tuple[int, int]]:
 def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
     """Return where the S(0) of each malleable job would stand, shape (jobs,), in a table of S, shape (values,)."""
     values: list[float] = []
-    begins: dict[Speedup | None, int] = {None: 0}
+    begins: dict[SpeedupFunction | None, int] = {None: 0}
     for speedup, (low, top) in _sizes(jobs, total).items():
         begins[speedup] = len(values) - low
         values += [speedup(nodes) for nodes in range(low, top + 1)]
@@ -253,6 +258,6 @@ def _library() -> Any:
     library.tracebed_engine_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.tracebed_engine_submitted.argtypes = [ctypes.c_void_p]
     library.tracebed_engine_submitted.restype = ctypes.c_int64
-    library.tracebed_engine_tell.argtypes = [ctypes.c_void_p, ctypes.POINTER(Told)]
-    library.tracebed_engine_tell.restype = None
+    library.tracebed_engine_results.argtypes = [ctypes.c_void_p, ctypes.POINTER(Results)]
+    library.tracebed_engine_results.restype = None
     return library

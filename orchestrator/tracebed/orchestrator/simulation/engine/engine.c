@@ -109,7 +109,7 @@ struct engine {
     /* record */
     double *start, *launched, *end; uint8_t *state;
     int64_t row_count, row_room;                    /* reconfigurations */
-    int32_t *row_job, *row_from, *row_to; double *row_asked, *row_decided, *row_applied; uint8_t *row_state;
+    int32_t *row_job, *row_from, *row_to; double *row_asked, *row_decided, *row_applied;
     int32_t *open;                   /* job -> its pending row; -1: none */
     int64_t held_count, held_room;                  /* ledger */
     int32_t *held_job, *held_first, *held_nodes; double *held_since, *held_until;
@@ -634,7 +634,6 @@ static void take_effect(struct engine *e, int32_t job) {
     e->open[job] = -1;
     e->row_decided[row] = e->now;
     e->row_applied[row] = begin;
-    e->row_state[row] = 1;
 }
 
 static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to) {
@@ -642,7 +641,7 @@ static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to)
         int64_t room = e->row_room * 2;
         if (!grow(e, &e->row_job, room, 4) || !grow(e, &e->row_from, room, 4) || !grow(e, &e->row_to, room, 4)
             || !grow(e, &e->row_asked, room, 8) || !grow(e, &e->row_decided, room, 8)
-            || !grow(e, &e->row_applied, room, 8) || !grow(e, &e->row_state, room, 1)) return;
+            || !grow(e, &e->row_applied, room, 8)) return;
         e->row_room = room;
     }
     int64_t row = e->row_count++;
@@ -652,7 +651,6 @@ static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to)
     e->row_to[row] = to;
     e->row_asked[row] = e->now;
     e->row_decided[row] = e->row_applied[row] = NAN;
-    e->row_state[row] = 0;
 }
 
 static void resize(struct engine *e, int32_t job, int32_t nodes) {
@@ -1142,7 +1140,7 @@ void tracebed_engine_free(struct engine *e) {
         e->heap, e->ends, e->progress, e->pending, e->idle_bits, e->ranges, e->held, e->size, e->expected_end, e->limits,
         e->resizing, e->giving_back, e->promised, e->promised_nodes, e->resizable, e->place, e->chunks, e->waiting,
         e->class_of, e->smallest, e->block_shortest, e->group_shortest, e->start, e->launched, e->end, e->state,
-        e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->row_state, e->open,
+        e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->open,
         e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->eligible, e->candidates,
         e->new_size, e->started_in, e->shrunk_in, e->promises_to, e->promise_sizes, e->shortest_limit,
         e->times, e->idle_then, e->reserved,
@@ -1218,7 +1216,6 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->row_asked = make(e, e->row_room, 8);
     e->row_decided = make(e, e->row_room, 8);
     e->row_applied = make(e, e->row_room, 8);
-    e->row_state = make(e, e->row_room, 1);
     e->held_job = make(e, e->held_room, 4);
     e->held_first = make(e, e->held_room, 4);
     e->held_nodes = make(e, e->held_room, 4);
@@ -1259,22 +1256,21 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     return e;
 }
 
-/* What has happened so far; laid out like `Told` in __init__.py. Valid until the engine goes on. */
-struct told {
+/* What has happened so far; laid out like `Results` in __init__.py. Valid until the engine goes on. */
+struct results {
     int64_t reconfigurations, ranges;
     const double *start, *launched, *end;
     const uint8_t *state;
     const int32_t *row_job, *row_from, *row_to;
     const double *row_asked, *row_decided, *row_applied;
-    const uint8_t *row_state;
     const int32_t *held_job, *held_first, *held_nodes;
     const double *held_since, *held_until;
 };
 
-void tracebed_engine_tell(const struct engine *e, struct told *told) {
-    *told = (struct told){
+void tracebed_engine_results(const struct engine *e, struct results *results) {
+    *results = (struct results){
         e->row_count, e->held_count, e->start, e->launched, e->end, e->state, e->row_job, e->row_from, e->row_to,
-        e->row_asked, e->row_decided, e->row_applied, e->row_state, e->held_job, e->held_first, e->held_nodes,
+        e->row_asked, e->row_decided, e->row_applied, e->held_job, e->held_first, e->held_nodes,
         e->held_since, e->held_until,
     };
 }

@@ -1,0 +1,141 @@
+"""The tables of a Run from the record and the ledger of a scheduler: both executors end here."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracebed.converters.workload import IntArray
+from tracebed.cpus import format_cpus
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.states import JobState
+
+
+def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[Sequence[int]] | None = None) -> Run:
+    """Return the run that `record` and the ledger of `cluster` describe. Empties the ledger.
+
+    Args:
+        record: what happened to each job.
+        cluster: the nodes and their ledger.
+        info: the facts; its counts and warnings are completed here.
+        cpus: node -> the CPU of each core; None: the nodes are virtual.
+    """
+    info.counts = {"jobs": len(record.jobs), **Counter(map(str, record.state))}
+    info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
+    if rejected := info.counts.get(JobState.REJECTED):
+        info.warnings.append(f"{rejected:,} jobs need more nodes than the {len(cluster):,} there are: rejected")
+    allocations = allocations_table(cluster.ledger, record.jobs.ids, cluster.cores, cpus or [()] * len(cluster))
+    return Run(info, jobs_table(record), allocations, reconfigurations_table(record))
+
+
+def jobs_table(record: Record) -> pd.DataFrame:
+    """Return the table `jobs` of a run: a row a job, in submit order."""
+    jobs = record.jobs
+    columns = {
+        "job_id": jobs.ids,
+        "kind": jobs.kind,
+        "submit_planned": jobs.submit,
+        "submit": record.submit,
+        "start": record.start,
+        "launched": record.launched,
+        "end": record.end,
+        "state": record.state,
+        "reason": record.reason,
+        "nodes": jobs.nodes,
+        "run_time": jobs.run_time,
+        "time_limit": jobs.limit,
+        "user": jobs.user,
+    }
+    return pd.DataFrame(columns, copy=False)
+
+
+def reconfigurations_table(record: Record) -> pd.DataFrame:
+    """Return the table `reconfigurations` of a run: a row a resize, in the order of the policy's decisions."""
+    columns: dict[str, Any] = {name: np.asarray(values) for name, values in vars(record.resizes).items()}
+    columns["job_id"] = np.array(record.jobs.ids, dtype=object)[columns.pop("job")]
+    columns["kind"] = np.where(columns["nodes_to"] > columns["nodes_from"], "expand", "shrink")
+    columns["state"] = np.where(np.isnan(columns["applied"]), "cancelled", "applied")
+    return pd.DataFrame(columns)
+
+
+def allocations_table(
+    ledger: Ledger, ids: Sequence[str], cores: Sequence[int], cpus: Sequence[Sequence[int]]
+) -> pd.DataFrame:
+    """Return the table `allocations` of a run: a row a job and range of nodes held alike, by start, job and node.
+
+    Empties the ledger: for a million malleable jobs it takes half a gigabyte.
+
+    Args:
+        ledger: the entries.
+        ids: job number -> job id.
+        cores: node -> its cores.
+        cpus: node -> the CPU of each core; empty for a virtual node.
+    """
+    kind = _kinds(cores, cpus)
+    job, low, count, start, end = map(
+        np.asarray, (ledger.jobs, ledger.firsts, ledger.counts, ledger.starts, ledger.ends)
+    )
+    ledger.jobs, ledger.firsts, ledger.counts = array("i"), array("i"), array("i")
+    ledger.starts, ledger.ends = array("d"), array("d")
+    high, entry = low + count, np.arange(len(job))
+    if len(job) and kind[-1]:
+        row, low, high = _split(low, high, kind)
+        job, start, end, entry = job[row], start[row], end[row], row
+    if not _ascend(start, job, low, end):
+        order = np.lexsort((end, low, job, start))
+        job, start, end, low, high, entry = (values[order] for values in (job, start, end, low, high, entry))
+    masks: dict[str, int] = {}  # mask -> its number
+    stretches = np.flatnonzero(np.diff(kind, prepend=-1)).tolist()
+    of_kind = [masks.setdefault(format_cpus(cpus[node]), len(masks)) for node in stretches]
+    held, mask = np.asarray(cores, np.int32)[low], np.array(of_kind, np.int32)[kind[low]]
+    for at in np.flatnonzero(np.isin(entry, list(ledger.parts))).tolist():
+        part = ledger.parts[int(entry[at])]
+        held[at] = len(part)
+        mask[at] = masks.setdefault(format_cpus(cpus[int(low[at])][part.start : part.stop]), len(masks))
+    joins = low[1:] == high[:-1]
+    for same in (job, start, end, held, mask):
+        joins &= same[1:] == same[:-1]
+    columns: dict[str, Any] = {"job_id": job, "node": low, "count": high, "start": start, "end": end}
+    columns |= {"cores": held, "cpus": mask}
+    del job, low, count, high, start, end, held, mask, same, entry  # so that each goes when its column is made
+    if joins.any():
+        first, last = np.append(True, ~joins), np.append(~joins, True)
+        columns = {name: columns.pop(name)[last if name == "count" else first] for name in list(columns)}
+    columns["count"] -= columns["node"]
+    columns["job_id"] = pd.array(ids, dtype="str").take(columns["job_id"])
+    columns["cpus"] = pd.array(list(masks), dtype="str").take(columns["cpus"])
+    for name in ("node", "count", "cores"):
+        columns[name] = columns[name].astype(np.int64)
+    return pd.DataFrame(columns, copy=False)
+
+
+def _kinds(cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> IntArray:
+    """Number the stretches of nodes with the same cores and the same CPUs: the stretch of each node."""
+    unlike = [alike != before for alike, before in pairwise(zip(cores, cpus, strict=True))]
+    return np.cumsum(np.array([False, *unlike], dtype=np.int64)[: len(cores)])
+
+
+def _split(low: IntArray, high: IntArray, kind: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Cut ranges [low, high) where the kind of the nodes changes; return of each piece its range, low and high."""
+    pieces = kind[high - 1] - kind[low] + 1
+    row = np.repeat(np.arange(len(low)), pieces)
+    stretch = kind[low[row]] + np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begins = np.searchsorted(kind, np.arange(kind[-1] + 2))
+    return row, np.maximum(low[row], begins[stretch]), np.minimum(high[row], begins[stretch + 1])
+
+
+def _ascend(*keys: npt.NDArray[Any]) -> bool:
+    """Return whether rows are in order by `keys`, the first of which counts most."""
+    good = np.ones(max(0, len(keys[0]) - 1), dtype=bool)
+    for key in reversed(keys):
+        good = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & good)
+    return bool(good.all())
