@@ -1,4 +1,4 @@
-"""Packages of third parties, built and installed for a test: real distributions with entry points, in a folder apart."""
+"""Packages of third parties, built and installed for a test: a real distribution with entry points in its folder."""
 
 from __future__ import annotations
 
