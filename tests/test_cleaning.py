@@ -20,7 +20,7 @@ from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
-from tracebed.yaml_text import LONGEST
+from tracebed.yaml_file import MAX_CHARACTERS
 
 
 def workload(rows: dict[str, Any], system: System | None = None) -> Workload:
@@ -120,7 +120,6 @@ def test_an_empty_result_is_an_error_that_names_the_step(tmp_path: Path) -> None
         ("drop_statuses", {"statuses": ["failed"]}, {"status": ["failed", "completed", ""]}, "12"),
         ("drop_partitions", {"partitions": "ab"}, {"partition": ["ab", "a", ""]}, "12"),
         ("drop_partitions", {"partitions": [1]}, {"partition": ["1", "2", "11"]}, "12"),
-        ("drop_short", {"shorter": "1e1"}, {"run_time": [9.0, 10.0, 11.0]}, "12"),
         ("drop_gpu", {}, {"extra_gpus": [1.0, np.nan, 0.0]}, "12"),
         ("drop_shared", {}, {"extra_node_share": [0.5, np.nan, 1.0]}, "12"),
         (
@@ -171,6 +170,7 @@ def test_what_a_step_changes() -> None:
         ("over_limit", {"action": "x"}, "one of raise, clip, drop"),
         ("drop_short", {"longer": 1}, "drop_short"),
         ("window", {"start": "yesterday"}, "yesterday"),
+        ("window", {"start": "2022-13-45"}, "2022-13-45"),
         ("window", {"start": True}, "window.start True is not a date"),
         ("whole_nodes", {}, "cores"),
         ("whole_nodes", {"cores": 0}, "0 cores"),
@@ -298,25 +298,25 @@ def test_a_shipped_recipe_can_be_read_and_says_what_it_is(name: str) -> None:
     [
         ("steps: [unheard_of]", "no cleaning step 'unheard_of'"),
         ("steps: [{drop_short: {longer: 1}}]", "takes no 'longer'"),
-        ("steps: [[]]", "is no step"),
-        ("steps: [drop_short]\nmachines: {}", "unknown key 'machines'"),
-        ("steps: [{drop_short: 5}]", "step drop_short: 5"),
+        ("steps: [[]]", "mine.yaml:1: step .* is not a step"),
+        ("steps: [drop_short]\nmachines: {}", "mine.yaml:2: machines: there is no such key"),
+        ("steps:\n- {drop_short: 5}", "mine.yaml:2: step 'drop_short': 5 is not a mapping"),
         ("steps: [{drop_short: {shorter: -1}}]", "drop_short.shorter -1 is not a number from 0 on"),
-        ("steps: [drop_short]\nmachine: {nodes: 0}", "size 0"),
-        ("steps: [drop_short]\nmachine: {nodes: 1.5}", "machine: 1.5 nodes"),
-        ("steps: [drop_short]\nmachine: 5", "machine: 5"),
-        ("steps: [drop_short]\nread: {time_zone: 5}", "read: time_zone 5"),
-        ("steps: [drop_short]\nexpect: 7", "expect holds counts"),
-        ("steps: [drop_short]\nexpect: {job: 7}", "expect holds counts"),
-        ("- drop_short", "mapping with a list of steps"),
+        ("steps: [drop_short]\nmachine: {nodes: 0}", "mine.yaml:2: machine.nodes: .* greater than or equal to 1"),
+        ("steps: [drop_short]\nmachine: {nodes: 1.5}", "machine.nodes: .* valid integer"),
+        ("steps: [drop_short]\nmachine: 5", "machine: must be keys with values"),
+        ("steps: [drop_short]\nread: {time_zone: 5}", "read.time_zone"),
+        ("steps: [drop_short]\nexpect: 7", "expect: must be keys with values"),
+        ("steps: [drop_short]\nexpect: {job: 7}", "expect.job: there is no such key"),
+        ("- drop_short", "must be keys with values"),
         ("steps: [", "not YAML"),
         ("\x00", "not YAML"),
-        ("steps: [window: {start: 2022-13-45}]", "not YAML: month must be in 1..12"),
+        ("steps: [drop_short]\nsteps: [merge_split]", "mine.yaml:2: 'steps' is there twice"),
         ("steps: " + "[" * 5000, "not YAML: nested too deeply"),
-        ("#" * (LONGEST + 1), "too long for YAML"),
+        ("#" * (MAX_CHARACTERS + 1), "too long for YAML"),
         ("steps: [keep_ids: {first: 1, last: 99999999999999999999}]", "is not a whole number"),
-        ("steps: [merge_split]\nmachine: {name: [a]}", r"machine: the name \['a'\]"),
-        ("steps:\n - &a [x, x, x]\n - [" + "[*a, *a], " * 500 + "]", r"^.{0,200}is no step"),
+        ("steps: [merge_split]\nmachine: {name: [a]}", "machine.name: .* valid string"),
+        ("steps:\n - &a [x, x, x]\n - [" + "[*a, *a], " * 500 + "]", r"^.{0,300}is not a step"),
     ],
 )
 def test_a_broken_recipe_is_an_error(text: str, says: str, tmp_path: Path) -> None:
@@ -324,6 +324,17 @@ def test_a_broken_recipe_is_an_error(text: str, says: str, tmp_path: Path) -> No
     path.write_text(text)
     with pytest.raises(InputError, match=says):
         load_recipe(str(path))
+
+
+def test_numbers_of_a_recipe_are_those_of_yaml_1_2(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    steps = ["drop_short: {shorter: 1e1}", "window: {start: 2022-11-06}", "drop_partitions: {partitions: [on, 12:30]}"]
+    path.write_text("steps:\n" + "".join(f"- {step}\n" for step in steps))
+    assert load_recipe(str(path)).steps == (
+        ("drop_short", {"shorter": 10.0}),
+        ("window", {"start": "2022-11-06"}),
+        ("drop_partitions", {"partitions": ["on", "12:30"]}),
+    )
 
 
 def test_a_recipe_can_be_varied() -> None:

@@ -1,41 +1,67 @@
-"""YAML files that people write: read, checked by a pydantic model, and every error with its line."""
+"""YAML files that people write (inventories, recipes, studies): bounded, checked, every error with file and line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources.abc import Traversable
+from reprlib import Repr
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tracebed import yaml_text
 from tracebed.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
+MAX_CHARACTERS = 2**22
+"""Longest accepted text. A log or a device named by mistake must not fill the memory."""
 SAYS = {
     "extra_forbidden": "there is no such key",
     "missing": "must be there",
     "dict_type": "must be keys with values",
     "model_type": "must be keys with values",
 }
-"""Kind of error -> what is wrong, where pydantic says it in terms of its own."""
+"""Kind of error -> message, where pydantic's own uses terms of Python."""
+
+_SHORT = Repr()
+_SHORT.maxlevel = 2  # five aliases deep, lists of lists fill a screen; twenty deep, the memory
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it, bounded in length."""
+    return _SHORT.repr(value)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1, but that 1e9 is a number, as everybody means it and YAML 1.2 says, and not a text."""
+    """The core schema of YAML 1.2: 1e5 is a number; 18:00, 1_000, 2022-11-06, yes and no are texts."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # PyYAML's name
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+for tag, pattern, first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), list(first))
+
+
+def _whole(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = loader.construct_scalar(node)
+    return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A YAML file: its content, and the tree that knows the lines."""
+    """A YAML file: its text, its content, and the tree that gives the line of each part."""
 
     where: str
     text: str
@@ -44,34 +70,47 @@ class YamlFile:
     hint: str
 
     @classmethod
-    def read(cls, path: Path, what: str, *, hint: str, unreadable: str) -> YamlFile:
-        """Read the file at `path`.
+    def read(cls, file: Traversable, what: str, *, hint: str, unreadable: str) -> YamlFile:
+        """Read a file.
 
         Args:
-            path: where it is.
-            what: what it should be, for messages.
-            hint: how to correct what is wrong in it.
-            unreadable: what to do where it cannot be read.
+            file: a path, or a resource of a package.
+            what: the kind of file, for messages.
+            hint: how to correct the content.
+            unreadable: what to do if the file cannot be read.
 
         Raises:
-            InputError: it cannot be read, is no YAML, or has a key twice.
+            InputError: the file cannot be read, is too long, is not YAML, or has a key twice.
         """
         try:
-            text = yaml_text.read(path)
+            with file.open(encoding="utf-8") as stream:
+                text = stream.read(MAX_CHARACTERS + 1)
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise InputError(f"cannot read the {what}: {reason}", where=str(path), hint=unreadable) from error
+            raise InputError(f"cannot read the {what}: {reason}", where=str(file), hint=unreadable) from error
+        return cls.parse(text, str(file), hint=hint)
+
+    @classmethod
+    def parse(cls, text: str, where: str, *, hint: str) -> YamlFile:
+        """Return the content of `text`. Raises InputError if it is too long, not YAML, or has a key twice."""
+        if len(text) > MAX_CHARACTERS:
+            raise InputError("is too long for YAML", where=where, hint="name the file that you wrote")
         try:
-            raw, tree = yaml.load(text, Loader=_Loader), yaml.compose(text, Loader=_Loader)
-        except yaml_text.BROKEN as error:
-            raise yaml_text.broken(error, str(path), f"correct it; {hint}") from error
-        if key := next(_repeated(tree), None):
-            line = key.start_mark.line + 1
-            raise InputError(f"{key.value!r} is there twice", where=f"{path}:{line}", hint="only one would count")
-        return cls(str(path), text, raw, tree, hint)
+            loader = _Loader(text)
+            tree = loader.get_single_node()
+            if key := next(_repeated(tree), None):
+                line = key.start_mark.line + 1
+                raise InputError(f"{key.value!r} is there twice", where=f"{where}:{line}", hint="only one would count")
+            raw = loader.construct_document(tree) if tree is not None else None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits
+            mark = getattr(error, "problem_mark", None)
+            deep = "nested too deeply" if isinstance(error, RecursionError) else None
+            what = f"is not YAML: {deep or getattr(error, 'problem', None) or error}"
+            raise InputError(what, where=f"{where}:{mark.line + 1}" if mark else where, hint=hint) from error
+        return cls(where, text, raw, tree, hint)
 
     def checked(self, model: type[Model]) -> Model:
-        """Return the content as `model`. Raises InputError, naming field and line, where it does not fit."""
+        """Return the content as `model`. Raises InputError, naming field and line, if the content does not fit."""
         try:
             return model.model_validate(self.raw)
         except ValidationError as error:
@@ -79,16 +118,16 @@ class YamlFile:
             # A misspelt key is the reason of the missing one.
             first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
             place = [part for part in first["loc"] if not str(part).startswith(("constrained", "list[", "function-"))]
-            field = ".".join(map(str, place))
+            field = ".".join(map(str, place))[:100]
             message = SAYS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
             raise self.error(f"{field}: {message}" if field else message, *place) from error
 
-    def error(self, what: str, *loc: int | str) -> InputError:
+    def error(self, what: str, *loc: int | str, hint: str | None = None) -> InputError:
         """Return the error `what` at the line of the node to which `loc` leads."""
-        return InputError(what, where=f"{self.where}:{self._line(loc)}", hint=self.hint)
+        return InputError(what, where=f"{self.where}:{self._line(loc)}", hint=hint or self.hint)
 
     def _line(self, loc: Sequence[int | str]) -> int:
-        """Return the line of the innermost YAML node on the way that `loc` describes."""
+        """Return the line of the innermost YAML node on the path `loc`."""
         node: Any = self.tree
         line: int = node.start_mark.line + 1 if node is not None else 1
         for part in loc:
@@ -106,7 +145,7 @@ class YamlFile:
 
 
 def _repeated(tree: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
-    """Yield the keys that stand in one mapping for the second time; an alias's node is looked into once."""
+    """Yield the keys that occur a second time in one mapping. The node of an alias is visited once."""
     seen: set[int] = set()
     todo: list[Any] = [tree]
     while todo:

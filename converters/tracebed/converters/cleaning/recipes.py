@@ -1,4 +1,4 @@
-"""Recipes: cleaning steps with their parameters in a YAML file, so that a paper's cleaning can be done again.
+"""Recipes: cleaning steps with their parameters in a YAML file, so that a paper's cleaning can be reproduced.
 
 about: what it reproduces
 machine: {nodes: 9688, cores_per_node: 68}
@@ -6,27 +6,28 @@ read: {time_zone: America/Los_Angeles}   # options of the log's reader
 steps:
   - drop_partitions: {partitions: [xfer, compile]}
   - merge_split
-expect: {records: 55600, jobs: 41524}    # warned of, where a log of so many records gives other jobs
+expect: {records: 55600, jobs: 41524}    # a log of so many records with another number of jobs is a warning
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import yaml
+from pydantic import BaseModel, ConfigDict, Field
 
-from tracebed import yaml_text
 from tracebed.converters.cleaning.steps import checked
-from tracebed.converters.workload import System
+from tracebed.converters.workload import LARGEST, System
 from tracebed.errors import InputError
-from tracebed.yaml_text import shown
+from tracebed.yaml_file import YamlFile, shown
 
 SHIPPED = files("tracebed.converters") / "recipes"
+HINT = "docs/how-to/clean.md has an example of every key"
+Step = tuple[str, dict[str, Any]]
+"""Name of a cleaning step, and its parameters."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Recipe:
     """A named cleaning."""
 
     name: str
-    steps: tuple[tuple[str, dict[str, Any]], ...]
+    steps: tuple[Step, ...]
     about: str = ""
     system: System | None = None
     expect: dict[str, int] = field(default_factory=dict)
@@ -57,9 +58,31 @@ class Recipe:
         """Return the recipe with parameters of its steps changed. Raises InputError where it has no such step."""
         for name in settings:
             self.without(name)
-        steps = [{name: {**parameters, **settings.get(name, {})}} for name, parameters in self.steps]
-        checked = tuple(_step(step, self.name) for step in steps)
-        return replace(self, steps=checked, expect={} if settings else self.expect)
+        steps = ((name, checked(name, {**parameters, **settings.get(name, {})})) for name, parameters in self.steps)
+        return replace(self, steps=tuple(steps), expect={} if settings else self.expect)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Machine(_Strict):
+    nodes: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
+    cores_per_node: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
+    name: str = ""
+
+
+class _Expected(_Strict):
+    records: int | None = None
+    jobs: int | None = None
+
+
+class _File(_Strict):
+    about: str = ""
+    machine: _Machine | None = None
+    read: dict[str, str | bool] = {}
+    steps: list[Any]
+    expect: _Expected = _Expected()
 
 
 def names() -> list[str]:
@@ -68,91 +91,40 @@ def names() -> list[str]:
 
 
 def load_recipe(name: str) -> Recipe:
-    """Read a shipped recipe by name, or one's own by path.
+    """Read a shipped recipe by name, or another by its path.
 
     Raises:
-        InputError: there is none, it is no YAML, or it names a step or parameter that does not exist.
+        InputError: there is no such recipe, it is not YAML, or a key, step or parameter is invalid.
     """
-    path = Path(name)
-    try:
-        text = yaml_text.read(SHIPPED / f"{name}.yaml" if name in names() else path)
-    except OSError as error:
-        hint = f"one of {', '.join(names())}, or the path of a YAML file"
-        raise InputError(f"no recipe {name!r}: {error.strerror}", hint=hint) from None
-    except UnicodeDecodeError:
-        raise InputError("not a text", where=name, hint="a recipe is YAML") from None
-    try:
-        raw = yaml.safe_load(text)
-    except yaml_text.BROKEN as error:
-        raise yaml_text.broken(error, name, "correct the file") from None
-    if not isinstance(raw, dict) or not isinstance(raw.get("steps"), list):
-        raise InputError("a recipe is a mapping with a list of steps", where=name, hint="see docs/cleaning.md")
-    strange = set(raw) - {"about", "machine", "read", "steps", "expect"}
-    if strange:
-        raise InputError(f"unknown key {min(map(str, strange))!r}", where=name, hint="about, machine, read, ...")
+    path = SHIPPED / f"{name}.yaml" if name in names() else Path(name)
+    source = YamlFile.read(
+        path, "recipe", hint=HINT, unreadable=f"one of {', '.join(names())}, or the path of a YAML file"
+    )
+    file = source.checked(_File)
     return Recipe(
-        path.stem,
-        tuple(_step(item, name) for item in raw["steps"]),
-        str(raw.get("about", "")).strip(),
-        _system(raw.get("machine"), name),
-        _counts(raw.get("expect"), name),
-        _options(raw.get("read"), name),
-        text,
+        Path(name).stem,
+        tuple(_step(item, index, source) for index, item in enumerate(file.steps)),
+        file.about.strip(),
+        System(**file.machine.model_dump()) if file.machine else None,
+        file.expect.model_dump(exclude_none=True),
+        dict(file.read),
+        source.text,
     )
 
 
-def _step(item: Any, where: str) -> tuple[str, dict[str, Any]]:
+def _step(item: Any, index: int, source: YamlFile) -> Step:
+    """Return a step of a recipe: its name alone, or name and parameters."""
     if isinstance(item, str):
-        item = {item: {}}
+        item = {item: None}
     if not isinstance(item, dict) or len(item) != 1:
-        raise InputError(
-            f"step {shown(item)} is no step", where=where, hint="write its name, or name: {parameter: value}"
+        raise source.error(
+            f"step {shown(item)} is not a step", "steps", index, hint="write its name, or name: {parameter: value}"
         )
     [(name, parameters)] = item.items()
-    if not isinstance(parameters or {}, dict):
-        raise InputError(f"step {name}: {shown(parameters)}", where=where, hint="write parameter: value below it")
-    plain = {str(parameter): _plain(value) for parameter, value in (parameters or {}).items()}
+    if not isinstance(parameters, dict | None):
+        what = f"step {shown(name)}: {shown(parameters)} is not a mapping"
+        raise source.error(what, "steps", index, hint="write parameter: value below the step")
     try:
-        return str(name), checked(str(name), plain)
+        return str(name), checked(str(name), {str(key): value for key, value in (parameters or {}).items()})
     except InputError as error:
-        raise InputError(error.what, where=where, hint=error.hint) from None
-
-
-def _plain(value: Any) -> Any:
-    """Return a parameter as JSON can hold it: YAML makes dates of dates."""
-    return str(value) if isinstance(value, date) else value
-
-
-def _system(raw: Any, where: str) -> System | None:
-    if raw is None:
-        return None
-    hint = "such as {nodes: 9688, cores_per_node: 68, name: Cori KNL}"
-    if not isinstance(raw, dict) or not set(raw) <= {"nodes", "cores_per_node", "name"}:
-        raise InputError(f"machine: {shown(raw)}", where=where, hint=hint)
-    nodes, cores = (raw.get(name) for name in ("nodes", "cores_per_node"))
-    if not all(size is None or type(size) is int for size in (nodes, cores)):
-        raise InputError(f"machine: {shown(nodes)} nodes of {shown(cores)} cores", where=where, hint=hint)
-    called = raw.get("name", "")
-    if not isinstance(called, str):
-        raise InputError(f"machine: the name {shown(called)}", where=where, hint=hint)
-    try:
-        return System(nodes, cores, called)
-    except InputError as error:
-        raise InputError(f"machine: {error.what}", where=where, hint=error.hint) from None
-
-
-def _options(raw: Any, where: str) -> dict[str, Any]:
-    if raw is not None and not isinstance(raw, dict):
-        raise InputError("read holds options of the reader", where=where, hint="such as {by: core}")
-    for name, value in (raw or {}).items():
-        if not isinstance(value, str | bool):
-            raise InputError(f"read: {str(name)[:40]} {shown(value)}", where=where, hint="a word, true or false")
-    return {str(name): value for name, value in (raw or {}).items()}
-
-
-def _counts(raw: Any, where: str) -> dict[str, int]:
-    if raw is None:
-        return {}
-    if isinstance(raw, dict) and set(raw) <= {"records", "jobs"} and all(type(n) is int for n in raw.values()):
-        return {str(name): int(count) for name, count in raw.items()}
-    raise InputError("expect holds counts", where=where, hint="such as {records: 55600, jobs: 41524}")
+        raise source.error(error.what, "steps", index, hint=error.hint) from None

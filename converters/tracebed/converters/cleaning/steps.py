@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, get_args
 
 import numpy as np
@@ -20,7 +19,8 @@ from tracebed.converters.cleaning.effect import HOUR, Effect, Records, texts
 from tracebed.converters.scaling import seconds_since_start
 from tracebed.converters.workload import EXACT, BoolArray
 from tracebed.errors import InputError
-from tracebed.yaml_text import shown
+from tracebed.states import JobState
+from tracebed.yaml_file import shown
 
 
 def drop_copies(records: Records) -> Effect:
@@ -141,7 +141,7 @@ def drop_gpu(records: Records) -> Effect:
 
 def drop_cancelled_before_start(records: Records) -> Effect:
     """Drop jobs that were withdrawn before they started: cancelled, and no start or no run time is known."""
-    cancelled = records.is_in("status", ["cancelled"])
+    cancelled = records.is_in("status", [JobState.CANCELLED])
     never = np.isnan(records.floats("logged_start")) | np.isnan(records.floats("run_time"))
     return Effect(drop=cancelled & never, reason="cancelled before it started")
 
@@ -296,9 +296,6 @@ KINDS: dict[Any, str] = {
 
 def _fitting(value: Any, kind: Any, parameter: str) -> Any:
     """Return a parameter's value as its annotation says; raise InputError if it is of another kind."""
-    if kind is float and isinstance(value, str):
-        with suppress(ValueError):  # to YAML 1e5 is a text
-            value = float(value)
     number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= EXACT
     if kind == Sequence[str]:
         items = value if isinstance(value, list | tuple) else [value]

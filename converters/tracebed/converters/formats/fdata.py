@@ -15,6 +15,7 @@ from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import statuses
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import System
+from tracebed.states import JobState
 
 WANTED = {
     "job": want("text", "jid", needed=True),
@@ -30,7 +31,7 @@ WANTED = {
 }
 SYSTEM = System(158_976, 48, "RIKEN Fugaku")
 ZONE = "Asia/Tokyo"
-STATES = {"COMPLETED": "completed", "FAILED": "failed"}
+STATES = {"COMPLETED": JobState.COMPLETED, "FAILED": JobState.FAILED}
 
 
 def recognises(file: Input) -> bool:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracebed.converters.formats.swf import KIB_PER_MIB, STATUS
+from tracebed.converters.formats.swf import KIB_PER_MIB
 from tracebed.converters.formats.tools.fields import first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.states import statuses
+from tracebed.converters.formats.tools.states import SWF, statuses
 from tracebed.converters.log import Log, make_log
 
 FIELDS = (
@@ -25,7 +25,7 @@ FIELDS = (
 )
 OTHERS = ("ExecutableID", "OrigSiteID", "JobStructureParams", "ReqPlatform", "UsedResources", "ReqResources")
 """Kept on request, as they are."""
-STATES = {str(code): word for code, word in STATUS.items() if word}
+STATES = {str(code): word for code, word in SWF.items() if word}
 
 
 def recognises(file: Input) -> bool:

@@ -13,6 +13,7 @@ from tracebed.converters.formats.tools.columns import read_columns, relabel, wan
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import System
+from tracebed.states import JobState
 
 WANTED = {
     "job": want("text", "primary_job_id", needed=True),
@@ -65,7 +66,7 @@ def read_log(
             "user": c.labels("user"),
             "group": c.labels("group"),
             "queue": c.labels("queue"),
-            "status": relabel(ended, ["completed", "failed"]),
+            "status": relabel(ended, [JobState.COMPLETED, JobState.FAILED]),
             "logged_start": c.instants("start", time_zone),
             "logged_end": c.instants("end", time_zone),
             "extra_gpus": np.where(gpus > 0, gpus, np.nan),

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.swf import EPOCH, STATUS
+from tracebed.converters.formats.swf import EPOCH
 from tracebed.converters.formats.tools.fields import Fields, first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.states import statuses
+from tracebed.converters.formats.tools.states import SWF, statuses
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import FloatArray
 
@@ -35,7 +35,7 @@ OTHERS = (
     *("network", "constraint", "hint", "licenses", "module", "average_power", "dependency", "api_call_time"),
 )
 """Kept on request, as they are."""
-STATES = {str(code): word for code, word in STATUS.items() if word}
+STATES = {str(code): word for code, word in SWF.items() if word}
 
 
 def recognises(file: Input) -> bool:

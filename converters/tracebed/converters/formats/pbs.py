@@ -22,10 +22,11 @@ import pandas as pd
 from tracebed.converters.formats.tools.amounts import span
 from tracebed.converters.formats.tools.columns import utc
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.states import pbs_exit
+from tracebed.converters.formats.tools.states import RecordState, pbs_exit
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
+from tracebed.states import JobState
 
 LINE = re.compile(r"(\d\d/\d\d/\d{4}) (\d\d:\d\d:\d\d);(\w);([^;]*);(.*)", re.ASCII | re.DOTALL)
 BETWEEN = re.compile(r" +(?=[A-Za-z_][\w.]*=)")
@@ -168,14 +169,14 @@ class Records:
             if run is None:
                 self.counts["reruns of which nothing else is known, left out"] += 1
             else:
-                run.status, run.ended = "requeued", record.stamp
+                run.status, run.ended = RecordState.REQUEUED, record.stamp
                 self._over(run)
         elif kind == "S":
             self.started[record.job] = record
         elif kind == "Q":
             self.queued.setdefault(record.job, record)
         elif kind in "DA":
-            record.status = "cancelled" if kind == "D" else "failed"
+            record.status = JobState.CANCELLED if kind == "D" else JobState.FAILED
             self.deleted[record.job] = record
         else:
             self.counts["records of other kinds, left out"] += 1
@@ -183,7 +184,7 @@ class Records:
     def _over(self, record: Record) -> None:
         self.jobs.append(record)
         self.started.pop(record.job, None)
-        if record.status != "requeued":
+        if record.status != RecordState.REQUEUED:
             self.queued.pop(record.job, None)
 
     def finish(self) -> None:
@@ -198,9 +199,9 @@ class Records:
                 queued.status = last.status
             self.jobs.append(begun or queued or last)
             if begun is None and queued is None:
-                last.stamp = math.nan  # when it was submitted, nobody knows
+                last.stamp = math.nan  # submit time unknown
         for begun in self.started.values():
-            begun.status = "running"
+            begun.status = RecordState.RUNNING
             self.jobs.append(begun)
             self.queued.pop(begun.job, None)
         self.counts["jobs still queued when the log ends, left out"] += len(self.queued)
@@ -354,7 +355,7 @@ def _status(job: Record, over: bool) -> str:
     if job.status:
         return job.status
     if "start" not in job.values:
-        return "cancelled" if job.deleted else "failed"
+        return JobState.CANCELLED if job.deleted else JobState.FAILED
     if "Exit_status" not in job.values:
         return ""
     text = job.values["Exit_status"]

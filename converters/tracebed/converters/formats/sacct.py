@@ -19,7 +19,7 @@ from tracebed.converters.formats.tools.amounts import amount, first_positive, pa
 from tracebed.converters.formats.tools.columns import Columns, read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.sacct_text import FIELDS, Header, one_line_each
-from tracebed.converters.formats.tools.states import slurm_states
+from tracebed.converters.formats.tools.states import UNFINISHED, slurm_states
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import BoolArray, FloatArray, System
 from tracebed.errors import InputError
@@ -54,7 +54,6 @@ SIZES = ("nnodes", "allocnodes", "reqnodes", "alloctres", "reqtres")
 ASK = "sacct -aPD -S DATE -o JobID,Cluster,User,Account,Partition,QOS,Submit,Eligible,Start,End,Elapsed,Timelimit,State"
 ASK += ",NNodes,NCPUS,ReqMem,AllocTRES,ReqTRES,NodeList"
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
-UNFINISHED = ("running", "pending", "suspended")
 
 
 def recognises(file: Input) -> bool:

@@ -22,13 +22,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from tracebed.converters.formats.tools import swf_header
+from tracebed.converters.formats.tools import states, swf_header
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.swf_extension import read_extension
 from tracebed.converters.formats.tools.swf_header import Header
 from tracebed.converters.log import LONGEST, TOO_LARGE
 from tracebed.converters.workload import EXACT, LARGEST, SCHEMA, Provenance, Step, Workload, column_of
 from tracebed.errors import InputError, tolerate
+from tracebed.states import JobState
 
 FIELDS = (
     *("job", "submit", "wait", "run", "allocated", "cpu_time", "used_memory", "requested", "limit"),
@@ -38,15 +39,6 @@ FIELDS = (
 NAMES = ("user", "group", "executable", "queue", "partition")
 """Fields that are numbers by the standard and words in some logs."""
 NUMBERS = tuple(name for name in FIELDS if name not in NAMES)
-STATUS = {
-    1: "completed",
-    0: "failed",
-    5: "cancelled",
-    2: "partial",
-    3: "partial-completed",
-    4: "partial-failed",
-    -1: "",
-}
 PARTIAL = (2, 3, 4)
 EPOCH = 5e8
 """A first submit time beyond this (s; nearly 16 years) counts from 1970, not from the log's start."""
@@ -350,7 +342,7 @@ def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
     run = _known(f["run"], (f["run"] >= 0) & ~absurd["run"])
     limit = _known(f["limit"], (f["limit"] > 0) & ~absurd["limit"])
     logged_start = submit + _known(f["wait"], (f["wait"] >= 0) & ~never_started & ~absurd["wait"])
-    status = pd.Series(f["status"], dtype="int64").map(STATUS)
+    status = pd.Series(f["status"], dtype="int64").map(states.SWF)
     queue = _words(fields["queue"])
     columns = {
         "job_id": _texts(f["job"]),
@@ -363,7 +355,7 @@ def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
         **{name: _words(fields[name]) for name in ("user", "group")},
         "queue": queue if further is None else further.queue.where(further.queue != "", queue),
         "partition": _words(fields["partition"]),
-        "status": status.fillna("unknown").astype("str"),
+        "status": status.fillna(JobState.UNKNOWN.value).astype("str"),
         "after": _texts(f["preceding"]).where(f["preceding"] > 0, ""),
         "think_time": _known(f["think"]),
         "logged_start": logged_start,
@@ -423,7 +415,7 @@ def encode(workload: Workload) -> pd.DataFrame:
     memory = workload.floats("memory_mib") * KIB_PER_MIB / workload.ints("cores_per_node")
     numbers = _numbers_of(table["job_id"])
     number_of = pd.Series(numbers, index=table["job_id"].to_numpy())
-    codes = pd.Series({word: code for code, word in STATUS.items()})
+    codes = pd.Series({word: code for code, word in states.SWF.items()})
     wait = start - submit
     words = {name: table.get("extra_executable" if name == "executable" else name) for name in NAMES}
     return pd.DataFrame(

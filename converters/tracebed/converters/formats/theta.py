@@ -15,6 +15,7 @@ from tracebed.converters.formats.tools.columns import read_columns, relabel, wan
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, System
+from tracebed.states import JobState
 
 WANTED = {
     "job": want("text", "job_name", "cobalt_jobid", needed=True),
@@ -35,6 +36,8 @@ WANTED = {
     "exit": want("number", "exit_status", "exit_code"),
 }
 MACHINES = {"theta": System(4392, 64, "ALCF Theta")}
+
+STATUSES = (JobState.COMPLETED, JobState.KILLED, JobState.FAILED)
 
 
 def recognises(file: Input) -> bool:
@@ -80,7 +83,9 @@ def read_log(
             "user": c.labels("user"),
             "group": c.labels("project"),
             "queue": c.labels("queue"),
-            "status": relabel(_statuses(c.numbers("exit"), run >= limit), ["completed", "killed", "failed"]),
+            "status": relabel(
+                _statuses(c.numbers("exit"), run >= limit), [JobState.COMPLETED, JobState.KILLED, JobState.FAILED]
+            ),
             "logged_start": start,
             "logged_end": end,
             "extra_gpus": np.where(c.numbers("gpus") > 0, c.numbers("gpus"), np.nan),

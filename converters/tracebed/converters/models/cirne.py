@@ -18,6 +18,7 @@ import pandas as pd
 from tracebed.converters.models import require, require_sizes
 from tracebed.converters.models.randlib import Randlib
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
+from tracebed.states import JobState
 
 DAY = 86_400
 JOB = 2.0
@@ -175,7 +176,7 @@ def cirne(
         "cores_per_node": np.full(jobs, cores_per_node),
     }
     if draws.cancelled.any():
-        status = pd.Series(draws.cancelled).map({True: "cancelled", False: ""})
+        status = pd.Series(draws.cancelled).map({True: JobState.CANCELLED.value, False: ""})
         columns["status"] = status.astype("str")
         columns["extra_cancel_lag"] = np.where(draws.cancelled, draws.lag, np.nan)
     step = Step(

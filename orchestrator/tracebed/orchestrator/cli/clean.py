@@ -115,20 +115,16 @@ def clean(
 
 def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Parse STEP.PARAMETER=VALUE; the value is YAML, as it would stand in the recipe."""
-    import yaml
-
-    from tracebed.yaml_text import BROKEN
+    from tracebed.yaml_file import YamlFile
 
     settings: dict[str, dict[str, Any]] = {}
     for text in texts:
         place, equals, value = text.partition("=")
         step, dot, parameter = place.partition(".")
         if not (equals and dot and parameter):
-            raise InputError(f"--set {text!r} is no setting", hint="write STEP.PARAMETER=VALUE")
-        try:
-            settings.setdefault(step, {})[parameter] = yaml.safe_load(value)
-        except BROKEN:
-            raise InputError(f"--set {text!r}: the value is no YAML", hint="write 60, true, a-name or [a, b]") from None
+            raise InputError(f"--set {text!r} is not a setting", hint="write STEP.PARAMETER=VALUE")
+        parsed = YamlFile.parse(value, f"--set {place}", hint="write 60, true, a-name or [a, b]")
+        settings.setdefault(step, {})[parameter] = parsed.raw
     return settings
 
 

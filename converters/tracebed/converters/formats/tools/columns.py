@@ -441,6 +441,7 @@ def _as_array(column: pa.ChunkedArray, kind: str) -> Any:
 
 def relabel(codes: npt.NDArray[np.integer[Any]], names: Sequence[str]) -> pd.Categorical:
     """Return labels of shape (records,): `names[code]` of each code, the empty one of code -1; names may repeat."""
+    names = [str(name) for name in names]  # members of an enumeration become plain texts
     places = {name: index for index, name in enumerate(dict.fromkeys([*names, ""]))}
     renumbered = np.array([*(places[name] for name in names), places[""]], dtype=np.int32)
     dtype = pd.CategoricalDtype(pd.Index(list(places), dtype="str"))

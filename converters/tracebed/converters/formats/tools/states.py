@@ -1,7 +1,8 @@
-"""How jobs end, in the words of batch systems, mapped to ours."""
+"""How jobs end, in the words of batch systems, mapped to `JobState`."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,38 +10,74 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.columns import relabel
 from tracebed.errors import tolerate
+from tracebed.states import JobState
 
-SLURM = {
-    "COMPLETED": "completed",
-    "FAILED": "failed",
-    "TIMEOUT": "killed",
-    "DEADLINE": "killed",
-    "OUT_OF_MEMORY": "failed",
-    "NODE_FAIL": "failed",
-    "BOOT_FAIL": "failed",
-    "CANCELLED": "cancelled",
-    "REVOKED": "cancelled",
-    "PREEMPTED": "preempted",
-    "REQUEUED": "requeued",
-    "RESIZING": "resizing",
-    "SUSPENDED": "suspended",
-    "RUNNING": "running",
-    "COMPLETING": "running",
-    "PENDING": "pending",
+
+class RecordState(enum.StrEnum):
+    """A state in a log that is not the end of a job."""
+
+    PENDING = "pending"
+    """The job waited when the log was taken."""
+    RUNNING = "running"
+    """The job ran when the log was taken."""
+    SUSPENDED = "suspended"
+    """The job was stopped when the log was taken."""
+    RESIZING = "resizing"
+    """The job went on with another allocation, in another record."""
+    PREEMPTED = "preempted"
+    """Another job took the nodes."""
+    REQUEUED = "requeued"
+    """The job went back into the queue, and may have another record."""
+    PARTIAL = "partial"
+    """The job went on in another line (SWF: status 2)."""
+    PARTIAL_COMPLETED = "partial-completed"
+    """The last line of a completed job (SWF: status 3)."""
+    PARTIAL_FAILED = "partial-failed"
+    """The last line of a failed job (SWF: status 4)."""
+
+
+UNFINISHED = (RecordState.PENDING, RecordState.RUNNING, RecordState.SUSPENDED)
+SWF: dict[int, str] = {
+    -1: "",
+    0: JobState.FAILED,
+    1: JobState.COMPLETED,
+    2: RecordState.PARTIAL,
+    3: RecordState.PARTIAL_COMPLETED,
+    4: RecordState.PARTIAL_FAILED,
+    5: JobState.CANCELLED,
+}
+"""Status of a job in SWF, and in formats made after it -> status of a workload."""
+SLURM: dict[str, str] = {
+    "COMPLETED": JobState.COMPLETED,
+    "FAILED": JobState.FAILED,
+    "TIMEOUT": JobState.KILLED,
+    "DEADLINE": JobState.KILLED,
+    "OUT_OF_MEMORY": JobState.FAILED,
+    "NODE_FAIL": JobState.FAILED,
+    "BOOT_FAIL": JobState.FAILED,
+    "CANCELLED": JobState.CANCELLED,
+    "REVOKED": JobState.CANCELLED,
+    "PREEMPTED": RecordState.PREEMPTED,
+    "REQUEUED": RecordState.REQUEUED,
+    "RESIZING": RecordState.RESIZING,
+    "SUSPENDED": RecordState.SUSPENDED,
+    "RUNNING": RecordState.RUNNING,
+    "COMPLETING": RecordState.RUNNING,
+    "PENDING": RecordState.PENDING,
 }
 """State of a job in Slurm's accounting -> status of a workload."""
 
 
 def slurm_states(labels: pd.Categorical) -> pd.Categorical:
-    """Return Slurm's states (`CANCELLED by 1234` too) as statuses; an unknown one is `unknown`, and counted."""
+    """Return Slurm's states (also `CANCELLED by 1234`) as statuses; other labels are `unknown`, and counted."""
     return statuses(labels, SLURM)
 
 
 def statuses(labels: pd.Categorical, known: Mapping[str, str]) -> pd.Categorical:
-    """Return labels as statuses; the first word decides, in capitals; what is not `known` is `unknown`, counted."""
+    """Return labels as statuses; the first word decides, in capitals; other labels are `unknown`, and counted."""
     names = [str(name).strip() for name in labels.categories]
-    ours = [known.get(name.split()[0].rstrip("+").upper(), "unknown") if name else "" for name in names]
-    strange = [index for index, name in enumerate(ours) if name == "unknown"]
+    ours = [str(known.get(name.split()[0].rstrip("+").upper(), JobState.UNKNOWN)) if name else "" for name in names]
+    strange = [index for index, name in enumerate(ours) if name == JobState.UNKNOWN]
     if strange:
         shown = ", ".join(names[index][:40] for index in strange[:5])
         tolerate({f"jobs in a state that is not known: {shown}": int(np.isin(labels.codes, strange).sum())})
@@ -51,19 +88,19 @@ OVER_LIMIT = {True: (-11, -12), False: (-28, -29)}
 """Exit status of a job killed at its limit of wall or CPU time: of Torque, of PBS Pro (their `JOB_EXEC_...`)."""
 
 
-def pbs_exit(code: int, *, torque: bool, deleted: bool, over: bool) -> str:
+def pbs_exit(code: int, *, torque: bool, deleted: bool, over: bool) -> JobState:
     """Return the status of a PBS job that ran.
 
     Args:
-        code: its `Exit_status`: of the script; 128 or 256 and the number of a signal; below 0, PBS ended it.
-        torque: whose codes they are, Torque's or PBS Pro's.
-        deleted: whether somebody asked for its end.
-        over: whether it ran as long as its limit.
+        code: `Exit_status`: that of the script; 128 or 256 and the number of a signal; below 0 if PBS ended the job.
+        torque: whether the codes are Torque's, not PBS Pro's.
+        deleted: whether a deletion of the job is on record.
+        over: whether the job ran as long as its limit.
     """
     if code == 0:
-        return "completed"
+        return JobState.COMPLETED
     if code in OVER_LIMIT[torque]:
-        return "killed"
+        return JobState.KILLED
     if code > 128:
-        return "cancelled" if deleted else "killed" if over else "failed"
-    return "failed"
+        return JobState.CANCELLED if deleted else JobState.KILLED if over else JobState.FAILED
+    return JobState.FAILED
