@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tracebed.errors import ExitCode, TracebedError
+from tracebed.errors import ExitCode, InputError, TracebedError
 
 CLI = "tracebed.orchestrator.cli"
 
@@ -46,6 +46,15 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and refuse an option that is given twice: click would keep the last value in silence."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            refuse_repeated_options(command, click.Context(command, ctx, name), rest)
+        return name, command, rest
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Where the reader of our output leaves, click would say 1, which is our `inaccurate`."""
         try:
@@ -57,6 +66,17 @@ class LazyGroup(click.Group):
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def refuse_repeated_options(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    """Raise InputError if `args` give an option twice that takes one value."""
+    _, _, given = command.make_parser(ctx).parse_args(list(args))
+    for option in dict.fromkeys(given):
+        one_value = isinstance(option, click.Option) and not (option.multiple or option.count or option.is_flag)
+        if one_value and given.count(option) > 1:
+            raise InputError(
+                f"{option.opts[-1]} is given {given.count(option)} times, and takes one value", hint="give it once"
+            )
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

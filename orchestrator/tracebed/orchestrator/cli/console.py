@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
+from tracebed.display import cell
 from tracebed.errors import InputError, Tolerated
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ def _plain(value: Any) -> Any:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, spare: Sequence[str] = ()) -> None:
     """Print a table: first column left, the others right; numbers readable, and never cut.
 
-    On a terminal too narrow for it, the columns named in `spare` are left out, and a line says so.
+    On a terminal that is too narrow, the columns named in `spare` are left out, one after the other until the table
+    fits, and a line on standard error names the columns.
     """
     from rich.console import Console
 
@@ -129,10 +131,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, spare:
     unbounded = Console(width=UNBOUNDED)
     table = _table(columns, rows)
     needed = unbounded.measure(table).maximum
-    if spare and needed > terminal:
-        kept = [index for index, column in enumerate(columns) if column not in spare]
+    left_out: list[str] = []
+    for column in spare:
+        if unbounded.measure(table).maximum <= terminal:
+            break
+        left_out.append(column)
+        kept = [index for index, name in enumerate(columns) if name not in left_out]
         table = _table([columns[index] for index in kept], [[row[index] for index in kept] for row in rows])
-        say(f"(a terminal of {needed} columns shows {', '.join(spare)} too)")
+    if left_out:
+        say(f"(a terminal of {needed} columns shows {', '.join(left_out)} too)")
     least, most = unbounded.measure(table)
     Console(width=max(least, min(most, terminal)), highlight=False).print(table)
 
@@ -148,17 +155,6 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     for row in rows:
         table.add_row(*(Text(cell(value)) for value in row))
     return table
-
-
-def cell(value: Any) -> str:
-    """Return a value as a table shows it: four significant digits, thousands apart, a dash for nothing."""
-    if value is None or (isinstance(value, float) and value != value):
-        return "-"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    if 1000 <= abs(value) < 1e15 or isinstance(value, int):
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
 
 
 def say(message: str) -> None:
