@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli.console import json_option, say
+from tracebed.orchestrator.cli.messages import say
+from tracebed.orchestrator.cli.options import json_option
 
 MOST_NODES = 8
 SPEED = 4000

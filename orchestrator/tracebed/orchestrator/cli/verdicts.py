@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.errors import ExitCode
-from tracebed.orchestrator.cli.console import (
-    DURATION,
-    duration,
-    json_option,
-    print_json,
-    print_table,
-    progress,
-    say,
-)
+from tracebed.orchestrator.cli.console import print_json, print_table
+from tracebed.orchestrator.cli.messages import progress, say
+from tracebed.orchestrator.cli.options import DURATION, duration, json_option
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.run import Run

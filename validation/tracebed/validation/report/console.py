@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from tracebed.display import cell
-from tracebed.orchestrator.cli.console import print_table, say
+from tracebed.orchestrator.cli.console import print_table
+from tracebed.orchestrator.cli.messages import say
 from tracebed.validation.report.words import execution, percent
 from tracebed.validation.verdict import Comparison, MetricComparison
 
