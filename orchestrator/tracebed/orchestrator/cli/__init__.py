@@ -76,11 +76,13 @@ def main() -> None:
     import warnings
 
     messages.ready_streams()
-    messages.use(Messages())
+    chosen = Messages()
+    messages.use(chosen)
     warnings.showwarning = messages.show_warning
     warnings.simplefilter("default")
-    status = _status()
-    messages.current().log(Level.DETAIL, f"exit status {status}")
+    status = _status(chosen)
+    chosen.log(Level.DETAIL, f"exit status {status}")
+    messages.use(Messages())
     try:
         sys.stdout.flush()
     except OSError:
@@ -88,13 +90,13 @@ def main() -> None:
     sys.exit(status)
 
 
-def _status() -> int:
+def _status(chosen: Messages) -> int:
     """Run the command of `sys.argv`, print its error, if there is one, and return the exit status."""
     try:
-        return int(tracebed.main(standalone_mode=False) or ExitCode.OK)
+        return int(tracebed.main(standalone_mode=False, obj=chosen) or ExitCode.OK)
     except click.ClickException as error:
         error.show()
-        messages.current().log(Level.ERROR, error.format_message())
+        chosen.log(Level.ERROR, error.format_message())
         return ExitCode.USAGE
     except TracebedError as error:
         return _failed(error.exit_code, one_line(error))
@@ -109,7 +111,7 @@ def _status() -> int:
     except Exception as error:  # noqa: BLE001 - status 1, which Python would exit with, means inaccurate
         from tracebed.orchestrator.cli import crash
 
-        return _failed(ExitCode.INTERNAL, crash.report(error, shown=messages.current().verbose))
+        return _failed(ExitCode.INTERNAL, crash.report(error, shown=chosen.verbose))
 
 
 def _failed(status: ExitCode, message: str) -> ExitCode:

@@ -161,9 +161,10 @@ def _config(ctx: click.Context, option: click.Parameter, path: Path | None) -> N
     """Read the configuration files, before the other options take their defaults from them."""
     if ctx.resilient_parsing:
         return
-    if ctx.obj is None:
-        ctx.obj = Messages()
-        messages.use(ctx.obj)
+    ctx.obj = ctx.obj or Messages()
+    before = messages.current()
+    messages.use(ctx.obj)
+    ctx.call_on_close(lambda: messages.use(before))
     settings = config.read(path)
     ctx.meta[SETTINGS] = settings
     ctx.default_map = config.defaults(settings, ctx, ctx.command)
