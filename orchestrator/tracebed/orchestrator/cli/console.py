@@ -88,5 +88,3 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     for row in rows:
         table.add_row(*(Text(cell(value)) for value in row))
     return table
-
-
