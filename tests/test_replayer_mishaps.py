@@ -19,12 +19,23 @@ import psutil
 import pytest
 
 from runs import by_node
-from test_replayer import CPUS, GUARD_S, assert_sound, decided, decided_again, emulated, workload, write_case
+from test_replayer import (
+    CPUS,
+    GUARD_S,
+    assert_sound,
+    decided,
+    decided_again,
+    emulated,
+    working_folders,
+    workload,
+    write_case,
+)
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal, loop
 from tracebed.orchestrator.replay.loop import Options, Replayer
+from tracebed.orchestrator.replay.recovery import recover
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -419,8 +430,9 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("earlier", [False, True])
-def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier: bool) -> None:
+def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier: bool, number: signal.Signals) -> None:
     command = write_case(tmp_path, 1.0)
     if earlier:
         subprocess.run([*command, "--speed", "100"], cwd=tmp_path, check=True, capture_output=True)
@@ -430,17 +442,17 @@ def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier:
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + GUARD_S
-        while not (tmp_path / "run.partial" / "spool" / "agents" / "n2.log").exists():
+        while not list(tmp_path.glob("run.partial-*/spool/agents/n2.log")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=GUARD_S)
     finally:
         process.kill()
     assert (process.returncode, errors) == (130, "\ntracebed: interrupted\n")
     assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*")} == before
-    assert not (tmp_path / "run.partial").exists()
+    assert working_folders(tmp_path) == []
 
 
 def test_an_interrupt_before_the_first_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,32 +511,14 @@ def test_a_journal_that_cannot_grow_ends_the_replay(tmp_path: Path, room: int, b
     said = [line for line in done.stderr.splitlines() if not line.startswith("replaying")]
     assert len(said) == 1 and "journal.sqlite: cannot write the journal: " in said[0], done.stderr
     assert not (tmp_path / "run").exists()
-    assert (tmp_path / "run.partial").exists() is begun
+    assert bool(working_folders(tmp_path)) is begun
     if begun:
-        _, entries = journal.read(tmp_path / "run.partial" / JOURNAL)
-        assert any(entry.kind == "submit" for entry in entries)
-
-
-def test_two_replays_do_not_write_to_one_folder(tmp_path: Path) -> None:
-    def second(ended: int) -> None:
-        with pytest.raises(InputError, match=r"run\.partial: another replay writes to it"):
-            replay(workload(3), emulated(2), "fcfs", tmp_path / "run")
-
-    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0), on_progress=second)
-    assert run.info.state == "completed"
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def test_what_a_killed_replay_left_is_cleared_out(tmp_path: Path) -> None:
-    left = tmp_path / "run.partial" / "spool"
-    left.mkdir(parents=True)
-    (left / "old").touch()
-    (left.parent / JOURNAL).write_text("cut off")
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0))
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    (tmp_path / "run.partial").touch()
-    with pytest.raises(InputError, match=r"run\.partial: cannot be written: File exists"):
-        replay(workload(3), emulated(4), "fcfs", tmp_path / "run")
+        [left] = working_folders(tmp_path)
+        assert f"tracebed recover {left}" in said[0]
+        run, _ = recover(left)
+        _, entries = journal.read(left / JOURNAL)
+        assert run.info.state == "interrupted"
+        assert run.jobs["submit"].notna().sum() == sum(entry.kind == "submit" for entry in entries) > 0
 
 
 def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,8 +526,11 @@ def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatc
         raise OSError("error while writing: no space left on device")  # as pyarrow does: without a number
 
     monkeypatch.setattr(pd.DataFrame, "to_parquet", full)
-    with pytest.raises(InputError, match="cannot be written: error while writing: no space left"):
+    with pytest.raises(InputError, match=r"error while writing: no space left.*`tracebed recover .*run\.partial-"):
         replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0))
-    assert [path.name for path in tmp_path.iterdir()] == ["run.partial"]
-    _, entries = journal.read(tmp_path / "run.partial" / JOURNAL)
-    assert sum(entry.kind == "end" for entry in entries) == 3
+    [left] = working_folders(tmp_path)
+    assert list(tmp_path.iterdir()) == [left]
+    monkeypatch.undo()
+    run, output = recover(left)
+    assert run.info.state == "completed" and set(run.jobs["state"]) == {"completed"}
+    assert output == tmp_path / "run" and Run.load(output).info.interruptions == []

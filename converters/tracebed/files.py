@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -31,9 +31,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     if not target.parent.is_dir():
         raise InputError("its folder does not exist", where=str(path), hint=f"mkdir -p {path.parent}")
     special = target.exists() and not target.is_file()  # /dev/stdout and the like must not be replaced
-    part = target if special else target.with_name(f".{target.name[:40]}.{os.getpid()}.part")
+    part = target if special else target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("wb") as file:
+        with part.open("wb" if special else "xb") as file:  # x: a link or a file of that name is not written to
             if path.suffix == ".gz":
                 with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as zipped:
                     yield cast(BinaryIO, zipped)
@@ -55,36 +55,95 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             part.unlink(missing_ok=True)
 
 
-@contextmanager
-def replacing_folder(path: Path, ours: str) -> Iterator[Path]:
-    """Make a folder that takes the place of `path` when the block ends well.
+def check_folder(path: Path, ours: Collection[str], kind: str = "what would be written there") -> Path:
+    """Return the folder that a folder written to `path` would replace, links resolved; make its parent if missing.
 
     Args:
-        path: where it shall be.
-        ours: the file that an earlier folder of the same kind holds; only such a folder is replaced.
+        path: the output folder.
+        ours: the files that every folder of this kind holds. Only such a folder, or an empty one, may be replaced.
+        kind: what a folder of this kind is called in messages.
+
+    Raises:
+        InputError: `path` is something else, holds the current folder, or cannot be written.
+    """
+    hint = "name another folder with -o"
+    target = Path(os.path.realpath(path))
+    try:
+        if Path.cwd().is_relative_to(target) or target.is_mount():
+            what = "is the current folder, a folder above it, or a mount point"
+            raise InputError(what, where=str(path), hint=hint)
+        if not _replaceable(target, ours):
+            raise InputError(f"exists and is not {kind}", where=str(path), hint=hint)
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint=hint) from error
+    if not os.access(target.parent, os.W_OK):
+        raise InputError("cannot be written: no permission", where=str(path), hint=hint)
+    return target
+
+
+@contextmanager
+def replacing_folder(
+    path: Path, ours: Collection[str], parts: Collection[str] = (), kind: str = "what would be written there"
+) -> Iterator[Path]:
+    """Make a folder that takes the place of `path` when the block ends well.
+
+    Of an earlier folder, the files of `ours` and `parts` and those with a successor of the same name are removed.
+    All other files in it were not written by tracebed, and move to the new folder.
+
+    Args:
+        path: the output folder.
+        ours: the files that every folder of this kind holds. Only such a folder, or an empty one, is replaced.
+        parts: further files that a folder of this kind may hold.
+        kind: what a folder of this kind is called in messages.
 
     Raises:
         InputError: `path` is something else, or cannot be written.
     """
-    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / ours).is_file())):
-        what = "exists, and is not what would be written there"
-        raise InputError(what, where=str(path), hint="name another folder with -o")
+    target = check_folder(path, ours, kind)
+    unique = f".{target.name[:40]}.{secrets.token_hex(4)}"
+    scratch, earlier = target.with_name(unique), target.with_name(f"{unique}.earlier")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint="name another folder") from error
-    try:
-        scratch.chmod(0o755)
+        scratch.mkdir()
         yield scratch
-        earlier = scratch.with_name(f"{scratch.name}.earlier")
-        if path.exists():
-            path.replace(earlier)
-        scratch.replace(path)
-        shutil.rmtree(earlier, ignore_errors=True)
+        if os.path.lexists(target):
+            target.replace(earlier)
+            try:
+                if not _replaceable(earlier, ours):  # it came after the check
+                    raise InputError(f"exists and is not {kind}", where=str(path), hint="name another folder with -o")
+                scratch.replace(target)
+            except BaseException:
+                earlier.replace(target)
+                raise
+            _carry_over(earlier, target, {*ours, *parts})
+        else:
+            scratch.replace(target)
     except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror or error}", where=str(path), hint="free space, or name another with -o"
-        ) from error
+        hint = "free space, or name another folder with -o"
+        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path), hint=hint) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _replaceable(folder: Path, ours: Collection[str]) -> bool:
+    """Return whether there is no `folder`, or an empty one, or one with the files `ours`. A link is none of these."""
+    if not os.path.lexists(folder):
+        return True
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return not any(folder.iterdir()) or all((folder / name).is_file() for name in ours)
+
+
+def _carry_over(earlier: Path, successor: Path, replaced: Collection[str]) -> None:
+    """Move to `successor` the entries of `earlier` that neither are named in `replaced` nor have a successor.
+
+    Whatever cannot be moved or removed stays in `earlier`.
+    """
+    for entry in list(earlier.iterdir()):
+        with suppress(OSError):
+            if entry.name not in replaced and not os.path.lexists(successor / entry.name):
+                entry.replace(successor / entry.name)
+            elif entry.is_symlink() or not entry.is_dir():
+                entry.unlink()
+    with suppress(OSError):
+        earlier.rmdir()

@@ -59,7 +59,7 @@ class Heartbeat:
 
     def __init__(self, path: Path) -> None:
         """Append to `path`."""
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._due = 0.0
 
     def beat(self, record: Callable[[], dict[str, Any]], *, changed: bool) -> None:

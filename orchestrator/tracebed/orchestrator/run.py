@@ -9,8 +9,8 @@ speed); the facts of the wall clock stand in `run.json`.
 from __future__ import annotations
 
 import json
-import os
 import platform
+import shutil
 import socket
 import sys
 from dataclasses import dataclass, field, fields
@@ -23,9 +23,11 @@ import pandas as pd
 
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
-from tracebed.files import replacing_folder
+from tracebed.files import check_folder, replacing_folder
 
 JOURNAL = "journal.sqlite"
+FILES = ("run.json", "jobs.parquet")
+"""The files by which a folder is recognized as a run."""
 FORMAT = 2
 """Version of the folder's layout; a reader refuses a newer one. In 1 the allocations had a row a node and no count."""
 
@@ -127,6 +129,17 @@ class RunInfo:
         """Whether processes really ran (computed or emulated), as against a prediction."""
         return self.source == "replay" or self.execution == "logged"
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the content of `run.json`."""
+        return vars(self) | {"nodes": [node._asdict() for node in self.nodes]}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> RunInfo:
+        """Inverse of `as_dict`; unknown keys are ignored. Raises ValueError, TypeError, KeyError or AttributeError."""
+        known = {item.name for item in fields(cls)}
+        nodes = [NodeFacts(**node) for node in raw["nodes"]]
+        return cls(**{key: value for key, value in raw.items() if key in known} | {"nodes": nodes})
+
 
 class Run:
     """A run in memory: `info`, and the tables of `TABLES` as pandas frames with exactly these columns."""
@@ -170,16 +183,14 @@ class Run:
             InputError: `folder` exists and is no run, or cannot be written.
         """
         folder = Path(folder)
-        check_target(folder)
-        with replacing_folder(folder, "run.json") as scratch:
+        with replacing_folder(folder, FILES, (*(f"{name}.parquet" for name in TABLES), JOURNAL), "a run") as scratch:
             for name in TABLES:
                 getattr(self, name).to_parquet(scratch / f"{name}.parquet", index=False)
-            facts = vars(self.info) | {"nodes": [node._asdict() for node in self.info.nodes]}
             with (scratch / "run.json").open("w", encoding="utf-8") as file:  # in pieces: it may name a million nodes
-                json.dump(facts, file, indent=2, sort_keys=True)
+                json.dump(self.info.as_dict(), file, indent=2, sort_keys=True)
                 file.write("\n")
             if journal is not None:
-                journal.replace(scratch / JOURNAL)
+                shutil.move(journal, scratch / JOURNAL)
         return folder
 
     @classmethod
@@ -199,9 +210,7 @@ class Run:
                 raise InputError(
                     f"run format {raw['format']} is newer than this tracebed", where=str(path), hint="update"
                 )
-            known = {item.name for item in fields(RunInfo)}
-            info = RunInfo(**{key: value for key, value in raw.items() if key in known})
-            info.nodes = [NodeFacts(**node) for node in raw["nodes"]]
+            info = RunInfo.from_dict(raw)
         except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             raise InputError(f"is damaged: {error}", where=str(path), hint="make the run again") from error
         tables = {name: _read_table(folder / f"{name}.parquet") for name in TABLES}
@@ -217,15 +226,7 @@ def check_target(folder: Path) -> None:
     Raises:
         InputError: it is something else, or its parent cannot be written.
     """
-    name_another = "name another folder with -o"
-    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / "run.json").exists())):
-        raise InputError("exists and is not a run", where=str(folder), hint=name_another)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(folder), hint=name_another) from error
-    if not os.access(folder.parent, os.W_OK):
-        raise InputError("cannot be written: no permission", where=str(folder), hint=name_another)
+    check_folder(folder, FILES, "a run")
 
 
 def nodes_of(system: System) -> list[NodeFacts]:

@@ -35,7 +35,6 @@ from tracebed.converters.formats.tools.files import SUFFIXES, Input
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.registry import unknown
 
 
 class Format(NamedTuple):
@@ -108,7 +107,7 @@ def named(name: str) -> Format:
     for known in FORMATS:
         if known.name == name:
             return known
-    raise unknown("format", name, list(NAMES))
+    raise InputError(f"no format {name!r}", hint=f"one of {', '.join(NAMES)}")
 
 
 def by_name(path: Path) -> Format | None:

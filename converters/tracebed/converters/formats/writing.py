@@ -26,7 +26,7 @@ def write_workload(workload: Workload, path: Path | str, format: str | None = No
     chosen, writer = writer_for(path, format)
     check_options(writer, options, f"writing {chosen.name}", str(path))
     if writer is chosen.write_folder:
-        with replacing_folder(path, chosen.written) as folder:
+        with replacing_folder(path, (chosen.written,)) as folder:
             writer(workload, folder, **options)
     else:
         with replacing(path) as file:

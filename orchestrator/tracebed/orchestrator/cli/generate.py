@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import click
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.groups import LazyGroup
-from tracebed.orchestrator.cli.messages import progress
-from tracebed.orchestrator.cli.options import PATH, SIZE, Number, json_option, keep_inputs, output_option, seed_option
+from tracebed.orchestrator.cli.console import (
+    PATH,
+    SIZE,
+    Number,
+    json_option,
+    keep_inputs,
+    output_option,
+    progress,
+    seed_option,
+)
 from tracebed.orchestrator.cli.summary import finish
 
 if TYPE_CHECKING:
@@ -59,22 +66,27 @@ LOAD = click.option(
 )
 
 
-class Models(LazyGroup):
-    """The models of the registry, each with the arguments of its function as options."""
+class Models(click.Group):
+    """A group with a command for each model of the registry, imported when it is called."""
 
-    noun = "model"
-
-    def summaries(self) -> dict[str, str]:
-        """Return one line of help for each model, without importing the models."""
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the models' names."""
         from tracebed.converters.models.registry import MODELS
 
-        return {name: model.help for name, model in MODELS.items()}
+        return list(MODELS)
 
-    def load(self, name: str) -> click.Command:
-        """Import the function of a model and return its command."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the model's function and return its command."""
         from tracebed.converters.models.registry import MODELS
 
-        return _command(name, MODELS[name].load(), MODELS[name].help)
+        return _command(cmd_name, MODELS[cmd_name].load(), MODELS[cmd_name].help) if cmd_name in MODELS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the models without importing them."""
+        from tracebed.converters.models.registry import MODELS
+
+        with formatter.section("Models"):
+            formatter.write_dl([(name, model.help) for name, model in MODELS.items()])
 
 
 @click.group(cls=Models, subcommand_metavar="MODEL [ARGS]...")

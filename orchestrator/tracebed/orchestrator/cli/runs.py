@@ -2,30 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli.console import load_workload, print_json, print_table
-from tracebed.orchestrator.cli.messages import progress, say, warn
-from tracebed.orchestrator.cli.options import (
+from tracebed.orchestrator.cli.console import (
     DURATION,
     SECONDS,
     SIZE,
     SPEED,
-    inventory_option,
     json_option,
+    load_workload,
     output_option,
-    policy_options,
+    print_json,
+    print_table,
+    progress,
+    say,
     workload_argument,
 )
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.run import Run
     from tracebed.orchestrator.simulation.prediction import EngineChoice
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def policy_options(command: Command) -> Command:
+    """`--policy`, `--policy-option`, `--priority`, `--interval` and `--kill-at-limit`, the same for both commands."""
+    for option in (
+        click.option("--kill-at-limit", is_flag=True, help="Kill jobs at their time limit."),
+        click.option(
+            "--interval",
+            type=DURATION,
+            default=0.0,
+            metavar="S",
+            help="Call the policy only every S trace seconds; 0: whenever something happened.",
+        ),
+        click.option(
+            "--priority",
+            type=click.Choice(["fcfs", "largest-slowdown-first", "shortest-first", "aging"]),
+            default="fcfs",
+            show_default=True,
+            help="In which order waiting jobs are considered.",
+        ),
+        click.option(
+            "-P",
+            "--policy-option",
+            "policy_options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A parameter of the policy; may be repeated. docs/policies.md has them; a wrong name lists them.",
+        ),
+        click.option(
+            "--policy",
+            required=True,
+            metavar="NAME",
+            help="fcfs, firstfit, easy, conservative, avg, min, pref, keep-pref, dmr, sd, drom-share: "
+            "docs/policies.md; or one that is installed: docs/your-own-policy.md.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def inventory_option(*, required: bool) -> Callable[[Command], Command]:
+    """`--inventory FILE`, the same everywhere."""
+    return click.option(
+        "--inventory",
+        type=click.Path(path_type=Path),
+        required=required,
+        metavar="FILE",
+        help="The nodes (YAML).",
+    )
 
 
 @click.command()
@@ -170,12 +223,14 @@ def replay(
     """Run WORKLOAD under a policy on a testbed, for real.
 
     Jobs are processes that compute (or, on emulated nodes, sleep) for their run time divided by --speed, and
-    shrink and expand while they run. Ctrl-C ends all of them and leaves a readable, interrupted run.
+    shrink and expand while they run. Ctrl-C, SIGTERM and SIGHUP end
+    all of them and leave a readable, interrupted run. What a killed replay leaves: tracebed recover.
 
     \b
     Example:
       tracebed replay small.parquet --policy pref --inventory inventory/local.yaml --speed 200 -o runs/real
     """
+    end_on_signals()
     from tracebed.orchestrator.replay.loop import Options
     from tracebed.orchestrator.replay.session import replay as replay_workload
     from tracebed.orchestrator.testbeds.inventory import load_inventory
@@ -201,6 +256,38 @@ def replay(
     return ExitCode.INTERRUPTED if reason.startswith("SIG") else ExitCode.UNHEALTHY
 
 
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@output_option("The run's folder; default: the output of the replay, which must not exist.", required=False)
+@json_option
+def recover(folder: Path, output: Path | None, as_json: bool) -> int:
+    """Make the run of a replay that was killed, or could not write its run, from its journal.
+
+    FOLDER is the working folder of the replay (runs/real.partial-1a2b3c4d for -o runs/real). The run is `interrupted`
+    unless all jobs had ended. FOLDER stays as it is.
+
+    \b
+    Example:
+      tracebed recover runs/real.partial-1a2b3c4d
+    """
+    from tracebed.orchestrator.replay.recovery import recover as recover_run
+
+    run, output = recover_run(folder, output)
+    summary(run, output, as_json)
+    say(f"tracebed: {folder} is no longer needed, unless for the output of its jobs")
+    return ExitCode.OK
+
+
+def end_on_signals() -> None:
+    """Treat SIGTERM and SIGHUP like Ctrl-C until the command ends. A SIGHUP that is ignored (`nohup`) stays ignored."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before = signal.signal(number, signal.default_int_handler)
+            click.get_current_context().call_on_close(partial(signal.signal, number, before))
+
+
 def parsed(options: Sequence[str]) -> dict[str, str]:
     """Return `name=value` texts as a dictionary. Raises InputError where one is not of that form."""
     pairs = [option.partition("=") for option in options]
@@ -214,7 +301,7 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
     """Print what the run amounts to, and its warnings."""
     info = run.info
     for warning in info.warnings:
-        warn(warning)
+        say(f"tracebed: warning: {warning}")
     from tracebed.validation.metrics import all_metrics, metrics
 
     figures = metrics(run)

@@ -1,15 +1,17 @@
 """The journal of a replay: every event before it is acted on, every decision before it is carried out.
 
-A SQLite file in WAL mode, so that whoever reads it while the replay runs, or after it was killed, sees whole
-rounds. A round is what the scheduler takes in at one instant, and what it then decides.
+The journal is a SQLite file in WAL mode: a reader sees whole rounds, while the replay runs and after it was killed. A
+round is the input of the scheduler at one instant, and the decisions that follow from it. The facts and the entries
+suffice to make the run (`recovery.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +22,7 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE entries (
     number INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,
-    time REAL NOT NULL,      -- trace seconds: the instant the scheduler was told
+    time REAL NOT NULL,      -- trace seconds: the instant of the round
     kind TEXT NOT NULL,      -- submit, end, effect, call, start, resize, cores, reject, cancel, kill; or an agent's
     job TEXT,
     node TEXT,
@@ -41,70 +43,89 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """The journal that is being written."""
+    """The journal that is being written. Only its user can read it."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        """Begin a journal at `path` (there must be none yet), with the facts of the replay.
+        """Create a journal at `path`, where no file may be, with the facts of the replay.
 
         Raises:
-            InputError: it cannot be written; so for all methods.
+            InputError: the journal cannot be written; so for all methods.
         """
         with _writing(path):
+            _create_private(path)
             self._database = sqlite3.connect(path, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")  # survives our death; a power cut may cost the end
             self._database.executescript(SCHEMA)
-            self._database.executemany(
-                "INSERT INTO facts VALUES (?, ?)", [(name, json.dumps(value)) for name, value in facts.items()]
-            )
         self.path = path
+        self.add_facts(facts)
+
+    def add_facts(self, facts: Mapping[str, Any]) -> None:
+        """Write further facts, in one transaction."""
+        rows = [(name, json.dumps(value)) for name, value in facts.items()]
+        self._insert("INSERT INTO facts VALUES (?, ?)", rows)
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write `entries` in one transaction; they are on record when this returns."""
         rows = [(*entry[:5], json.dumps(entry.data, separators=(",", ":"))) for entry in entries]
         if rows:
-            with _writing(self.path):
-                self._database.execute("BEGIN")
-                self._database.executemany(
-                    "INSERT INTO entries (round, time, kind, job, node, data) VALUES (?, ?, ?, ?, ?, ?)", rows
-                )
-                self._database.execute("COMMIT")
+            self._insert("INSERT INTO entries (round, time, kind, job, node, data) VALUES (?, ?, ?, ?, ?, ?)", rows)
 
-    def copy(self, path: Path) -> Path:
-        """Write what there is into one file at `path`, whoever reads the journal meanwhile, and return it."""
-        with _writing(path):
-            self._database.execute("VACUUM INTO ?", [str(path)])
-        return path
+    def _insert(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        with _writing(self.path):
+            self._database.execute("BEGIN")
+            self._database.executemany(statement, rows)
+            self._database.execute("COMMIT")
 
     def close(self) -> None:
-        """Close it; may be called again."""
+        """Close the journal; may be called again."""
         self._database.close()
+
+
+def _create_private(path: Path) -> None:
+    """Create an empty file that only its user can read; SQLite gives its other files the same permissions."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Have SQLite's errors name the file, which most likely has no room to grow."""
+    """Turn errors of writing into an InputError that names the file; the disk is most likely full."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise InputError(
             f"cannot write the journal: {error}", where=str(path), hint="free space, or name another folder with -o"
         ) from error
 
 
-def read(path: Path) -> tuple[dict[str, Any], Iterator[Entry]]:
+def read(path: Path) -> tuple[dict[str, Any], list[Entry]]:
     """Return the facts and the entries of a journal, finished or not.
 
     Raises:
-        InputError: there is none, or it is damaged.
+        InputError: there is no journal, or it cannot be read.
     """
     if not path.is_file():
         raise InputError("there is no journal", where=str(path), hint="name the folder of a replay")
     try:
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        facts = {name: json.loads(value) for name, value in database.execute("SELECT * FROM facts")}
-        rows = database.execute("SELECT round, time, kind, job, node, data FROM entries ORDER BY number").fetchall()
-        database.close()
-    except sqlite3.Error as error:
-        raise InputError(f"the journal is damaged: {error}", where=str(path)) from error
-    return facts, (Entry(row[0], row[1], row[2], row[3], row[4], json.loads(row[5])) for row in rows)
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            facts = {name: json.loads(value) for name, value in database.execute("SELECT name, value FROM facts")}
+            rows = database.execute("SELECT round, time, kind, job, node, data FROM entries ORDER BY number")
+            entries = [
+                Entry(round, time, kind, job, node, json.loads(data)) for round, time, kind, job, node, data in rows
+            ]
+    except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"the journal cannot be read: {error}", where=str(path)) from error
+    return facts, entries
+
+
+def copy(path: Path, target: Path) -> Path:
+    """Write the content of the journal at `path`, also of one that is being written, to the new file `target`.
+
+    Raises:
+        InputError: the journal cannot be read, or `target` cannot be written.
+    """
+    with _writing(target):
+        _create_private(target)  # SQLite accepts an empty file
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            database.execute("VACUUM INTO ?", [str(target)])
+    return target

@@ -16,6 +16,7 @@ from typing import Any
 
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
+from tracebed.orchestrator.replay.ending import cut_short
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.programs import program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
@@ -91,7 +92,6 @@ class Replayer:
             jobs, self.cluster, policy, self, interval_s=options.interval_s, priority=options.priority
         )
         self.interrupted: str | None = None
-        self.lateness_s: list[float] = []
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._ranks = Ranks(jobs, testbed, self.cluster)
         self._entries: list[Entry] = []
@@ -148,15 +148,11 @@ class Replayer:
             if on_progress:
                 on_progress(self._ended)
 
-    def close(self) -> bool:
-        """Note what the end of the run cut short, and return whether it did; to be called after the testbed's stop."""
-        now = self._now = max(self._now, self._trace(time.monotonic()))
-        for job in self._ranks.running:
-            self.record.finish(job, now, JobState.INTERRUPTED, self.interrupted or "the run ended")
-            self.cluster.release(job, now)
-        cut = (JobState.INTERRUPTED, "not started when the run ended")
-        self.record.close(*cut if self.interrupted else (JobState.UNKNOWN, "the policy never started it"))
-        return JobState.INTERRUPTED in self.record.state
+    def close(self) -> float:
+        """Record the jobs that the end of the run cut short, and return the time; to be called after `testbed.stop`."""
+        self._now = max(self._now, self._trace(time.monotonic()))
+        cut_short(self.record, self.cluster, self._ranks.running, self._now, self.interrupted)
+        return self._now
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
@@ -199,7 +195,8 @@ class Replayer:
             self._ranks.launch(job)
         elif kind == "started":
             active.started = True
-            self.record.launched[job] = self._trace(event.time)
+            self.record.launched[job] = launched = self._trace(event.time)
+            self._note("launched", job, at=launched)
             if active.pending:
                 self._ranks.tell_members(job)
         elif kind == "resized" and "cpus" in message:
@@ -256,11 +253,11 @@ class Replayer:
             active = self._ranks.running[job]
             decided, applied = active.applied or (wall, wall)
             active.applied = None
-            self._note("effect", job)
-            self.record.resize_applied(job, self._trace(decided), self._trace(applied), now)
+            decided, applied = self._trace(decided), self._trace(applied)
+            self._note("effect", job, decided=decided, applied=applied)
+            self.record.resize_applied(job, decided, applied, now)
             self.scheduler.resized(job, now)
         for job in submitted:
-            self.lateness_s.append(wall - self._monotonic(self.jobs.submit[job]))
             self.record.submit[job] = now
             self.scheduler.submit(job, now)
         return bool(ended or resized or submitted)

@@ -409,7 +409,7 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
 def _only_descriptors(control: socket.socket, output: Path) -> socket.socket:
     """Keep nothing open but /dev/null, the output file and the pipe to the agent, which is returned."""
     null = os.open(os.devnull, os.O_RDONLY)
-    written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((null, 0), (written, 1), (written, 2), (control.fileno(), 3)):
         os.dup2(source, target)  # the agent has 0 to 3 open, so that none of the sources is among them
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
@@ -458,6 +458,7 @@ def _host_facts() -> dict[str, Any]:
 
 def main() -> None:
     """Serve on standard input and output; what anybody else prints goes to standard error."""
+    os.umask(0o077)  # output and heartbeats of jobs are for their user only
     reader, writer = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)

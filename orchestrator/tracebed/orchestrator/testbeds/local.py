@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import shutil
 import signal
@@ -12,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,7 +41,7 @@ class _Agent:
         self.hello: dict[str, Any] = {}
         """Its answer to our hello; empty until then."""
         self.lost = False
-        with log.open("ab") as errors:
+        with open(log, "ab", opener=partial(os.open, mode=0o600)) as errors:
             self.process = subprocess.Popen(
                 AGENT,
                 stdin=subprocess.PIPE,
@@ -97,7 +99,8 @@ class LocalTestbed:
         self.inventory.check_here()
         logs = self.spool / "agents"
         try:
-            logs.mkdir(parents=True, exist_ok=True)
+            self.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+            logs.mkdir(mode=0o700, exist_ok=True)
             for index, node in enumerate(self.nodes):
                 agent = _Agent(index, node, logs / f"{node.name}.log", self._selector)
                 self._agents.append(agent)

@@ -1,0 +1,65 @@
+"""The end of a replay: what it means for its jobs, and the run that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.tables import make_run
+from tracebed.states import JobState
+
+
+def cut_short(record: Record, cluster: Cluster, running: Iterable[int], now: float, interrupted: str | None) -> None:
+    """Record that the replay ended at `now`, before some of its jobs.
+
+    Args:
+        record: the instants and states of the jobs.
+        cluster: the nodes.
+        running: the jobs that were running.
+        now: trace seconds.
+        interrupted: why the replay ended before its jobs; None: the policy started no more jobs.
+    """
+    for job in running:
+        record.finish(job, now, JobState.INTERRUPTED, interrupted or "the run ended")
+        cluster.release(job, now)
+    cut = (JobState.INTERRUPTED, "not started when the run ended")
+    record.close(*cut if interrupted else (JobState.UNKNOWN, "the policy never started it"))
+
+
+def ended_run(
+    record: Record, cluster: Cluster, info: RunInfo, interrupted: str | None, cpus: Sequence[Sequence[int]]
+) -> Run:
+    """Return the run of a replay that has ended; `info` is completed here.
+
+    Args:
+        record: the instants and states of the jobs.
+        cluster: the nodes, with the ledger of who held them.
+        info: the facts of the run.
+        interrupted: why the replay ended before its jobs, if it did.
+        cpus: node -> the CPU of each core; empty for an emulated node.
+    """
+    if JobState.INTERRUPTED in record.state:
+        info.state = "interrupted"
+        info.interruptions = [interrupted or ""]
+    planned, submit = np.array(record.jobs.submit), np.array(record.submit)
+    late = (submit - planned)[~np.isnan(submit)] / info.speed
+    info.lateness_ms = lateness(late.tolist())
+    return make_run(record, cluster, info, cpus=cpus)
+
+
+def lateness(seconds: Sequence[float]) -> dict[str, float]:
+    """Return count, median, 99th percentile and maximum, in ms, of the delays of submissions, given in wall seconds."""
+    if not seconds:
+        return {"count": 0}
+    late = np.array(seconds) * 1e3
+    p50, p99 = np.percentile(late, [50, 99])
+    return {
+        "count": len(late),
+        "p50": round(float(p50), 3),
+        "p99": round(float(p99), 3),
+        "max": round(float(late.max()), 3),
+    }

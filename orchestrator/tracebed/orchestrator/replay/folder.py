@@ -1,0 +1,112 @@
+"""The working folder of a replay: its journal and the output of its jobs, until the run is saved.
+
+Each replay makes a folder of its own beside its output (`real.partial-1a2b3c4d` for `real`), readable by its user
+only. A marker file in the folder says which output the folder belongs to, and is locked while the replay runs. The
+folder of a replay that was killed stays until the user deletes it; `tracebed recover` makes a run of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import secrets
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from tracebed.errors import InputError
+
+MARKER = "tracebed-replay.json"
+MAGIC = "tracebed-replay/1"
+
+
+class WorkingFolder:
+    """A working folder that this process made and locks.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, output: Path) -> None:
+        """Make and lock a new folder for a replay to `output`.
+
+        Raises:
+            InputError: another replay to `output` is running, or the folder cannot be written.
+        """
+        output = Path(os.path.realpath(output))
+        self.path = output.with_name(f"{output.name}.partial-{secrets.token_hex(4)}")
+        try:
+            self.path.mkdir(mode=0o700)
+            self._made = self.path.lstat()
+            unlocked = self.path / f".{MARKER}"
+            self._marker = _create_private(unlocked)
+            self._marker.write(json.dumps({"schema": MAGIC, "output": output.name}) + "\n")
+            self._marker.flush()
+            fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unlocked.rename(self.path / MARKER)
+        except OSError as error:
+            what = f"cannot be written: {error.strerror}"
+            raise InputError(what, where=str(self.path), hint="name another folder with -o") from error
+        try:
+            # Of two replays that begin at the same time, at least one sees the lock of the other.
+            for left in self._others(output):
+                if is_running(left):
+                    raise InputError("another replay writes to it", where=str(output), hint="name another with -o")
+                what = f"{left} is left of an earlier replay: `tracebed recover {left}` makes a run of it, or delete it"
+                warnings.warn(what, stacklevel=2)
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Remove the folder and its content, unless another folder took its place meanwhile."""
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(self._made, self.path.lstat()):
+                try:
+                    shutil.rmtree(self.path)
+                except OSError as error:
+                    warnings.warn(f"{self.path} cannot be removed: {error.strerror}", stacklevel=2)
+
+    def close(self) -> None:
+        """Release the lock; may be called again."""
+        self._marker.close()
+
+    def _others(self, output: Path) -> Iterator[Path]:
+        """Yield the other working folders of replays to `output`."""
+        for path in sorted(output.parent.glob(f"{glob.escape(output.name)}.partial-*")):
+            if path != self.path and output_of(path) == output:
+                yield path
+
+
+def output_of(folder: Path) -> Path | None:
+    """Return the output to which the working folder `folder` belongs; None if `folder` is not a working folder."""
+    try:
+        if folder.is_symlink():
+            return None
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        if marker["schema"] != MAGIC:
+            return None
+        return Path(os.path.realpath(folder)).with_name(marker["output"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether the replay of the working folder `folder` is still running."""
+    with (folder / MARKER).open() as marker:
+        try:
+            fcntl.flock(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _create_private(path: Path) -> IO[str]:
+    """Create a text file that only its user can read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")

@@ -1,0 +1,161 @@
+"""The run of a replay that was killed, made from its journal alone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tracebed.cpus import parse_cpus
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.ending import cut_short, ended_run
+from tracebed.orchestrator.replay.folder import is_running, output_of
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.testbeds.inventory import Inventory
+from tracebed.states import JobState
+
+SCHEMA = "tracebed-journal/1"
+KILLED = "the replay was killed"
+"""Why jobs of a recovered run are interrupted, unless the journal has another reason."""
+
+
+def facts_of(info: RunInfo, jobs: Jobs, inventory: Inventory) -> dict[str, Any]:
+    """Return the facts with which a journal begins: what `recovered` needs besides the entries."""
+    columns = {item.name: getattr(jobs, item.name) for item in fields(jobs) if item.name != "speedup"}
+    cpus = [list(node.cpus or ()) for node in inventory.nodes]
+    return {"schema": SCHEMA, "info": info.as_dict(), "jobs": columns, "cpus": cpus}
+
+
+def recover(folder: Path, output: Path | None = None) -> tuple[Run, Path]:
+    """Make the run of the replay that left `folder`, save it, and return the run and its folder.
+
+    `folder` stays as it is.
+
+    Args:
+        folder: the working folder of a replay.
+        output: the folder of the run; None: the output of the replay, which must not exist.
+
+    Raises:
+        InputError: `folder` has no journal, a damaged one, or that of a replay that is running, or the run cannot be
+            written.
+    """
+    target = output_of(folder)
+    if target is not None and is_running(folder):
+        raise InputError("the replay is still running", where=str(folder), hint="interrupt it, or wait for its end")
+    run = recovered(folder / JOURNAL)
+    if output is None and (target is None or target.exists()):
+        what = f"{target} exists" if target else "does not say where the run belongs"
+        raise InputError(what, where=str(folder), hint="name a folder for the run with -o")
+    chosen = output or target
+    assert chosen is not None
+    with tempfile.TemporaryDirectory() as scratch:
+        run.save(chosen, journal=journal.copy(folder / JOURNAL, Path(scratch) / JOURNAL))
+    return run, chosen
+
+
+def recovered(path: Path) -> Run:
+    """Return the run that the journal at `path` tells of.
+
+    Jobs that were running at the last entry are interrupted at the time of that entry.
+
+    Raises:
+        InputError: there is no journal, or it is damaged.
+    """
+    facts, entries = journal.read(path)
+    if facts.get("schema") != SCHEMA:
+        raise InputError(f"is not a journal of the form {SCHEMA}", where=str(path), hint="name the folder of a replay")
+    try:
+        info = RunInfo.from_dict(facts["info"])
+        info.hosts = facts.get("hosts", [])
+        told = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
+        for entry in entries:
+            told.take_in(entry)
+        last = entries[-1].time if entries else told.jobs.submit[0]
+        end = facts.get("end", {"time": last, "interrupted": KILLED})
+        cut_short(told.record, told.cluster, told.running, end["time"], end["interrupted"])
+        return ended_run(told.record, told.cluster, info, end["interrupted"], facts["cpus"])
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, InputError) as error:
+        what = f"the journal is damaged: {type(error).__name__}: {error}"
+        raise InputError(what, where=str(path), hint="no run can be made of it") from error
+
+
+class Retold:
+    """The record of the jobs and the allocation of the nodes, brought about again entry by entry.
+
+    Args:
+        jobs: the workload.
+        info: the facts of the run, of which the nodes count.
+    """
+
+    def __init__(self, jobs: Jobs, info: RunInfo) -> None:
+        """Start with no job submitted."""
+        self.jobs = jobs
+        self.record = Record(jobs)
+        self.cluster = Cluster([node.cores for node in info.nodes], [node.sockets for node in info.nodes])
+        self.running: dict[int, int] = {}
+        """Running job -> its number of nodes, once the pending resize, if any, has taken effect."""
+        self._numbers = {name: number for number, name in enumerate(jobs.ids)}
+        self._nodes = {node.name: number for number, node in enumerate(info.nodes)}
+
+    def take_in(self, entry: Entry) -> None:
+        """Follow one entry; entries that changed neither record nor nodes are skipped."""
+        handlers = {
+            "submit": self._submit,
+            "start": self._start,
+            "launched": self._launched,
+            "resize": self._resize,
+            "effect": self._effect,
+            "end": self._end,
+            "reject": self._reject,
+        }
+        if entry.kind in handlers:
+            handlers[entry.kind](self._numbers[entry.job or ""], entry.time, entry.data)
+
+    def _submit(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.submit[job] = now
+
+    def _start(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.start[job] = now
+        nodes, parts = [self._nodes[name] for name in data["nodes"]], data.get("cores", {})
+        cores = {self._nodes[name]: len(parse_cpus(part)) for name, part in parts.items()}
+        self._take(job, [node for node in nodes if node not in cores], now)
+        owner = {node: other for other in self.running for node in self.cluster.owned(other)}
+        visited = [node for node in nodes if node in cores]
+        for (host, count), part in groupby(visited, lambda node: (owner[node], cores[node])):
+            self.cluster.lend(host, job, list(part), count, now)
+        self.running[job] = len(nodes)
+
+    def _launched(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.launched[job] = data["at"]
+
+    def _resize(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        nodes = [self._nodes[name] for name in data["nodes"]]
+        self.record.resize_asked(job, self.running[job], len(nodes), now)
+        self._take(job, nodes[self.running[job] :], now)
+        self.running[job] = len(nodes)
+
+    def _effect(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.resize_applied(job, data["decided"], data["applied"], now)
+        if dropped := len(self.cluster.owned(job)) - self.running[job]:
+            self.cluster.shrink(job, dropped, now)
+
+    def _end(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.finish(job, now, JobState(data["state"]), data["reason"])
+        self.cluster.release(job, now)
+        del self.running[job]
+
+    def _reject(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.refuse(job, JobState.REJECTED, data["reason"])
+
+    def _take(self, job: int, nodes: Sequence[int], now: float) -> None:
+        """Give `job` the idle `nodes`. Raises ValueError where others would have been taken."""
+        if nodes and self.cluster.take(job, len(nodes), now) != list(nodes):
+            raise ValueError(f"job {self.jobs.ids[job]} was not given the lowest idle nodes")

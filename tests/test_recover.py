@@ -1,0 +1,327 @@
+"""Working folders and what they keep: nothing of a user's is removed, and a killed replay's journal makes its run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import stat
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from redecided import emulated, workload
+from runs import by_node
+from test_replay_sharing import MATE_AND_GUEST
+from test_replayer import GUARD_S, wait_for, working_folders, write_case
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.folder import MARKER, WorkingFolder
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.recovery import recover, recovered
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import JOURNAL, Run
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+FAST = Options(2000.0)
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    """A folder of a user, with a file and a folder in it."""
+    folder = tmp_path / "precious"
+    (folder / "thesis").mkdir(parents=True)
+    (folder / "thesis" / "chapter1.tex").write_text("years of work")
+    (folder / "notes.txt").write_text("mine")
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# -- what belongs to others --------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_a_users_own_named_partial_survives(tmp_path: Path, precious: Path) -> None:
+    before = content(precious)
+    own = precious.rename(tmp_path / "run.partial")
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    assert content(own) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.partial"]
+
+
+@pytest.mark.parametrize("name", ["run.partial", "run.partial-00000000"])
+def test_a_link_named_partial_is_not_followed(tmp_path: Path, precious: Path, name: str) -> None:
+    before = content(precious)
+    (tmp_path / name).symlink_to(precious)
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    assert content(precious) == before and (tmp_path / name).is_symlink()
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "file"])
+def test_an_output_that_is_not_a_run_is_refused(tmp_path: Path, precious: Path, kind: str) -> None:
+    before = content(precious)
+    (precious / "run.json").write_text("{}")  # of another program
+    output = {"folder": precious, "link": tmp_path / "run", "file": precious / "notes.txt"}[kind]
+    if kind == "link":
+        output.symlink_to(precious)
+    with pytest.raises(InputError, match="exists and is not a run"):
+        replay(workload(3), emulated(4), "fcfs", output, options=FAST)
+    assert content(precious) == before | {"run.json": "{}"}
+    assert working_folders(tmp_path) == []
+
+
+def test_files_of_a_user_in_an_earlier_run_move_to_its_successor(tmp_path: Path) -> None:
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    (tmp_path / "run" / "report.html").write_text("a report")
+    (tmp_path / "run" / "plots").mkdir()
+    (tmp_path / "run" / "plots" / "one.svg").write_text("a plot")
+    replay(workload(4), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    assert len(Run.load(tmp_path / "run").jobs) == 4
+    assert (tmp_path / "run" / "report.html").read_text() == "a report"
+    assert (tmp_path / "run" / "plots" / "one.svg").read_text() == "a plot"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_an_output_that_is_a_link_to_a_run_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "scratch" / "real")
+    for jobs in (3, 4):
+        replay(workload(jobs), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+        assert (tmp_path / "run").is_symlink()
+        assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["real"]
+        assert len(Run.load(tmp_path / "run").jobs) == jobs
+
+
+@pytest.mark.parametrize("output", [".", "..", "/"])
+def test_the_current_folder_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="is the current folder, a folder above it, or a mount point"):
+        replay(workload(3), emulated(4), "fcfs", Path(output), options=FAST)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_working_folder_that_was_exchanged_is_not_removed(tmp_path: Path, precious: Path) -> None:
+    before = content(precious)
+    folder = WorkingFolder(tmp_path / "run")
+    folder.path.rename(tmp_path / "moved")
+    precious.rename(folder.path)
+    folder.remove()
+    assert content(folder.path) == before
+
+
+def test_two_replays_do_not_write_to_one_output(tmp_path: Path) -> None:
+    def second(ended: int) -> None:
+        with pytest.raises(InputError, match="run: another replay writes to it"):
+            replay(workload(3), emulated(2), "fcfs", tmp_path / "run")
+        with pytest.raises(InputError, match="the replay is still running"):
+            recover(*working_folders(tmp_path))
+
+    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST, on_progress=second)
+    assert run.info.state == "completed"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_only_their_user_can_read_spool_and_journal(tmp_path: Path) -> None:
+    modes: dict[str, int] = {}
+
+    def look(ended: int) -> None:
+        for folder in working_folders(tmp_path):
+            for path in (folder, *folder.rglob("*")):
+                modes[path.name] = stat.S_IMODE(path.stat().st_mode) | path.is_dir() << 12
+
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST, on_progress=look)
+    assert {JOURNAL, "spool", "agents", "n1.log", "n1.out", MARKER} <= modes.keys()
+    assert {name: oct(mode) for name, mode in modes.items() if mode not in (0o600, 0o10700)} == {}
+    assert stat.S_IMODE((tmp_path / "run" / JOURNAL).stat().st_mode) == 0o600
+
+
+# -- recovering --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a replay was killed with SIGKILL while jobs ran, started and resized."""
+    from tracebed.converters.formats.writing import write_workload
+
+    folder = tmp_path_factory.mktemp("killed")
+    command = write_case(folder, 1.0)
+    (folder / "w.parquet").unlink()
+    write_workload(workload(12), folder / "w.parquet")
+    (folder / "i.yaml").write_text("grain_s: 0.02\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n")
+    command[command.index("fcfs")] = "pref"
+    process = subprocess.Popen([*command, "--speed", "100"], cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(folder, "effect", "*")
+    finally:
+        process.kill()
+        process.wait()
+    return folder
+
+
+def test_the_run_of_a_killed_replay_is_recovered(killed: Path) -> None:
+    [left] = working_folders(killed)
+    before = sorted(left.rglob("*"))
+    result = CliRunner().invoke(tracebed, ["recover", str(left), "-o", str(killed / "own"), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["state"] == "interrupted"
+    assert sorted(left.rglob("*")) == before
+
+    run = Run.load(killed / "own")
+    assert run.info.policy == "pref" and run.info.speed == 100.0 and run.info.hosts
+    assert run.info.interruptions == ["the replay was killed"]
+    _, entries = journal.read(left / JOURNAL)
+    jobs = run.jobs.set_index("job_id")
+    for kind, column in (("submit", "submit"), ("start", "start"), ("end", "end")):
+        for entry in entries:
+            if entry.kind == kind:
+                assert jobs.loc[entry.job, column] == entry.time
+    ended = {entry.job: (entry.data["state"], entry.data["reason"]) for entry in entries if entry.kind == "end"}
+    assert ended
+    assert {job: tuple(jobs.loc[job, ["state", "reason"]]) for job in ended} == ended
+    others = jobs.drop(list(ended))
+    assert set(others["state"]) == {"interrupted"} and others["start"].notna().any()
+    applied = run.reconfigurations[run.reconfigurations["state"] == "applied"]
+    assert len(applied) == sum(entry.kind == "effect" for entry in entries) > 0
+    assert journal.read(killed / "own" / JOURNAL)[1] == entries
+
+
+def test_a_folder_left_by_a_killed_replay_is_kept_and_named(killed: Path) -> None:
+    [left] = working_folders(killed)
+    before = content(left / "spool")
+    with pytest.warns(UserWarning, match=f"{left.name} is left of an earlier replay: `tracebed recover"):
+        replay(workload(3), emulated(4), "fcfs", killed / "run", options=FAST)
+    assert content(left / "spool") == before
+    with pytest.raises(InputError, match="run exists"):  # made later than what would be recovered
+        recover(left)
+
+
+@pytest.mark.parametrize(("policy", "speed"), [("fcfs", 1000.0), ("pref", 400.0)])
+def test_a_run_is_equal_to_the_one_recovered_from_its_journal(tmp_path: Path, policy: str, speed: float) -> None:
+    run = replay(workload(12), emulated(4), policy, tmp_path / "run", options=Options(speed))
+    assert_equal(recovered(tmp_path / "run" / JOURNAL), run)
+
+
+@pytest.mark.parametrize("policy", ["sd", "drom-share"])
+def test_shared_nodes_are_recovered(tmp_path: Path, policy: str) -> None:
+    work, parameters = Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"} if policy == "sd" else {}
+    options = Options(200.0)
+    run = replay(work, emulated(1), policy, tmp_path / "run", policy_parameters=parameters, options=options)
+    assert run.jobs_on_shared_nodes
+    assert_equal(recovered(tmp_path / "run" / JOURNAL), run)
+
+
+def assert_equal(run: Run, other: Run) -> None:
+    for table in ("jobs", "allocations", "reconfigurations"):
+        pd.testing.assert_frame_equal(getattr(run, table), getattr(other, table))
+    assert vars(run.info) == vars(other.info)
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    return tmp_path / "run"
+
+
+def test_every_prefix_of_a_journal_makes_a_run(finished: Path, tmp_path: Path) -> None:
+    """Whenever a replay is killed, its journal holds whole rounds."""
+    _, entries = journal.read(finished / JOURNAL)
+    rounds = sorted({entry.round for entry in entries})
+    for last in rounds:
+        path = tmp_path / f"{last}.sqlite"
+        path.write_bytes((finished / JOURNAL).read_bytes())
+        change(path, f"DELETE FROM entries WHERE round > {last}", "DELETE FROM facts WHERE name = 'end'")
+        run = recovered(path)
+        assert (run.info.state == "completed") is (last == rounds[-1])
+        held = by_node(run).sort_values("start")
+        for _, rows in held.groupby("node"):
+            assert (rows["end"].to_numpy()[:-1] <= rows["start"].to_numpy()[1:]).all()
+
+
+def change(path: Path, *statements: str) -> None:
+    database = sqlite3.connect(path)
+    for statement in statements:
+        database.execute(statement)
+    database.commit()
+    database.close()
+
+
+DAMAGES = {
+    "the schema": "UPDATE facts SET value = '\"other/1\"' WHERE name = 'schema'",
+    "no facts": "DELETE FROM facts",
+    "no info": "DELETE FROM facts WHERE name = 'info'",
+    "info of another type": "UPDATE facts SET value = '[1]' WHERE name = 'info'",
+    "no json": "UPDATE facts SET value = '{' WHERE name = 'jobs'",
+    "nested": "UPDATE facts SET value = '" + "[" * 100_000 + "' WHERE name = 'jobs'",
+    "jobs of another type": "UPDATE facts SET value = '{\"ids\": 3}' WHERE name = 'jobs'",
+    "an unknown job": "UPDATE entries SET job = 'nobody' WHERE kind = 'start'",
+    "no job": "UPDATE entries SET job = NULL WHERE kind = 'end'",
+    "an unknown node": "UPDATE entries SET data = '{\"nodes\": [\"x\"]}' WHERE kind = 'start'",
+    "other nodes": "UPDATE entries SET data = '{\"nodes\": [\"n4\"]}' WHERE kind = 'start'",
+    "an unknown state": 'UPDATE entries SET data = \'{"state": "zzz", "reason": ""}\' WHERE kind = \'end\'',
+    "data of another type": "UPDATE entries SET data = '7' WHERE kind = 'start'",
+    "a time of another type": "UPDATE entries SET time = 'noon'",
+    "two ends": "INSERT INTO entries (round, time, kind, job, node, data) "
+    "SELECT round, time, kind, job, node, data FROM entries WHERE kind = 'end'",
+    "no table": "DROP TABLE entries",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_journal_is_one_line(finished: Path, damage: str) -> None:
+    change(finished / JOURNAL, DAMAGES[damage])
+    result = CliRunner().invoke(tracebed, ["recover", str(finished), "-o", str(finished.parent / "again")])
+    assert isinstance(result.exception, InputError), result.exception
+    assert JOURNAL in str(result.exception) and "\n" not in str(result.exception)
+    assert not (finished.parent / "again").exists()
+
+
+def test_what_is_not_a_working_folder_is_refused(tmp_path: Path, precious: Path, finished: Path) -> None:
+    for folder, what in ((precious, "there is no journal"), (tmp_path / "absent", "there is no journal")):
+        with pytest.raises(InputError, match=what):
+            recover(folder)
+    (precious / JOURNAL).write_bytes(b"no database" * 1000)
+    with pytest.raises(InputError, match="the journal cannot be read"):
+        recover(precious)
+    with pytest.raises(InputError, match="does not say where the run belongs"):
+        recover(finished)
+    assert (precious / "notes.txt").read_text() == "mine"
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_replay_begins_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """The process sends the signal to itself while it imports what it needs."""
+    command = write_case(tmp_path, 1.0)
+    hook = "import builtins, os; real = builtins.__import__\n"
+    hook += "def spy(name, *rest):\n"
+    hook += f"    if name.endswith('replay.session'): os.kill(os.getpid(), {int(number)})\n"
+    hook += "    return real(name, *rest)\n"
+    hook += "builtins.__import__ = spy\n"
+    command[2] = hook + command[2]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=GUARD_S, check=False)
+    assert (done.returncode, done.stderr) == (130, "\ntracebed: interrupted\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["i.yaml", "w.parquet"]
+
+
+def test_a_replay_under_nohup_ignores_sighup(tmp_path: Path) -> None:
+    command = write_case(tmp_path, 1e5)
+    command[2] = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {command[2]}"
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(tmp_path, "started", "long")
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=GUARD_S)
+    finally:
+        process.kill()
+    assert Run.load(tmp_path / "run").info.interruptions == ["SIGTERM"]
