@@ -7,6 +7,8 @@ import inspect
 import json
 import re
 from collections.abc import Callable
+from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +23,7 @@ from tracebed.converters.models import registry
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.models.lublin99 import Parameters as Lublin
 from tracebed.converters.models.lublin99 import lublin99
-from tracebed.converters.models.registry import MODELS, Model
+from tracebed.converters.models.registry import MODELS
 from tracebed.converters.scaling import to_load
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
@@ -70,12 +72,18 @@ def toy(
     return Workload(table.assign(extra_asked=asked), Provenance(system=System(nodes, cores_per_node)))
 
 
+toys = partial(toy, jobs=3, mode="fast")
+"""Three toys."""
+exact = partial(toy, jobs=3, exactly=True)
+
+
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Result]:
     """Return a function that runs `tracebed generate ...` in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(MODELS, "toy", Model("A toy.", f"{__name__.rpartition('.')[2]}:toy"))
-    monkeypatch.setitem(MODELS, "toys", Model("Three.", MODELS["toy"].source, {"jobs": 3, "mode": "fast"}))
+    for name in ("toy", "toys", "exact"):
+        entry = EntryPoint(name, f"{__name__.rpartition('.')[2]}:{name}", MODELS.group)
+        monkeypatch.setitem(MODELS.entries, name, entry)
     return lambda words: CliRunner().invoke(tracebed, ["generate", *words.split()])
 
 
@@ -96,16 +104,13 @@ def test_an_option_for_every_argument(call: Callable[[str], Result]) -> None:
     assert asked(call, "toys --set inner.a=2.5 --set count=7") == f"None 1 0 {changed} fast False None None"
 
 
-def test_a_flag_that_a_papers_workload_has_on_stays_on_unless_it_is_put_off(
-    call: Callable[[str], Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(MODELS, "exact", Model("Three.", MODELS["toy"].source, {"jobs": 3, "exactly": True}))
+def test_a_flag_that_a_papers_workload_has_on_stays_on_unless_it_is_put_off(call: Callable[[str], Result]) -> None:
     assert asked(call, "exact").split()[-3] == "True"
     assert asked(call, "exact --no-exactly").split()[-3] == "False"
     assert "--exactly / --no-exactly" in call("exact --help").output
 
 
-@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.defaults])
+@pytest.mark.parametrize("name", [name for name, model in MODELS.all() if isinstance(model, partial)])
 def test_a_papers_workload_is_the_same_by_command_and_by_name(name: str, call: Callable[[str], Result]) -> None:
     assert call(f"{name} --jobs 40 --seed 1 -o w.parquet").exit_code == 0
     assert read_workload("w.parquet").sha256 == registry.draw(name, 40, seed=1).sha256
@@ -124,13 +129,13 @@ def test_help_says_what_the_docstring_says(call: Callable[[str], Result]) -> Non
     assert "tracebed generate toys --seed 7 -o w.parquet" in text
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS.names())
 def test_every_model_is_listed_and_keeps_to_the_signature(name: str, call: Callable[[str], Result]) -> None:
     assert re.search(rf"^  {name} ", call("--help").output, re.MULTILINE)
     result = call(f"{name} --help")
     assert result.exit_code == 0, result.output
     assert f"tracebed generate {name}" in result.output
-    arguments = inspect.signature(MODELS[name].load(), eval_str=True).parameters
+    arguments = inspect.signature(MODELS.load(name), eval_str=True).parameters
     assert {"jobs", "nodes", "cores_per_node", "seed"} <= set(arguments)
     assert all(a.kind is a.KEYWORD_ONLY for a in arguments.values() if a.name != "jobs")
     meaningless = re.findall(r"^  (--[\w-]+) +\[default", result.output, re.MULTILINE)

@@ -51,12 +51,13 @@ EXAMPLES: dict[str, list[bytes]] = {name: [text.encode() for text in texts] for 
 
 @pytest.mark.parametrize(("name", "data"), [(name, data) for name, files in EXAMPLES.items() for data in files])
 def test_content_alone_tells_the_format(name: str, data: bytes) -> None:
-    if name not in registry.NAMES:
-        pytest.skip(f"{name} is not registered")
     for content in (data, b"\xef\xbb\xbf" + data if b"," in data[:20] else data):
-        found = recognised(Input.of(content, "log"))
+        file = Input.of(content, "log")
+        found = recognised(file)
         assert found is not None
         assert found.name == name
+        as_sure = [known.name for known in registry.known() if known.marks == found.marks and known.recognises(file)]
+        assert as_sure == [name], "the order among formats of equally sure marks must not matter"
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "swf"])
@@ -72,5 +73,12 @@ def test_what_tracebed_writes_is_its_own_whatever_was_read(suffix: str, tmp_path
 
 
 def test_every_format_that_is_read_has_an_example() -> None:
-    readable = {known.name for known in registry.FORMATS if known.read or known.read_log}
+    readable = {known.name for known in registry.known() if known.reader}
     assert readable - set(EXAMPLES) == {"parquet"}  # whose example is written above
+
+
+def test_formats_have_the_names_of_their_entry_points() -> None:
+    assert {name: registry.named(name).name for name in registry.FORMATS.names()} == {
+        name: name for name in registry.FORMATS.names()
+    }
+    assert len(registry.FORMATS.names()) >= 18

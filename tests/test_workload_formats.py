@@ -259,7 +259,8 @@ def test_what_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch: pytes
         file.write(b"half of it")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(registry, "FORMATS", [known._replace(write=fails) for known in registry.FORMATS])
+    failing = [replace(one, write=fails) for one in registry.known()]
+    monkeypatch.setattr(registry, "known", lambda: failing)
     with pytest.raises(InputError, match="No space left"):
         write_workload(small(), path)
     assert path.read_bytes() == before

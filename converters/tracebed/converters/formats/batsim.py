@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.json_jobs import Item, load, plain
 from tracebed.converters.formats.tools.kept import columns_of, extras_of, notes_of, ready, unheld, warn_of
@@ -206,3 +207,14 @@ def _notes(job: Item) -> Item:
 
 def _more(items: Sequence[Item]) -> int:
     return sum(any(name not in FIELDS for name in job.values) for job in items)
+
+
+FORMAT = Format(
+    "batsim",
+    "workload and platform of Batsim",
+    recognises,
+    read=read,
+    write=write,
+    write_folder=write_folder,
+    written="workload.json",
+)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.columns import read_columns, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log, make_log
@@ -97,3 +98,11 @@ def read_log(
 
 SHARED = 0.99
 """A job whose part of its nodes is below this shared them; rounded hours of whole nodes are above it."""
+
+
+FORMAT = Format(
+    "cori",
+    "NERSC Cori and Perlmutter",
+    recognises,
+    read_log=read_log,
+)

@@ -14,8 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.columns import unreadable
-from tracebed.converters.formats.tools.files import LONGEST_LINE, Input
+from tracebed.converters.formats.tools.files import LONGEST_LINE, PARQUET, Input
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
 from tracebed.errors import InputError
 
@@ -26,7 +27,8 @@ ARROW_TYPES = {"str": pa.string(), "float64": pa.float64(), "int64": pa.int64(),
 
 def recognises(file: Input) -> bool:
     """Tell a workload's CSV by its provenance line, or by the names in its header."""
-    return file.header.startswith(PROVENANCE) or {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns)
+    ours = {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns) and not file.head.startswith(PARQUET)
+    return file.header.startswith(PROVENANCE) or ours
 
 
 def read(file: Input) -> Workload:
@@ -116,3 +118,14 @@ def write(workload: Workload, file: BinaryIO) -> None:
 
 def _columns(table: pd.DataFrame) -> Iterator[tuple[str, pd.Series[Any]]]:
     return ((str(name), values) for name, values in table.items())
+
+
+FORMAT = Format(
+    "csv",
+    "tracebed's own",
+    recognises,
+    marks=Marks.COMMON_NAMES,
+    suffixes=(".csv",),
+    read=read,
+    write=write,
+)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.columns import read_columns, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import slurm_states
@@ -88,3 +89,11 @@ def read_log(
         extras=c.extras,
         unread=c.unread,
     )
+
+
+FORMAT = Format(
+    "eagle",
+    "NREL Eagle",
+    recognises,
+    read_log=read_log,
+)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools import elastisim_models as models
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.json_jobs import Item, load, plain
@@ -397,3 +398,13 @@ def _speedup(model: Item, arguments: Item, sizes: tuple[int, int, int], beside: 
     if np.allclose([n * time for n, time in times.items()], times[nodes] * nodes, rtol=1e-6):
         return "linear", ""
     return "table", " ".join(f"{n}:{time!r}" for n, time in times.items())
+
+
+FORMAT = Format(
+    "elastisim",
+    "jobs.json of ElastiSim, and the files beside it",
+    recognises,
+    read=read,
+    write_folder=write_folder,
+    written="mapping.csv",
+)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.columns import read_columns, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import statuses
@@ -83,3 +84,11 @@ def read_log(
         extras=c.extras,
         unread=c.unread,
     )
+
+
+FORMAT = Format(
+    "fdata",
+    "RIKEN Fugaku: F-DATA",
+    recognises,
+    read_log=read_log,
+)

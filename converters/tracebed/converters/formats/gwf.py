@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.swf import KIB_PER_MIB
 from tracebed.converters.formats.tools.fields import first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
@@ -99,3 +100,13 @@ def _number(text: str) -> bool:
         return bool(np.isfinite(float(text)))
     except ValueError:
         return False
+
+
+FORMAT = Format(
+    "gwf",
+    "Grid Workloads Format",
+    recognises,
+    marks=Marks.LINES,
+    suffixes=(".gwf",),
+    read_log=read_log,
+)

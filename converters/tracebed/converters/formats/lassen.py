@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.columns import read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log, make_log
@@ -80,3 +81,11 @@ def read_log(
         extras=c.extras,
         unread=c.unread,
     )
+
+
+FORMAT = Format(
+    "lassen",
+    "LLNL Lassen",
+    recognises,
+    read_log=read_log,
+)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.swf import EPOCH
 from tracebed.converters.formats.tools.fields import Fields, first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
@@ -141,3 +142,13 @@ def _after(f: Fields, ids: pd.Series[str], end: FloatArray) -> tuple[pd.Series[s
         "jobs after one that the file has not, taken as after none": unknown,
     }
     return pd.Series(after, dtype="str"), counts
+
+
+FORMAT = Format(
+    "mwf",
+    "Modular Workload Format",
+    recognises,
+    marks=Marks.LINES,
+    suffixes=(".mwf",),
+    read_log=read_log,
+)

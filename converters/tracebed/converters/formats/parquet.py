@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracebed.converters.dictionary import meaning_of
+from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.files import PARQUET, Input
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.errors import InputError
@@ -60,3 +61,14 @@ def write(workload: Workload, file: BinaryIO) -> None:
     with pq.ParquetWriter(file, content.schema, compression="zstd") as writer:
         for first in range(0, len(content), ROWS):  # each in one piece, or pages would tell in which a file was read
             writer.write_table(content.slice(first, ROWS).combine_chunks(), ROWS)
+
+
+FORMAT = Format(
+    "parquet",
+    "tracebed's own",
+    recognises,
+    marks=Marks.COMMON_NAMES,
+    suffixes=(".parquet",),
+    read=read,
+    write=write,
+)

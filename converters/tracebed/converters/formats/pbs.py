@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.amounts import span
 from tracebed.converters.formats.tools.columns import utc
 from tracebed.converters.formats.tools.files import Input
@@ -367,3 +368,12 @@ def _status(job: Record, over: bool) -> str:
 def _extras(jobs: Sequence[Record]) -> dict[str, pd.Series[Any]]:
     names = dict.fromkeys(name for job in jobs for name in job.values if name not in USED)
     return {f"extra_{name}": pd.Series([job.values.get(name, "") for job in jobs], dtype="str") for name in names}
+
+
+FORMAT = Format(
+    "pbs",
+    "accounting of PBS Pro and Torque",
+    recognises,
+    marks=Marks.LINES,
+    read_log=read_log,
+)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.columns import read_columns, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import slurm_states
@@ -101,3 +102,11 @@ def read_log(
         extras=c.extras,
         unread=c.unread,
     )
+
+
+FORMAT = Format(
+    "pm100",
+    "CINECA Marconi100: PM100, M100 ExaData",
+    recognises,
+    read_log=read_log,
+)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.converters.cleaning.audit import jobs_of
-from tracebed.converters.formats.registry import FORMATS, NAMES, Format, by_name, check_options, named
+from tracebed.converters.formats.format import Format
+from tracebed.converters.formats.registry import FORMATS, by_name, check_options, known, named
 from tracebed.converters.formats.tools.files import Input, inputs_at
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
@@ -23,7 +24,7 @@ def read_workload(path: Path | str, format: str | None = None, **options: Any) -
 
     Args:
         path: the file, also compressed (gzip, zstd, bzip2, zip), or a log's folder of files.
-        format: one of `NAMES`.
+        format: the name of one.
         options: of the format's reader (`by="core"` of swf).
 
     Raises:
@@ -43,7 +44,7 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         if first.setdefault(file.source.sha256, file) is not file:
             what = f"has the same content as {first[file.source.sha256].where}"
             raise InputError(what, where=file.where, hint="read it once only")
-    reader = chosen.read_log or chosen.read
+    reader = chosen.reader
     if reader is None:
         raise InputError(f"the format {chosen.name} is written only", where=files[0].where, hint="name another")
     check_options(reader, options, f"reading {chosen.name}", files[0].where)
@@ -72,23 +73,23 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
             raise InputError("is a text of two bytes a character (UTF-16)", where=file.where, hint=hint)
     if not any(formats):  # a name helps only where no content does: logs lie beside tables of other things
         formats = [by_name(Path(file.name)) for file in files]
-    known = [found for found in formats if found is not None]
-    if not known:
+    first = next((found for found in formats if found is not None), None)
+    if first is None:
         raise InputError(
             "neither its content nor its name tells its format",
             where=files[0].where,
-            hint=f"say which it is, with `convert --from`: {', '.join(NAMES)}",
+            hint=f"say which it is, with `convert --from`: {', '.join(FORMATS.names())}",
         )
     for file, found in zip(files, formats, strict=True):
-        if found is not None and found != known[0]:
+        if found is not None and found != first:
             raise InputError(
-                f"is of the format {found.name}, and {files[formats.index(known[0])].where} of {known[0].name}",
+                f"is of the format {found.name}, and {files[formats.index(first)].where} of {first.name}",
                 where=file.where,
                 hint="read them one at a time",
             )
     strange = sum(found is None for found in formats)
-    tolerate({f"files that are no log beside those of the format {known[0].name}, left out": strange})
-    return known[0], [file for file, found in zip(files, formats, strict=True) if found is not None]
+    tolerate({f"files that are no log beside those of the format {first.name}, left out": strange})
+    return first, [file for file, found in zip(files, formats, strict=True) if found is not None]
 
 
 def _utf16(head: bytes) -> bool:
@@ -100,4 +101,4 @@ def _utf16(head: bytes) -> bool:
 
 def recognised(file: Input) -> Format | None:
     """Return the first format that takes the content of `file` for its own."""
-    return next((known for known in FORMATS if known.recognises(file)), None)
+    return next((format for format in known() if format.recognises(file)), None)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.amounts import amount, first_positive, parsed, span
 from tracebed.converters.formats.tools.columns import Columns, read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
@@ -263,3 +264,11 @@ def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> Bool
     columns["status"] = relabel(codes, [str(name) for name in status.categories])
     columns["extra_segments"] = segments.astype(str)
     return gone
+
+
+FORMAT = Format(
+    "sacct",
+    "Slurm's accounting, by sacct -P",
+    recognises,
+    read_log=read_log,
+)

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.kept import ready, unheld, warn_of
 from tracebed.converters.workload import Kind, Workload
@@ -93,3 +94,12 @@ def _losses(workload: Workload, limit: np.ndarray[tuple[int], np.dtype[np.float6
             bool(CONTROL.search(job_id)) for job_id in workload.column("job_id")
         ),
     }
+
+
+FORMAT = Format(
+    "slurm",
+    "a script of sbatch lines",
+    recognises,
+    suffixes=(".sh",),
+    write=write,
+)

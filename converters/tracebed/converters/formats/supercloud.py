@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.columns import read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import slurm_states
@@ -136,3 +137,11 @@ def _first(*candidates: FloatArray) -> FloatArray:
     for values in reversed(candidates):
         result = np.where(values > 0, values, result)
     return result
+
+
+FORMAT = Format(
+    "supercloud",
+    "MIT Supercloud",
+    recognises,
+    read_log=read_log,
+)

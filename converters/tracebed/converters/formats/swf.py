@@ -22,6 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools import states, swf_header
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.swf_extension import read_extension
@@ -533,3 +534,14 @@ def _restored(decoded: pd.DataFrame, header: Header, where: str) -> pd.DataFrame
         kept = header.values.get(name)
         table[name] = _column(decoded, name) if kept is None else kept.to_numpy()
     return pd.DataFrame(table)
+
+
+FORMAT = Format(
+    "swf",
+    "Standard Workload Format",
+    recognises,
+    marks=Marks.LOOSE,
+    suffixes=(".swf",),
+    read=read,
+    write=write,
+)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.amounts import first_positive
 from tracebed.converters.formats.tools.columns import read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
@@ -105,3 +106,11 @@ def read_log(
 def _statuses(exits: FloatArray, over: BoolArray) -> IntArray:
     """Return 0 completed, 1 killed (ended by something else than itself, its time over), 2 failed, -1 not known."""
     return np.where(np.isnan(exits), -1, np.where(exits == 0, 0, np.where(over, 1, 2)))
+
+
+FORMAT = Format(
+    "theta",
+    "ALCF Theta and its siblings",
+    recognises,
+    read_log=read_log,
+)

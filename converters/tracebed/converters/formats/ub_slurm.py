@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.kept import ready, unheld, warn_of
 from tracebed.converters.workload import Kind, Workload
@@ -88,3 +89,12 @@ def _duration(seconds: int) -> str:
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours // 24}-{hours % 24:02}:{minutes:02}:{seconds:02}"
+
+
+FORMAT = Format(
+    "ub-slurm",
+    "events of UB's Slurm simulator",
+    recognises,
+    suffixes=(".events",),
+    write=write,
+)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tracebed.converters.formats.registry import FORMATS, Format, by_name, check_options, named
+from tracebed.converters.formats.format import Format
+from tracebed.converters.formats.registry import by_name, check_options, known, named
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.files import replacing, replacing_folder
@@ -33,17 +34,17 @@ def write_workload(workload: Workload, path: Path | str, format: str | None = No
             writer(workload, file, **options)
 
 
-def writer_for(path: Path, format: str | None = None) -> tuple[Format, Callable[..., None]]:
+def writer_for(path: Path, name: str | None = None) -> tuple[Format, Callable[..., None]]:
     """Return the format that `write_workload` would choose, and its function: a check before a long log is read.
 
     Raises:
         InputError: the name asks for no format that can be written.
     """
-    chosen = named(format) if format else by_name(path)
-    writer = chosen and ((chosen.write if path.suffix else None) or chosen.write_folder or chosen.write)
+    chosen = named(name) if name else by_name(path)
+    writer = (chosen.write if path.suffix else None) or chosen.write_folder or chosen.write if chosen else None
     if chosen is None or writer is None:
-        writable = ", ".join(suffix for known in FORMATS if known.write for suffix in known.suffixes)
-        others = ", ".join(known.name for known in FORMATS if known.write_folder)
+        writable = ", ".join(suffix for format in known() if format.write for suffix in format.suffixes)
+        others = ", ".join(format.name for format in known() if format.write_folder)
         hint = f"end it in {writable}" + (f", or write it --to one of {others}" if others else "")
         raise InputError("its name asks for no format that can be written", where=str(path), hint=hint)
     return chosen, writer

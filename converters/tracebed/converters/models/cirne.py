@@ -139,7 +139,7 @@ def cirne(
     poisson: bool = False,
     exact: bool = False,
 ) -> Workload:
-    """Draw a workload of rigid jobs.
+    """Draw rigid jobs of a supercomputer: sizes, limits, cancellations (Cirne and Berman 2001).
 
     A cancelled job has the status `cancelled`, the time from its submission to its withdrawal in
     `extra_cancel_lag` (s), and half its requested time as its run time should it run all the same, as in the

@@ -67,7 +67,7 @@ def downey97(
     seed: int = 0,
     parameters: Parameters | None = None,
 ) -> Workload:
-    """Draw a workload of moldable jobs that speed up as Downey's model says.
+    """Draw moldable jobs: work, parallelism and its variance (Downey 1997; ranges not verified).
 
     The model gives a job no size; ours requests ceil(A) nodes, at most the machine: at the average parallelism
     A speedup and efficiency are in balance (our choice). It can use 1 to `nodes_max` nodes, beyond which it gains

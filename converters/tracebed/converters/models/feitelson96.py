@@ -91,7 +91,7 @@ def feitelson96(
     repeats: Repeats = "arrival",
     gaps: Gaps = "exponential",
 ) -> Workload:
-    """Draw a workload of rigid jobs, like Feitelson's of 1996 (see the module for what is not verified).
+    """Draw rigid jobs that are run again and again (like Feitelson 1996; conformance not claimed).
 
     The runs of one job have one size, one run time and one `extra_executable`. With `repeats` `end`, every run
     but the first has the run before it in `after`, a `think_time` of 0, and as its submit time the one that it

@@ -79,7 +79,7 @@ def jann97(
     seed: int = 0,
     parameters: Parameters | None = None,
 ) -> Workload:
-    """Fit a log and draw a workload of rigid jobs from the fit.
+    """Draw rigid jobs after a log: three moments of each size class kept (Jann et al. 1997).
 
     Args:
         jobs: how many.

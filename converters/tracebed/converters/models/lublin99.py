@@ -129,7 +129,9 @@ def lublin99(
     untyped: bool = False,
     exact: bool = False,
 ) -> Workload:
-    """Draw a workload of rigid jobs without time limits; `tsafrir05.with_estimates` gives them some.
+    """Draw rigid jobs, interactive and batch: sizes, run times (Lublin and Feitelson 2003).
+
+    The jobs have no time limits; `tsafrir05.with_estimates` draws them.
 
     Jobs are interactive or batch, which `queue` says, each type with its own constants and clock; or all of one
     type. Time 0 is a midnight. On a machine of P nodes the sizes are the published ones of 128 nodes, their larger

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -85,7 +86,9 @@ def sd_5(
     parameters: cirne_model.Parameters = SD_5,
     largest: int = 16,
 ) -> Workload:
-    """Draw workload 5 of the SD-Policy paper, the one that ran for real: as `sd`, with the applications of table 2.
+    """Workload 5 of the SD-Policy paper, which ran for real: 2000 jobs on 49 x 48, at most 16 nodes.
+
+    As `sd`, with the applications of table 2.
 
     Args:
         jobs: how many.
@@ -198,3 +201,25 @@ def deadline(
     system = System(nodes, cores_per_node, "deadline study")
     instants = requests.with_step(step, requests.table.drop(columns=["after", "think_time"]), system=system)
     return deadlines.with_deadlines(instants, nodes, seed=seed, parameters=parameters, behaviour=behaviour)
+
+
+sd_1 = partial(sd)
+"""Workload 1 of the SD-Policy paper: Cirne, 5000 jobs on 1024 x 48."""
+sd_2 = partial(sd, exact_limits=True)
+"""Workload 2 of the SD-Policy paper: as workload 1, requested times exact."""
+dmr_100 = partial(dmr, jobs=100)
+"""The DMR study: 100 malleable jobs of HPG-aligner on 49 x 48."""
+dmr_250 = partial(dmr, jobs=250)
+"""The DMR study: 250 malleable jobs of HPG-aligner on 49 x 48."""
+dmr_500 = partial(dmr, jobs=500)
+"""The DMR study: 500 malleable jobs of HPG-aligner on 49 x 48."""
+dmr_1000 = partial(dmr, jobs=1000)
+"""The DMR study: 1000 malleable jobs of HPG-aligner on 49 x 48."""
+dmr_2000 = partial(dmr, jobs=2000)
+"""The DMR study: 2000 malleable jobs of HPG-aligner on 49 x 48."""
+deadline_normal = partial(deadline)
+"""The deadline study: 1000 requests on 128 x 4, one every 1500 s."""
+deadline_heavy = partial(deadline, factor=150.0)
+"""The deadline study: 1000 requests on 128 x 4, one every 150 s."""
+deadline_very_heavy = partial(deadline, factor=1.0)
+"""The deadline study: 1000 requests on 128 x 4, one every second."""

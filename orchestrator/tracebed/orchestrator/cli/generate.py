@@ -73,20 +73,22 @@ class Models(click.Group):
         """Return the models' names."""
         from tracebed.converters.models.registry import MODELS
 
-        return list(MODELS)
+        return MODELS.names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the model's function and return its command."""
         from tracebed.converters.models.registry import MODELS
 
-        return _command(cmd_name, MODELS[cmd_name].load(), MODELS[cmd_name].help) if cmd_name in MODELS else None
+        if cmd_name not in MODELS.names():
+            return None
+        return _command(cmd_name, MODELS.load(cmd_name), MODELS.summary(cmd_name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the models without importing them."""
         from tracebed.converters.models.registry import MODELS
 
         with formatter.section("Models"):
-            formatter.write_dl([(name, model.help) for name, model in MODELS.items()])
+            formatter.write_dl([(name, MODELS.summary(name)) for name in MODELS.names()])
 
 
 @click.group(cls=Models, subcommand_metavar="MODEL [ARGS]...")

@@ -150,8 +150,8 @@ class WorkloadSpec(_Part):
     @field_validator("model")
     @classmethod
     def _known(cls, name: str | None) -> str | None:
-        if name is not None and name not in MODELS:
-            raise ValueError(f"no model {name!r}: one of {', '.join(MODELS)}")
+        if name is not None and name not in MODELS.names():
+            raise ValueError(f"no model {name!r}: one of {', '.join(MODELS.names())}")
         return name
 
 

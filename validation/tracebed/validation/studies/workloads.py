@@ -196,7 +196,7 @@ def _drawn(file: StudyFile, name: str, spec: WorkloadSpec, seed: int) -> Workloa
     from tracebed.converters.models.registry import MODELS
 
     assert spec.model is not None
-    taken = inspect.signature(MODELS[spec.model].load()).parameters
+    taken = inspect.signature(MODELS.load(spec.model)).parameters
     for option in spec.options:
         if option not in taken:
             has = ", ".join(taken)
