@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -78,3 +81,149 @@ def test_a_crash_is_reported_where_no_file_can_be_written(
     status, _, err = call("describe", "w.parquet")
     assert status == ExitCode.INTERNAL
     assert "TRACEBED_TRACEBACK=1" in err
+
+
+WORKLOAD = "job_id,submit_time,run_time,time_limit,nodes\na,0,100,200,2\nb,1,50,60,1\nc,2,10,10,3\n"
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text(WORKLOAD)
+
+
+def test_the_version(call: Call) -> None:
+    for option in ("-V", "--version"):
+        assert call(option)[1].startswith("tracebed, version ")
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["simulte"], "simulate"),
+        (["generate", "lubin99"], "lublin99"),
+        (["simulate", "w.csv", "--polcy", "easy"], "--policy"),
+        (["simulate", "w.csv", "--policy", "esay", "--nodes", "4", "-o", "x"], "easy"),
+        (["convert", "w.csv", "--from", "sfw", "-o", "x.csv"], "swf"),
+        (["convert", "w.csv", "--to", "batsym", "-o", "x"], "batsim"),
+    ],
+)
+@pytest.mark.usefixtures("workload")
+def test_the_nearest_name_is_suggested(call: Call, words: list[str], near: str) -> None:
+    status, _, err = call(*words)
+    assert status == ExitCode.USAGE
+    assert near in err.lower().split("did you mean")[1].split("?")[0]
+
+
+@pytest.mark.usefixtures("workload")
+@pytest.mark.parametrize("before", [True, False])
+def test_quiet_prints_results_and_errors_only(call: Call, before: bool) -> None:
+    def simulate(*option: str, workload: str = "w.csv") -> tuple[int, str, str]:
+        words = ["simulate", workload, "--policy", "easy", "--nodes", "2", "-o", "sim"]
+        return call(*option, *words) if before else call(*words, *option)
+
+    assert "rejected" in simulate()[2]
+    status, out, err = simulate("-q")
+    assert status == ExitCode.OK
+    assert "makespan" in out
+    assert err == ""
+    assert "absent.csv" in simulate("--quiet", workload="absent.csv")[2]
+
+
+@pytest.mark.usefixtures("workload")
+def test_verbose_prints_durations(call: Call) -> None:
+    assert "reading w.csv: 0." not in call("describe", "w.csv")[2]
+    assert "reading w.csv: 0." in call("describe", "w.csv", "-v")[2]
+    assert "reading w.csv: 0." in call("-v", "describe", "w.csv")[2]
+    status, _, err = call("-q", "describe", "w.csv", "-v")
+    assert status == ExitCode.USAGE
+    assert "both -q and -v" in err
+
+
+@pytest.mark.usefixtures("workload")
+def test_the_log_file_keeps_what_is_not_shown(call: Call, tmp_path: Path) -> None:
+    call("-q", "--log-file", "log", "simulate", "w.csv", "--policy", "easy", "--nodes", "2", "-o", "sim")
+    call("describe", "absent.csv", "--log-file", "log")
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in lines if "WARNING" in line and "rejected" in line]
+    assert "exit status 0" in "\n".join(lines)
+    assert [line for line in lines if "ERROR" in line and "absent.csv" in line]
+    assert lines[-1].endswith("exit status 2")
+    status, _, err = call("--log-file", "no/log", "describe", "w.csv")
+    assert status == ExitCode.USAGE
+    assert "no/log: the log file cannot be written" in err
+
+
+@pytest.mark.usefixtures("workload")
+def test_variables_and_files_set_options_and_the_command_line_wins(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def policy_of(*words: str) -> str:
+        status, out, err = call("simulate", "w.csv", "--nodes", "4", "-o", "sim", "--json", *words)
+        assert status == ExitCode.OK, err
+        return str(json.loads(out)["policy"])
+
+    (tmp_path / "config" / "tracebed").mkdir(parents=True)
+    (tmp_path / "config" / "tracebed" / "config.toml").write_text('[simulate]\npolicy = "fcfs"\nnodes = 9\n')
+    assert policy_of() == "fcfs"
+    (tmp_path / "tracebed.toml").write_text('quiet = true\n[simulate]\npolicy = "firstfit"\n')
+    assert policy_of() == "firstfit"
+    monkeypatch.setenv("TRACEBED_SIMULATE_POLICY", "conservative")
+    assert policy_of() == "conservative"
+    assert policy_of("--policy", "easy") == "easy"
+    monkeypatch.delenv("TRACEBED_SIMULATE_POLICY")
+    (tmp_path / "own.toml").write_text('[simulate]\npolicy = "pref"\npolicy-option = ["backfill=easy"]\n')
+    monkeypatch.setenv("TRACEBED_CONFIG", "own.toml")
+    assert policy_of() == "pref"
+
+
+def test_a_subcommand_has_a_section_of_its_own(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "tracebed.toml").write_text("[generate.cirne]\njobs = 7\nnodes = 16\nmalleable = true\n")
+    status, out, err = call("generate", "cirne", "-o", "w.csv", "--json")
+    assert status == ExitCode.OK, err
+    assert (json.loads(out)["jobs"], json.loads(out)["nodes"]) == (7, 16)
+    assert json.loads(out)["malleable_jobs"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\na = !", "tracebed.toml:2: is not TOML: Invalid value"),
+        ("verbos = true", "tracebed.toml, verbos: no option 'verbos' (did you mean verbose?"),
+        ("verbose = 3", "tracebed.toml, verbose: 3 is not true or false"),
+        ("[describ]\nplot = 'x.png'", "no command 'describ' (did you mean describe?"),
+        ("[describe]\nplt = 'x.png'", "tracebed.toml, [describe], plt: no option 'plt' (did you mean plot?"),
+        ("[describe]\nplot = ['x.png']", "tracebed.toml, [describe], plot: is a list"),
+        ("[describe.x]\nplot = 3", "no command 'x'"),
+        ("[describe]\nplot = ''", "tracebed.toml, [describe], plot: the name is empty"),
+    ],
+)
+@pytest.mark.usefixtures("workload")
+def test_a_wrong_configuration_is_one_line(call: Call, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "tracebed.toml").write_text(text)
+    status, _, err = call("describe", "w.csv")
+    assert status == ExitCode.USAGE
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert call("--config", "absent.toml", "describe", "w.csv")[2].startswith("tracebed: absent.toml: cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["tracebed", "si"], {"simulate"}),
+        (["tracebed", "generate", "lub"], {"lublin99"}),
+        (["tracebed", "simulate", "w.csv", "--poli"], {"--policy", "--policy-option"}),
+        (["tracebed", "simulate", "w.csv", "--policy", "e"], {"easy"}),
+    ],
+)
+def test_the_shell_completes_names(words: list[str], offered: set[str], tmp_path: Path) -> None:
+    variables = {
+        "_TRACEBED_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    program = "import sys; sys.argv = ['tracebed']; from tracebed.orchestrator.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | variables, capture_output=True, text=True, check=False
+    )
+    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == offered, done.stderr

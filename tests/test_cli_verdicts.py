@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -31,7 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_metrics_as_json(folder: Path) -> None:
     result = call("metrics", folder / "sim", "--json")
-    found = json.loads(result.stdout)
+    document = json.loads(result.stdout)
+    assert document["schema"] == "tracebed-metrics/1"
+    assert [run["run"] for run in document["runs"]] == [str(folder / "sim")]
+    found = document["runs"][0]["metrics"]
     for key in (
         "makespan_s",
         "mean_wait_s",
@@ -48,9 +52,14 @@ def test_metrics_as_json(folder: Path) -> None:
     assert found["tau"] == 10
 
 
+def figures(result: Result) -> list[dict[str, Any]]:
+    """Return the metrics of each run of `metrics --json`."""
+    return [run["metrics"] for run in json.loads(result.stdout)["runs"]]
+
+
 def test_metrics_options_reach_the_definitions(folder: Path) -> None:
     plain, full, part = (
-        json.loads(call("metrics", folder / "sim", "--json", *options).stdout)
+        figures(call("metrics", folder / "sim", "--json", *options))[0]
         for options in ((), ("--window", "full", "--tau", "1m"), ("--window", "10m:20m"))
     )
     assert full["utilization"] == plain["utilization_full"]
@@ -63,10 +72,8 @@ def test_metrics_of_several_runs_stand_side_by_side(folder: Path) -> None:
     header = next(line for line in result.stdout.splitlines() if line.strip())
     assert header.split() == ["real", "sim"]
     assert "makespan (s)" in result.stdout
-    assert set(json.loads(call("metrics", folder / "real", folder / "sim", "--json").stdout)) == {
-        str(folder / "real"),
-        str(folder / "sim"),
-    }
+    real, sim = figures(call("metrics", folder / "real", folder / "sim", "--json"))
+    assert sim["makespan_s"] > real["makespan_s"]
 
 
 def test_metrics_of_a_run_in_which_nothing_ended_say_why(tmp_path: Path) -> None:
@@ -74,7 +81,7 @@ def test_metrics_of_a_run_in_which_nothing_ended_say_why(tmp_path: Path) -> None
     result = call("metrics", tmp_path / "none")
     assert result.exception is None
     assert "no job ended" in result.stderr
-    found = json.loads(call("metrics", tmp_path / "none", "--json").stdout)
+    (found,) = figures(call("metrics", tmp_path / "none", "--json"))
     assert found["mean_wait_s"] is None
     assert found["undefined"]["mean_wait_s"] == "no job ended"
 
@@ -104,6 +111,8 @@ def test_compare_as_json_is_json_alone(folder: Path) -> None:
         (("metrics", "{}/sim", "--window", "9:2"), "window"),
         (("metrics", "{}/sim", "--tau", "0"), "tau 0 is not above 0"),
         (("compare", "--real", "{}/sim", "--predicted", "{}/real"), "swap --real and --predicted"),
+        (("compare", "--real", "a", "--predicted", "c", "--real=b"), "--real is given 2 times, and takes one value"),
+        (("simulate", "w", "-o", "a", "--output", "b"), "--output is given 2 times, and takes one value"),
     ],
 )
 def test_bad_input_is_one_line_with_its_mend(folder: Path, words: tuple[str, ...], message: str) -> None:

@@ -152,7 +152,7 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
         ("generate cirne --jobs 1 --set load=x -o w.csv", "'x' is not a number"),
         ("generate cirne --jobs 1 --set weight=1 -o w.csv", "no constant 'weight'"),
         ("generate cirne --jobs 0 -o w.csv", "'--jobs'"),
-        ("generate lublin", "No such command 'lublin'"),
+        ("generate lublin", "no model 'lublin' (did you mean lublin99?"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(arguments: str, what: str, call: Callable[..., Any]) -> None:

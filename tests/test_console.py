@@ -9,7 +9,9 @@ import time
 
 import pytest
 
-from tracebed.orchestrator.cli.console import cell, print_json, print_table, progress
+from tracebed.display import cell
+from tracebed.orchestrator.cli.console import print_json, print_table
+from tracebed.orchestrator.cli.messages import progress
 
 COLUMNS = ("what a row is about", "a", "b")
 ROWS: list[tuple[str, float, float]] = [("one thing", 1.5, 123_456_789.0), ("another thing", 0.00012345, float("nan"))]
@@ -38,6 +40,17 @@ def test_spare_columns_go_first_and_only_where_they_must(
     out, err = capsys.readouterr()
     assert "123,456,789" not in out
     assert "b too" in err
+
+
+def test_spare_columns_go_one_by_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    row = ("label", "x" * 20, "y" * 20, "z" * 20)
+    monkeypatch.setenv("COLUMNS", "50")
+    print_table(("", "a", "b", "c"), [row], spare=["c", "a", "b"])
+    out, err = capsys.readouterr()
+    assert all(value in out for value in row[:3])
+    assert row[3] not in out
+    assert err.endswith("shows c too)\n")
 
 
 def test_a_table_without_names_of_columns_has_no_blank_line(capsys: pytest.CaptureFixture[str]) -> None:

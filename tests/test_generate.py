@@ -213,7 +213,7 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
         ("cirne --jobs 5 --exact --set size_slope=1e-9", "size_slope 1e-09 with size_offset 0.2 is out of range"),
         ("cirne --jobs 5 --exact --set limit_offset=-1e9", "is out of range"),
         ("cirne --jobs 5 --exact --set load=1e300", "load 1e+300 is out of range"),
-        ("toy2", "No such command 'toy2'"),
+        ("toy2", "no model 'toy2' (did you mean toy?"),
     ],
 )
 def test_bad_input_says_what_and_writes_nothing(words: str, what: str, call: Callable[[str], Result]) -> None:

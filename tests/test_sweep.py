@@ -118,7 +118,7 @@ def test_a_broken_study_names_the_line_and_the_key(
 
 def test_what_only_a_sweep_can_know_is_said_with_its_line(study: Callable[..., Path], tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
-        ({"policies": ["easy", "slowest"]}, (), r"small.yaml:14: no policy 'slowest' \(installed are"),
+        ({"policies": ["easy", "slowest"]}, (), r"small.yaml:14: no policy 'slowest' \(one of"),
         ({"policies": [{"policy": "easy", "parameters": {"depth": 3}}]}, (), "policy easy has no parameter 'depth'"),
         ({"workloads": {"w": {"file": "gone.swf"}}}, (), r"small.yaml:\d+: there is no .*gone.swf"),
         ({"workloads": {"w": {"model": "cirne", "options": {"jobz": 5}}}}, (), "cirne takes no 'jobz'"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import sys
 from typing import Any
@@ -11,6 +10,9 @@ from typing import Any
 import click
 
 from tracebed.errors import ExitCode, TracebedError
+from tracebed.orchestrator.cli import messages
+from tracebed.orchestrator.cli.groups import LazyGroup, common_options
+from tracebed.orchestrator.cli.messages import Level, Messages, one_line, say
 
 CLI = "tracebed.orchestrator.cli"
 
@@ -32,36 +34,29 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands live in modules that are imported on demand."""
+class Commands(LazyGroup):
+    """The commands of `COMMANDS`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of the work."""
-        return list(COMMANDS)
+    def summaries(self) -> dict[str, str]:
+        """Return one line of help for each command."""
+        return {name: text for name, (_, text) in COMMANDS.items()}
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of `cmd_name` and return its command."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), cmd_name)
+    def load(self, name: str) -> click.Command:
+        """Import the module of a command and return the command."""
+        command: click.Command = getattr(importlib.import_module(COMMANDS[name][0]), name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Where the reader of our output leaves, click would say 1, which is our `inaccurate`."""
+        """Run the command. A closed pipe has its own status, since click would exit with 1, which is `inaccurate`."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             raise click.exceptions.Exit(ExitCode.BROKEN_PIPE) from None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="tracebed")
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(None, "-V", "--version", package_name="tracebed")
+@common_options
 def tracebed() -> None:
     """Checks HPC scheduling simulators against reality.
 
@@ -78,49 +73,48 @@ def tracebed() -> None:
 
 
 def main() -> None:
-    """Entry point: run the command, and turn what a user or the machine can cause into one line and an exit status."""
+    """Run the command of `sys.argv` and exit. An error that a user or the machine can cause is printed as one line."""
     import warnings
 
-    from tracebed.orchestrator.cli.console import one_line, show_warning
-
-    _ready_streams()
-    warnings.showwarning = show_warning
+    messages.ready_streams()
+    chosen = Messages()
+    messages.use(chosen)
+    warnings.showwarning = messages.show_warning
     warnings.simplefilter("default")
-    try:
-        status = tracebed.main(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        status = ExitCode.USAGE
-    except TracebedError as error:
-        click.echo(f"tracebed: {one_line(error)}", err=True)
-        status = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("tracebed: interrupted", err=True)
-        status = ExitCode.INTERRUPTED
-    except OSError as error:  # none that a command expected: our own output's disk is full, a name is too long
-        place = f"{error.filename}: " if error.filename else ""
-        click.echo(f"tracebed: {one_line(place)}{error.strerror or error}", err=True)
-        status = ExitCode.USAGE
-    except MemoryError as error:
-        reason = f": {error}" if str(error) else ""
-        click.echo(f"tracebed: out of memory{reason} (take fewer jobs or nodes, or a larger machine)", err=True)
-        status = ExitCode.USAGE
-    except Exception as error:  # noqa: BLE001 - status 1, which Python would exit with, means inaccurate
-        from tracebed.orchestrator.cli import crash
-
-        click.echo(f"tracebed: {crash.report(error)}", err=True)
-        status = ExitCode.INTERNAL
+    status = _status(chosen)
+    chosen.log(Level.DETAIL, f"exit status {status}")
+    messages.use(Messages())
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again at its end
-    sys.exit(int(status or 0))
+    sys.exit(status)
 
 
-def _ready_streams() -> None:
-    """Let no character fail where a terminal lacks it, and nothing where a stream was closed before we came."""
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+def _status(chosen: Messages) -> int:
+    """Run the command of `sys.argv`, print its error, if there is one, and return the exit status."""
+    try:
+        return int(tracebed.main(standalone_mode=False, obj=chosen) or ExitCode.OK)
+    except click.ClickException as error:
+        error.show()
+        chosen.log(Level.ERROR, error.format_message())
+        return ExitCode.USAGE
+    except TracebedError as error:
+        return _failed(error.exit_code, one_line(error))
+    except (click.Abort, KeyboardInterrupt):
+        return _failed(ExitCode.INTERRUPTED, "interrupted")
+    except OSError as error:  # one that no command expected: the disk of our own output is full, a name is too long
+        place = f"{error.filename}: " if error.filename else ""
+        return _failed(ExitCode.USAGE, f"{one_line(place)}{error.strerror or error}")
+    except MemoryError as error:
+        reason = f": {error}" if str(error) else ""
+        return _failed(ExitCode.USAGE, f"out of memory{reason} (use fewer jobs or nodes, or a larger machine)")
+    except Exception as error:  # noqa: BLE001 - status 1, which Python would exit with, means inaccurate
+        from tracebed.orchestrator.cli import crash
+
+        return _failed(ExitCode.INTERNAL, crash.report(error, shown=chosen.verbose))
+
+
+def _failed(status: ExitCode, message: str) -> ExitCode:
+    say(f"tracebed: {message}", Level.ERROR)
+    return status

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.errors import InputError, tolerate
-from tracebed.orchestrator.cli.console import (
-    PATH,
-    json_option,
-    keep_inputs,
-    output_option,
-    print_json,
-    print_table,
-    progress,
-    say,
-)
+from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.logs import log_options, raw_options
+from tracebed.orchestrator.cli.messages import progress, say
+from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, output_option
 from tracebed.orchestrator.cli.summary import finish, summarised
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import traceback
 from importlib.metadata import version
 from pathlib import Path
 
-from tracebed.orchestrator.cli.console import one_line
+from tracebed.orchestrator.cli.messages import one_line
 
 TRACEBACK = "TRACEBED_TRACEBACK"
 """Environment variable: any value but "" and "0" prints the traceback in place of writing it to a file."""
@@ -37,15 +37,15 @@ def report(error: Exception, *, shown: bool = False) -> str:
 
 def _written(text: str) -> Path | None:
     """Write `text` to a new file in the folder of states, or of temporary files; None if neither can be written."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "tracebed"
-    for folder in (home, Path(tempfile.gettempdir())):
+    home = os.environ.get("XDG_STATE_HOME") or f"{os.environ.get('HOME', '')}/.local/state"
+    for folder in (Path(home, "tracebed"), Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             stamp = time.strftime("%Y%m%d-%H%M%S")
             handle, name = tempfile.mkstemp(".txt", f"tracebed-crash-{stamp}-", folder)
             with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
-        except (OSError, RuntimeError):  # RuntimeError: no home folder
+        except OSError:
             continue
         return Path(name)
     return None

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli.console import json_option, say
+from tracebed.orchestrator.cli.messages import say
+from tracebed.orchestrator.cli.options import json_option
 
 MOST_NODES = 8
 SPEED = 4000
@@ -88,8 +89,8 @@ def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
 
 def _run(*words: str | Path) -> ExitCode:
     """Show a command, run it in this process, and return its exit status."""
-    from tracebed.orchestrator.cli import tracebed
+    from tracebed.orchestrator.cli import messages, tracebed
 
     arguments = [part for word in words for part in ([str(word)] if isinstance(word, Path) else shlex.split(word))]
     click.secho(f"\n$ tracebed {shlex.join(arguments)}", bold=True, err=True)
-    return ExitCode(tracebed.main(arguments, standalone_mode=False) or 0)
+    return ExitCode(tracebed.main(arguments, standalone_mode=False, obj=messages.current()) or 0)

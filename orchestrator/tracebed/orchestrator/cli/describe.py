@@ -13,18 +13,9 @@ import click
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.charts import area, bars, beside, columns, spell
-from tracebed.orchestrator.cli.console import (
-    PATH,
-    UNBOUNDED,
-    json_option,
-    keep_inputs,
-    load_workload,
-    print_json,
-    print_table,
-    progress,
-    say,
-    workload_argument,
-)
+from tracebed.orchestrator.cli.console import UNBOUNDED, load_workload, print_json, print_table
+from tracebed.orchestrator.cli.messages import progress, say
+from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, workload_argument
 from tracebed.orchestrator.cli.summary import or_unknown
 
 Facts = Mapping[str, Any]

@@ -14,16 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import click
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.console import (
-    PATH,
-    SIZE,
-    Number,
-    json_option,
-    keep_inputs,
-    output_option,
-    progress,
-    seed_option,
-)
+from tracebed.orchestrator.cli.groups import LazyGroup
+from tracebed.orchestrator.cli.messages import progress
+from tracebed.orchestrator.cli.options import PATH, SIZE, Number, json_option, keep_inputs, output_option, seed_option
 from tracebed.orchestrator.cli.summary import finish
 
 if TYPE_CHECKING:
@@ -66,29 +59,22 @@ LOAD = click.option(
 )
 
 
-class Models(click.Group):
-    """A group with a command for each model of the registry, imported when it is called."""
+class Models(LazyGroup):
+    """The models of the registry, each with the arguments of its function as options."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the models' names."""
+    noun = "model"
+
+    def summaries(self) -> dict[str, str]:
+        """Return one line of help for each model, without importing the models."""
         from tracebed.converters.models.registry import MODELS
 
-        return MODELS.names()
+        return {name: MODELS.summary(name) for name in MODELS.names()}
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the model's function and return its command."""
+    def load(self, name: str) -> click.Command:
+        """Import the function of a model and return its command."""
         from tracebed.converters.models.registry import MODELS
 
-        if cmd_name not in MODELS.names():
-            return None
-        return _command(cmd_name, MODELS.load(cmd_name), MODELS.summary(cmd_name))
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the models without importing them."""
-        from tracebed.converters.models.registry import MODELS
-
-        with formatter.section("Models"):
-            formatter.write_dl([(name, MODELS.summary(name)) for name in MODELS.names()])
+        return _command(name, MODELS.load(name), MODELS.summary(name))
 
 
 @click.group(cls=Models, subcommand_metavar="MODEL [ARGS]...")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tracebed.orchestrator.cli.console import Command
+from tracebed.orchestrator.cli.options import Command
 
 
 def log_options(command: Command) -> Command:

@@ -2,83 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli.console import (
+from tracebed.orchestrator.cli.console import load_workload, print_json, print_table
+from tracebed.orchestrator.cli.messages import progress, say, warn
+from tracebed.orchestrator.cli.options import (
     DURATION,
     SECONDS,
     SIZE,
     SPEED,
+    inventory_option,
     json_option,
-    load_workload,
     output_option,
-    print_json,
-    print_table,
-    progress,
-    say,
+    policy_options,
     workload_argument,
 )
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.run import Run
     from tracebed.orchestrator.simulation.prediction import EngineChoice
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def policy_options(command: Command) -> Command:
-    """`--policy`, `--policy-option`, `--priority`, `--interval` and `--kill-at-limit`, the same for both commands."""
-    for option in (
-        click.option("--kill-at-limit", is_flag=True, help="Kill jobs at their time limit."),
-        click.option(
-            "--interval",
-            type=DURATION,
-            default=0.0,
-            metavar="S",
-            help="Call the policy only every S trace seconds; 0: whenever something happened.",
-        ),
-        click.option(
-            "--priority",
-            type=click.Choice(["fcfs", "largest-slowdown-first", "shortest-first", "aging"]),
-            default="fcfs",
-            show_default=True,
-            help="In which order waiting jobs are considered.",
-        ),
-        click.option(
-            "-P",
-            "--policy-option",
-            "policy_options",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="A parameter of the policy; may be repeated. docs/policies.md has them; a wrong name lists them.",
-        ),
-        click.option(
-            "--policy",
-            required=True,
-            metavar="NAME",
-            help="fcfs, firstfit, easy, conservative, avg, min, pref, keep-pref, dmr, sd, drom-share: "
-            "docs/policies.md; or one that is installed: docs/your-own-policy.md.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def inventory_option(*, required: bool) -> Callable[[Command], Command]:
-    """`--inventory FILE`, the same everywhere."""
-    return click.option(
-        "--inventory",
-        type=click.Path(path_type=Path),
-        required=required,
-        metavar="FILE",
-        help="The nodes (YAML).",
-    )
 
 
 @click.command()
@@ -301,7 +249,7 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
     """Print what the run amounts to, and its warnings."""
     info = run.info
     for warning in info.warnings:
-        say(f"tracebed: warning: {warning}")
+        warn(warning)
     from tracebed.validation.metrics import all_metrics, metrics
 
     figures = metrics(run)

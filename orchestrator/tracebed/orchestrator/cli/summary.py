@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.orchestrator.cli.charts import spell
-from tracebed.orchestrator.cli.console import print_json, print_table, progress
+from tracebed.orchestrator.cli.console import print_json, print_table
+from tracebed.orchestrator.cli.messages import progress
 
 if TYPE_CHECKING:
     from tracebed.converters.workload import Step, Workload

@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli.console import (
-    json_option,
-    output_option,
-    print_json,
-    print_table,
-    progress,
-    say,
-)
+from tracebed.orchestrator.cli.console import print_json, print_table
+from tracebed.orchestrator.cli.messages import progress, say, warn
+from tracebed.orchestrator.cli.options import json_option, output_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +119,7 @@ def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: boo
         for reason in left_out:
             say(f"tracebed: {reason}")
     for warning, count in done.warnings.items():
-        say(f"tracebed: warning: {warning} (in {count:,} cells)")
+        warn(f"{warning} (in {count:,} cells)")
     if as_json:
         print_json("tracebed-sweep/1", _facts(file, plan, done, held, drawn, own))
     elif len(done.table):

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.errors import ExitCode
-from tracebed.orchestrator.cli.console import (
-    DURATION,
-    duration,
-    json_option,
-    print_json,
-    print_table,
-    progress,
-    say,
-)
+from tracebed.orchestrator.cli.console import print_json, print_table
+from tracebed.orchestrator.cli.messages import progress, say
+from tracebed.orchestrator.cli.options import DURATION, duration, json_option
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.run import Run
@@ -54,12 +48,12 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, after: float, ended
     from tracebed.validation.metrics import metrics as measure
 
     found: dict[str, dict[str, Any]] = {}
-    for path in runs:
+    for path in dict.fromkeys(runs):
         run = _load(path)
         with progress(f"measuring {path.name}"):
             found[str(path)] = measure(run, tau, _window(window), after=after, ended=ended)
     if as_json:
-        print_json("tracebed-metrics/1", next(iter(found.values())) if len(found) == 1 else found)
+        print_json("tracebed-metrics/1", {"runs": [{"run": run, "metrics": figures} for run, figures in found.items()]})
     else:
         _show(found)
 
@@ -99,13 +93,14 @@ def compare(
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
     """
     from tracebed.validation.report import console
+    from tracebed.validation.verdict import SCHEMA
     from tracebed.validation.verdict import compare as hold
 
     sides = _load(real), _load(predicted)
     with progress("comparing"):
         comparison = hold(*sides, tau, allow_different_workloads=allow_different_workloads)
     if as_json:
-        print_json("tracebed-comparison/1", comparison.to_json())
+        print_json(SCHEMA, comparison.to_json())
     else:
         console.show(comparison)
     if report is not None:

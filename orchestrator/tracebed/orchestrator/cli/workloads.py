@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.console import (
+from tracebed.orchestrator.cli.console import load_workload
+from tracebed.orchestrator.cli.logs import log_options, raw_options
+from tracebed.orchestrator.cli.messages import progress
+from tracebed.orchestrator.cli.options import (
     DURATION,
     PATH,
     SIZE,
@@ -16,13 +19,10 @@ from tracebed.orchestrator.cli.console import (
     duration,
     json_option,
     keep_inputs,
-    load_workload,
     output_option,
-    progress,
     seed_option,
     workload_argument,
 )
-from tracebed.orchestrator.cli.logs import log_options, raw_options
 from tracebed.orchestrator.cli.summary import finish
 from tracebed.orchestrator.cli.writers import writer_options, writing_options
 

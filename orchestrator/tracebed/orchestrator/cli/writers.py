@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tracebed.orchestrator.cli.console import SPEED, Command
+from tracebed.orchestrator.cli.options import SPEED, Command
 
 WRITING = {"to": "format", "iterations": "iterations", "kassel_inflation": "kassel_inflation"} | {
     "whole_seconds": "whole_seconds",

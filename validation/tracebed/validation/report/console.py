@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tracebed.orchestrator.cli.console import cell, print_table, say
+from tracebed.display import cell
+from tracebed.orchestrator.cli.console import print_table
+from tracebed.orchestrator.cli.messages import say
 from tracebed.validation.report.words import execution, percent
 from tracebed.validation.verdict import Comparison, MetricComparison
 
@@ -24,7 +26,7 @@ def show(comparison: Comparison) -> None:
         "verdict",
         "reason",
     )
-    spare = ("difference", "margin", "stability", "reason")
+    spare = ("stability", "reason", "difference")  # the headline has the reasons; the margin always stays
     print_table(columns, [_row(item) for item in comparison.metrics], spare=spare)
     for warning in comparison.warnings:
         say(f"tracebed: warning: {warning}")

@@ -8,9 +8,9 @@ from typing import Any
 
 import jinja2
 
+from tracebed.display import cell
 from tracebed.errors import InputError
 from tracebed.files import replacing
-from tracebed.orchestrator.cli.console import cell
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.report.figures import pictures

@@ -1,8 +1,8 @@
 """The comparison of a prediction with a real run, and the verdict (docs/verdict.md)."""
 
-from tracebed.validation.verdict.comparison import Comparison, compare
+from tracebed.validation.verdict.comparison import SCHEMA, Comparison, compare
 from tracebed.validation.verdict.matching import Matching
 from tracebed.validation.verdict.metric import MetricComparison
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict, combine
 
-__all__ = ["REASONS", "Comparison", "Matching", "MetricComparison", "Reason", "Verdict", "combine", "compare"]
+__all__ = ["REASONS", "SCHEMA", "Comparison", "Matching", "MetricComparison", "Reason", "Verdict", "combine", "compare"]

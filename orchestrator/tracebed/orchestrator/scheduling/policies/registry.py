@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.registry import unknown
 
 GROUP = "tracebed.policies"
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -29,7 +30,7 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
     """
     entry = next((entry for entry in entry_points(group=GROUP) if entry.name == name), None)
     if entry is None:
-        raise InputError(f"no policy {name!r}", hint=f"installed are {', '.join(names())}")
+        raise unknown("policy", name, names())
     factory = _factory(entry)
     return _with_parameters(name, factory, parameters or {})
 

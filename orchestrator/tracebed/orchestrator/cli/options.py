@@ -1,0 +1,217 @@
+"""Options that several commands share, and the types of their values."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tracebed.errors import InputError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    FloatType = click.ParamType[float]
+    NameType = click.ParamType[str]
+else:
+    FloatType = NameType = click.ParamType  # only newer versions of click say the type at run time
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class FilePath(click.Path):
+    """A click type: the path of a file or folder; never the empty one, which would be the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail as click does: a variable of the shell was empty."""
+        if not str(value):
+            self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = FilePath()
+
+
+def output_option(what: str, *, required: bool = True) -> Callable[[Command], Command]:
+    """`-o/--output PATH`, the same everywhere."""
+    return click.option("-o", "--output", type=PATH, required=required, metavar="PATH", help=what)
+
+
+def json_option(command: Command) -> Command:
+    """`--json`: print JSON for machines in place of the table."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")(command)
+
+
+def seed_option(command: Command) -> Command:
+    """`--seed N`: of the numpy Generator that every draw of the command comes from."""
+    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")(
+        command
+    )
+
+
+def workload_argument(command: Command) -> Command:
+    """Take the workload's file; `load_workload` reads it."""
+    return click.argument("workload", type=PATH, metavar="WORKLOAD")(command)
+
+
+class Number(click.FloatRange):
+    """A click type: a finite number in a range."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does; nan and inf lie in every range of click's."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        """Say nothing in --help where there is no bound; click would write `x<=None`."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
+
+SIZE = click.IntRange(1, 10_000_000)
+"""Nodes of a machine, or cores of a node: beyond the largest there are, and what memory holds."""
+SPEED = Number(0.001, 1_000_000)
+SECONDS = Number(0)
+
+DURATION_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(text: str) -> float:
+    """Parse `90`, `90s`, `15m`, `2h` or `1d` into seconds; raise InputError otherwise."""
+    text = text.strip()
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    try:
+        seconds = float(number) * DURATION_UNITS[text[len(number) :]]
+    except (ValueError, KeyError):
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise InputError(f"{text!r} is not a duration", hint="write 90s, 15m, 2h or 1d")
+    return seconds
+
+
+class Duration(FloatType):
+    """A click type for `duration`, at least 0."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does."""
+        try:
+            seconds = duration(str(value))
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        if seconds < 0:
+            self.fail(f"{value!r} is below 0", param, ctx)
+        return seconds
+
+
+DURATION = Duration()
+
+
+def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None]) -> None:
+    """Raise InputError where writing would replace what is read, in a folder too, or one output another."""
+    sources = [os.path.realpath(path) for path in inputs]
+    taken: list[str] = []
+    for output in outputs:
+        if output is None or (output.exists() and not (output.is_file() or output.is_dir())):
+            continue  # a pipe or terminal is not replaced
+        target = os.path.realpath(output)
+        if any((_holds(source, target) and output.exists()) or _holds(target, source) for source in sources):
+            raise InputError("would replace what it is made from", where=str(output), hint="name another file")
+        if target in taken:
+            raise InputError("two results under one name", where=str(output), hint="name another file for one of them")
+        taken.append(target)
+
+
+def _holds(folder: str, path: str) -> bool:
+    """Tell whether a path is this one, or in this folder."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+class ExtensionName(NameType):
+    """A click type: the name of an installed extension. It is checked where the extension is loaded.
+
+    Args:
+        group: the group of entry points (`tracebed.policies`).
+    """
+
+    name = "name"
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+
+    def names(self) -> list[str]:
+        """Return the names of all installed extensions, without importing them."""
+        from tracebed.registry import Registry
+
+        return Registry[object](self.group, self.name).names()
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that begin with `incomplete`."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
+
+
+class ExtensionOption(click.Option):
+    """An option whose value is the name of an extension; `{names}` in its help becomes the installed names."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the two columns of help."""
+        assert isinstance(self.type, ExtensionName)
+        self.help = (self.help or "").replace("{names}", ", ".join(self.type.names()))
+        return super().get_help_record(ctx)
+
+
+def policy_options(command: Command) -> Command:
+    """Add `--policy`, `--policy-option`, `--priority`, `--interval` and `--kill-at-limit`: options of all executors."""
+    for option in (
+        click.option("--kill-at-limit", is_flag=True, help="Kill jobs at their time limit."),
+        click.option(
+            "--interval",
+            type=DURATION,
+            default=0.0,
+            metavar="S",
+            help="Scheduling interval in trace seconds. 0 (default) schedules on every event.",
+        ),
+        click.option(
+            "--priority",
+            type=click.Choice(["fcfs", "largest-slowdown-first", "shortest-first", "aging"]),
+            default="fcfs",
+            show_default=True,
+            help="Order in which the policy considers waiting jobs.",
+        ),
+        click.option(
+            "-P",
+            "--policy-option",
+            "policy_options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Set a parameter of the policy; may be repeated. An unknown name lists the parameters.",
+        ),
+        click.option(
+            "--policy",
+            cls=ExtensionOption,
+            type=ExtensionName("tracebed.policies"),
+            required=True,
+            metavar="NAME",
+            help="Scheduling policy: {names}.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def inventory_option(*, required: bool = False) -> Callable[[Command], Command]:
+    """`--inventory FILE`, the same everywhere."""
+    return click.option("--inventory", type=PATH, required=required, metavar="FILE", help="Inventory of nodes (YAML).")

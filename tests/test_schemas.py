@@ -1,0 +1,72 @@
+"""The published JSON schemas: what the commands print and a run's folder holds is valid by them."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import referencing
+
+from runs import NAN, fcfs_run, make_run
+from test_cli_verdicts import call
+from tracebed.orchestrator.run import FORMAT, Run
+from tracebed.validation.metrics import all_metrics
+
+FOLDER = files("tracebed.validation") / "schemas"
+SCHEMAS: dict[str, Any] = {
+    file.name: json.loads(file.read_text(encoding="utf-8")) for file in FOLDER.iterdir() if file.name.endswith(".json")
+}
+REGISTRY: Any = referencing.Registry().with_resources(
+    (name, referencing.Resource.from_contents(schema)) for name, schema in SCHEMAS.items()
+)
+STAIRS = {"1": [(0.0, 50.0, 2), (50.0, 100.0, 4)]}
+ASKED = [("1", "expand", 2, 4, 44.0, 48.0, 50.0, 50.0, "applied")]
+
+
+def problems(document: Any, name: str) -> list[str]:
+    """What is wrong with a document by the schema of that file."""
+    validator = jsonschema.Draft202012Validator(SCHEMAS[name], registry=REGISTRY)
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+
+
+def malleable(*, real: bool) -> Run:
+    return make_run([(0.0, 0.0, 100.0, 2)], staircases=STAIRS, reconfigurations=ASKED, real=real)
+
+
+PAIRS = {
+    "rigid": (fcfs_run(60), fcfs_run(60, stretch=1.1, real=False)),
+    "malleable": (malleable(real=True), malleable(real=False)),
+    "nothing ended": tuple(make_run([(0.0, NAN, NAN, 1)], real=real) for real in (True, False)),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_each_is_a_schema_named_as_its_file(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+    assert SCHEMAS[name]["$id"] == name
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_what_metrics_compare_and_a_run_write_is_valid(pair: str, tmp_path: Path) -> None:
+    for name, run in zip(("real", "sim"), PAIRS[pair], strict=True):
+        run.save(tmp_path / name)
+        assert problems(json.loads((tmp_path / name / "run.json").read_text()), f"run-{FORMAT}.json") == []
+    found = json.loads(call("metrics", tmp_path / "real", tmp_path / "sim", "--json").stdout)
+    assert problems(found, "tracebed-metrics-1.json") == []
+    found = json.loads(call("compare", "--real", tmp_path / "real", "--predicted", tmp_path / "sim", "--json").stdout)
+    assert problems(found, "tracebed-comparison-1.json") == []
+    found["real"]["metrics"]["mean_wait_s"] = "long"
+    del found["metrics"][0]["margin"]
+    assert len(problems(found, "tracebed-comparison-1.json")) == 2
+
+
+def test_the_schema_names_every_metric_of_tracebed() -> None:
+    figures = SCHEMAS["tracebed-metrics-1.json"]["$defs"]["figures"]
+    assert all_metrics().keys() <= figures["properties"].keys()
+    assert all_metrics().keys() <= set(figures["required"])
+    for name, metric in all_metrics().items():
+        assert metric.docs in figures["properties"][name]["description"]

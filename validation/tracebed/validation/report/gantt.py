@@ -1,0 +1,246 @@
+"""Gantt charts: which job holds which nodes, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+
+from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import origin
+from tracebed.validation.report import style
+from tracebed.validation.report.style import DASHED, INK, JOBS, NARROW, PREDICTED, REAL, WIDE, heading, panels
+from tracebed.validation.report.time_axis import TimeAxis
+from tracebed.validation.verdict import Comparison
+
+BARS = 3_000
+"""Bars above which a chart is sampled at the picture's resolution; a fifth of it on a phone."""
+NAMES = 16
+"""Nodes above which an axis shows numbers in place of their names."""
+
+
+def gantt_figure(run: Run, *, width: float = WIDE) -> Figure:
+    """Draw which job of a run holds which nodes, and when.
+
+    Args:
+        run: the run; without allocations the chart is empty.
+        width: of the figure, inches.
+
+    Returns:
+        One panel, nodes from top to bottom, time in s, min, h or days after the first submission.
+    """
+    with mpl.rc_context({**style.STYLE, "figure.facecolor": "white"}):
+        figure, (axes,) = panels(1, _height(run.total_nodes), width)
+        draw(axes, run, pd.Index(run.jobs["job_id"]), TimeAxis.of(run))
+    return figure
+
+
+def small_gantt_svg(run: Run) -> str:
+    """Return a small Gantt chart of a run as an <svg> element to be put into HTML, 4.6 inches wide.
+
+    Text has the color of the text around the chart. Each bar has a tooltip: job, nodes, start, end and state.
+    """
+    with mpl.rc_context(style.STYLE):
+        figure, (axes,) = panels(1, min(_height(run.total_nodes), 1.6), NARROW)
+        draw(axes, run, pd.Index(run.jobs["job_id"]), TimeAxis.of(run), titles=True)
+        text = style.svg(figure, "small")
+    for color in (INK, style.SOFT):
+        text = text.replace(f"var(--{style.VARIABLES[color]}, {color})", "currentColor")
+    return text.replace("<svg ", f'<svg style="width: {NARROW}in; max-width: 100%" ', 1)
+
+
+def compared(comparison: Comparison, width: float = WIDE) -> Figure:
+    """Draw the charts of both runs above each other on one time axis, each bar with a tooltip."""
+    sides = ((comparison.real, "real", REAL), (comparison.predicted, "predicted", PREDICTED))
+    time = TimeAxis.of(comparison.real, comparison.predicted)
+    nodes = max(run.total_nodes for run, _, _ in sides)
+    figure, both = panels(2, _height(nodes), width)
+    ids = pd.Index(comparison.real.jobs["job_id"]).union(comparison.predicted.jobs["job_id"], sort=False)
+    for axes, (run, name, color) in zip(both, sides, strict=True):
+        draw(axes, run, ids, time, nodes=nodes, titles=True, label=axes is both[-1])
+        heading(axes, name, color)
+        last = float((run.jobs["end"] - origin(run)).max())
+        if np.isfinite(last):
+            axes.axvline(last / time.unit, color=color, linewidth=0.9, linestyle=DASHED)
+    return figure
+
+
+def is_sampled(run: Run, width: float = WIDE) -> bool:
+    """Tell whether a run has too many bars to be drawn one by one in a figure of this width, inches."""
+    return len(run.allocations) > BARS and len(blocks(run, pd.Index(run.jobs["job_id"]))) > _most(width)
+
+
+def draw(
+    axes: Axes,
+    run: Run,
+    ids: pd.Index[Any],
+    time: TimeAxis,
+    *,
+    nodes: int | None = None,
+    titles: bool = False,
+    label: bool = True,
+) -> None:
+    """Draw a run's chart.
+
+    Args:
+        axes: where.
+        run: the run.
+        ids: the jobs that have colors, each by its place.
+        time: the time axis.
+        nodes: rows of the chart; by default the run's nodes.
+        titles: whether each bar carries a tooltip, for `style.svg`.
+        label: whether the time axis has a label.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    bars = blocks(run, ids)
+    bars = bars[bars["start"] <= time.end]
+    if len(bars) > _most(figure.get_figwidth()):
+        _draw_sampled(axes, run, ids, time, axes.get_position().height * figure.get_figheight())
+    elif len(bars):
+        _draw_bars(axes, run, bars, ids, time, titles=titles)
+    axes.set_ylim(nodes or run.total_nodes or 1, 0)
+    names = [node.name for node in run.info.nodes]
+    if 0 < len(names) <= NAMES:
+        longest = 12 if figure.get_figwidth() >= WIDE else 7
+        shown = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in names]
+        axes.set_yticks(np.arange(len(names)) + 0.5, shown)
+        axes.tick_params(axis="y", length=0)
+    else:
+        axes.set_ylabel("node")
+    time.apply(axes, label=label)
+
+
+def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
+    """Return the bars of a chart; neighboring nodes held alike are one bar.
+
+    Returns:
+        A row a bar: job (its place in `ids`), low and high (first and last node), start and end (s after the first
+        submission).
+    """
+    rows = run.allocations
+    table = pd.DataFrame(
+        {
+            "job": ids.get_indexer(pd.Index(rows["job_id"])),
+            "start": rows["start"] - origin(run),
+            "end": rows["end"] - origin(run),
+            "low": rows["node"],
+            "high": rows["node"] + rows["count"] - 1,
+        }
+    )
+    table = table[table["end"] > table["start"]].sort_values(["job", "start", "end", "low"], ignore_index=True)
+    same = (table[["job", "start", "end"]].diff() == 0).all(axis=1) & (table["low"] == table["high"].shift() + 1)
+    block = (~same).cumsum()
+    return table.groupby(block, sort=False).agg(
+        job=("job", "first"),
+        low=("low", "first"),
+        high=("high", "last"),
+        start=("start", "first"),
+        end=("end", "first"),
+    )
+
+
+def sample(run: Run, ids: pd.Index[Any], nodes: IntArray, instants: FloatArray) -> IntArray:
+    """Return the job that holds each node at each instant.
+
+    Args:
+        run: the run.
+        ids: the jobs.
+        nodes: ascending.
+        instants: s after the first submission, ascending.
+
+    Returns:
+        Places in `ids`, shape (nodes, instants); -1 where a node is idle.
+    """
+    table = run.allocations
+    start = table["start"].to_numpy(dtype=np.float64) - origin(run)
+    end = table["end"].to_numpy(dtype=np.float64) - origin(run)
+    low, high = (np.searchsorted(nodes, table["node"] + more) for more in (0, table["count"]))
+    held = np.repeat(np.arange(len(table)), high - low)  # a row for each of `nodes` in an allocation
+    place = np.arange(len(held)) - np.repeat(np.cumsum(high - low) - high, high - low)
+    order = np.lexsort((start[held], place))
+    job = ids.get_indexer(pd.Index(table["job_id"]))[held][order]
+    start, end, place = start[held][order], end[held][order], place[order]
+    first, last = (np.searchsorted(place, np.arange(len(nodes)), side=side) for side in ("left", "right"))
+    found = np.full((len(nodes), len(instants)), -1, dtype=np.int64)
+    for row, (low, high) in enumerate(zip(first, last, strict=True)):
+        if high > low:
+            at = np.searchsorted(start[low:high], instants, side="right") - 1 + low
+            held = (at >= low) & (end[np.maximum(at, low)] > instants)
+            found[row, held] = job[at[held]]
+    return found
+
+
+def _height(nodes: int) -> float:
+    return float(np.clip(0.28 * nodes, 1.1, 3.2))
+
+
+def _most(width: float) -> int:
+    return BARS if width >= WIDE else BARS // 5
+
+
+def _colors(run: Run, ids: pd.Index[Any]) -> npt.NDArray[np.float64]:
+    """Return a color for each of `ids`, shape (jobs, 4): by its place; translucent if rigid among malleable."""
+    colors = np.array([mpl.colors.to_rgba(color) for color in JOBS])[np.arange(len(ids)) % len(JOBS)]
+    rigid = (run.jobs.set_index("job_id")["kind"].reindex(ids) != "malleable").to_numpy()
+    colors[:, 3] = np.where(rigid & ~rigid.all(), 0.4, 0.9)
+    return colors
+
+
+def _draw_bars(axes: Axes, run: Run, bars: pd.DataFrame, ids: pd.Index[Any], time: TimeAxis, *, titles: bool) -> None:
+    x0, x1 = (bars[name].to_numpy(dtype=np.float64) / time.unit for name in ("start", "end"))
+    y0, y1 = bars["low"].to_numpy(dtype=np.float64), bars["high"].to_numpy(dtype=np.float64) + 1
+    corners = np.stack([np.column_stack(c) for c in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))], axis=1)
+    job = bars["job"].to_numpy()
+    colors = _colors(run, ids)[job]
+    malleable = (run.jobs.set_index("job_id")["kind"].reindex(ids) == "malleable").to_numpy()[job]
+    # The steps of a malleable job belong together: a line of its own hue between them, not a gap.
+    edges = np.where(malleable[:, None], np.append(0.6 * colors[:, :3], np.ones((len(job), 1)), axis=1), 1.0)
+    collection = PolyCollection(
+        list(corners), facecolors=colors, edgecolors=edges, linewidths=0.5 if len(bars) < 500 else 0.2
+    )
+    if titles:
+        collection.set_urls(_titles(run, bars, ids))
+    axes.add_collection(collection)
+
+
+def _titles(run: Run, bars: pd.DataFrame, ids: pd.Index[Any]) -> list[str]:
+    """Return the tooltip of each bar: job, nodes, start and end of the bar and of its job, and the job's state."""
+    names = [node.name for node in run.info.nodes]
+    jobs = run.jobs.set_index("job_id").reindex(ids[bars["job"]])
+    columns = [jobs["kind"], jobs["state"], jobs["start"] - origin(run), jobs["end"] - origin(run)]
+    columns += [bars[name] for name in ("low", "high", "start", "end")]
+    titles = []
+    rows = zip(jobs.index, *(column.tolist() for column in columns), strict=True)
+    for name, kind, state, start, end, low, high, begin, until in rows:
+        nodes = names[low] if low == high else f"{names[low]} to {names[high]}"
+        lines = [f"job {name}, {kind}, {state}", f"{nodes}: {begin:,.1f} to {until:,.1f} s"]
+        if (start, end) != (begin, until):
+            lines.append(f"start {start:,.1f} s, end {end:,.1f} s")
+        titles.append("\n".join(lines))
+    return titles
+
+
+def _draw_sampled(axes: Axes, run: Run, ids: pd.Index[Any], time: TimeAxis, height: float) -> None:
+    """Draw a chart of very many bars: each pixel has the color of the job that holds its node at its instant."""
+    width = axes.get_position().width * axes.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
+    columns, rows = int(200 * width), int(min(run.total_nodes, 200 * height))
+    nodes = np.floor((np.arange(rows) + 0.5) * run.total_nodes / rows).astype(np.int64)
+    instants = (np.arange(columns) + 0.5) * time.end / columns
+    job = sample(run, ids, nodes, instants)
+    image = _colors(run, ids)[np.maximum(job, 0)]
+    image[job < 0] = 0.0
+    axes.imshow(
+        image,
+        extent=(0.0, time.end / time.unit, float(run.total_nodes), 0.0),
+        aspect="auto",
+        interpolation="nearest",
+        rasterized=True,
+    )

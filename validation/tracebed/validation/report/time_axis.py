@@ -1,0 +1,100 @@
+"""The time axis that all pictures of a report share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from tracebed.converters.workload import FloatArray
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import origin
+from tracebed.validation.report.style import WIDE
+
+DRAINED = 0.95
+"""Share of the jobs that have ended by the end of a cropped axis."""
+TAIL = 0.5
+"""Share of the axis above which the tail after that instant is cropped."""
+UNITS = ((86400.0, "days", 4.0), (3600.0, "h", 3.0), (60.0, "min", 10.0))
+"""Units of time: seconds, name, and from how many on the unit is used."""
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """Trace time after each run's own first submission, from 0 to `end`.
+
+    The axis shows the whole of its runs, unless the arrivals and `DRAINED` of the jobs have ended before half of it:
+    then the axis ends there, and `note` says what is beyond.
+    """
+
+    end: float
+    """s"""
+    unit: float
+    """s"""
+    name: str
+    """The unit's name: days, h, min or s."""
+    later: tuple[int, ...]
+    """Of each run, the jobs that end after the axis."""
+    last: tuple[float, ...]
+    """Of each run, the last end, s; 0 where no job ended."""
+
+    @classmethod
+    def of(cls, *runs: Run) -> TimeAxis:
+        """Return the axis on which all of `runs` are shown."""
+        ends = [_ends(run) for run in runs]
+        last = tuple(float(each.max(initial=0.0)) for each in ends)
+        full = max([*last, *(_last_allocation(run) for run in runs), 1.0])
+        drained = [float(np.quantile(each, DRAINED, method="higher")) for each in ends if len(each)]
+        end = max([*drained, *(_last_submission(run) for run in runs), 1.0])
+        if end >= (1 - TAIL) * full:
+            end = full
+        unit, name = next(((unit, name) for unit, name, least in UNITS if end >= least * unit), (1.0, "s"))
+        return cls(end, unit, name, tuple(int((each > end).sum()) for each in ends), last)
+
+    def apply(self, axes: Axes, *, label: bool = True) -> None:
+        """Set limits, ticks and label of an x axis in this axis' unit."""
+        axes.set_xlim(0.0, 1.01 * self.end / self.unit)
+        wide = axes.get_figure(root=True).get_figwidth() >= WIDE  # type: ignore[union-attr]
+        axes.xaxis.set_major_locator(MaxNLocator(12 if wide else 6, steps=[1, 2, 3, 5, 6, 10]))
+        if label:
+            axes.set_xlabel(f"time after the first submission ({self.name})")
+        else:
+            axes.tick_params(labelbottom=False)
+
+    def show(self, instant: float) -> str:
+        """Return an instant (s) in this axis' unit: `6.9 days`."""
+        return f"{instant / self.unit:,.4g} {self.name}"
+
+    def note(self, *sides: str) -> str:
+        """Return what is beyond the axis, one sentence; empty if nothing is.
+
+        Args:
+            sides: the name of each run (`real`, `predicted`).
+        """
+        beyond = [
+            f"{count:,} {side} jobs end later, the last at {self.show(last)}"
+            for side, count, last in zip(sides, self.later, self.last, strict=True)
+            if count
+        ]
+        if not beyond:
+            return ""
+        return f" The time axis ends at {self.show(self.end)}, when {DRAINED:.0%} of the jobs have ended: " + (
+            "; ".join(beyond) + "."
+        )
+
+
+def _ends(run: Run) -> FloatArray:
+    ends = run.jobs["end"].to_numpy(dtype=np.float64) - origin(run)
+    return ends[np.isfinite(ends)]
+
+
+def _last_submission(run: Run) -> float:
+    submits = run.jobs["submit"].to_numpy(dtype=np.float64) - origin(run)
+    return float(submits[np.isfinite(submits)].max(initial=0.0))
+
+
+def _last_allocation(run: Run) -> float:
+    ends = run.allocations["end"].to_numpy(dtype=np.float64) - origin(run)
+    return float(ends[np.isfinite(ends)].max(initial=0.0))
