@@ -18,6 +18,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # a test executes the notebooks
 
+smartquotes = False  # "--option" is to keep its hyphens
 default_role = "code"  # docstrings put names into single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -33,11 +34,20 @@ pygments_style = "friendly"
 
 
 def plain_text(app: Sphinx, context: object, lines: list[str]) -> None:
-    """Escape underscores at the ends of words: help texts are no reStructuredText, where `extra_...` is a link."""
-    lines[:] = [re.sub(r"(?<=\w)_(?!\w)", r"\\_", line) for line in lines]
+    """Make reStructuredText of a help text: names such as `extra_...` are no links, examples are literal blocks."""
+    found = []
+    for line, before in zip(lines, ["", *lines], strict=False):
+        text = re.sub(r"(?<=\w)_(?!\w)", r"\\_", line)
+        if re.match(r"\| Examples?:$", line):
+            found += ["Example::", ""]
+        elif re.match(r"\|  +\S", line) and (before.startswith("|  ") or re.match(r"\| Examples?:$", before)):
+            found.append(line.removeprefix("| "))
+        else:
+            found.append(text)
+    lines[:] = found
 
 
 def setup(app: Sphinx) -> None:
-    """Have help texts escaped before they become part of the reference."""
+    """Have help texts made reStructuredText before they become part of the reference."""
     for part in ("description", "options", "arguments", "epilog"):
         app.connect(f"sphinx-click-process-{part}", plain_text)

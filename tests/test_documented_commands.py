@@ -1,0 +1,255 @@
+"""Every command that README and the pages of docs/ show is accepted, and every block of commands runs.
+
+The blocks of a page run in order, in one empty folder. Files that a page takes for granted (logs, workloads, a study)
+are small ones made here; replays run at a high speed. A block that a test cannot run has a comment above it,
+`<!-- not run: REASON -->`; the options of its commands are still checked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import logs
+from tracebed.errors import ExitCode
+from tracebed.orchestrator.cli import tracebed
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+BLOCK = re.compile(
+    r"(?:<!-- not run: (?P<reason>[^>]+) -->\n+)?"
+    r"(?:^```(?:bash|sh|console|text)?\n(?P<fenced>.*?)^```$|(?P<indented>(?:^    [^\n]*\n|^\n(?=    ))+))",
+    re.MULTILINE | re.DOTALL,
+)
+FASTEST = 20_000.0
+"""At least this many trace seconds a wall second in replays."""
+NOT_RUN = {
+    "docs/how-to/sweep.md": 1,
+    "docs/how-to/write-a-policy.md": 1,
+}
+"""How many blocks of each page are not run: another one needs a change here, and a reason in the page."""
+VERDICTS = {ExitCode.OK, ExitCode.INACCURATE, ExitCode.INCONCLUSIVE}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of commands in a page."""
+
+    commands: list[list[str]]
+    reason: str | None
+    """Why it is not run."""
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def words(line: str) -> list[str]:
+    """The words of the first command of a line: no comment, no pipe, nothing after `&&`."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    found = []
+    for word in lexer:
+        if set(word) <= set("|&;<>()"):
+            break
+        found.append(word)
+    return found
+
+
+def blocks(text: str) -> Iterator[Block]:
+    for match in BLOCK.finditer(text):
+        lines = re.sub(r"\\\n\s*", "", match["fenced"] or match["indented"]).splitlines()
+        commands = [words(line.strip()) for line in lines if line.strip().startswith("tracebed ")]
+        if commands:
+            yield Block(commands, match["reason"])
+
+
+def inline(text: str) -> Iterator[list[str]]:
+    """Commands in running text: `tracebed COMMAND ...`, but those that leave something out."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    for command in re.findall(r"`(tracebed [^`]+)`", prose):
+        if not re.search(r"\.\.\.|\b[A-Z]{3,}\b", command):
+            yield words(command.replace("\n", " "))
+
+
+def check(command: list[str]) -> None:
+    """Raise what click raises if it knows no such command or option, or if an option's choice is another."""
+    found: click.Command = tracebed
+    arguments, parent = command[1:], None
+    while True:
+        context = click.Context(found, info_name=found.name, parent=parent)
+        values, rest, _ = found.make_parser(context).parse_args(list(arguments))
+        for parameter in found.params:
+            value = values.get(parameter.name or "")
+            if isinstance(parameter.type, click.Choice) and isinstance(value, str):
+                parameter.type.convert(value, parameter, context)
+        if not isinstance(found, click.Group) or not rest:
+            return
+        following = found.get_command(context, rest[0])
+        if following is None:
+            raise click.UsageError(f"no command {rest[0]}")
+        found, arguments, parent = following, rest[1:], context
+
+
+def run(command: list[str], expected: set[ExitCode]) -> None:
+    result = CliRunner().invoke(tracebed, command[1:])
+    shown = f"{shlex.join(command)}\n{result.output}"
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise AssertionError(shown) from result.exception
+    assert result.exit_code in expected, shown
+
+
+def make(folder: Path, *command: str) -> None:
+    run(["tracebed", *command], {ExitCode.OK})
+
+
+def swf(path: Path) -> None:
+    """A log of September 2010 in the header and the fields of RICC's: 200 jobs of 1 to 64 cores in two days."""
+    header = "; Computer: RICC\n; UnixStartTime: 1283266800\n; TimeZoneString: Asia/Tokyo\n; MaxNodes: 1024\n"
+    header += "; MaxProcs: 8192\n"
+    rows = []
+    for job in range(1, 201):
+        run_time, cores = 60 + 37 * job % 1800, 2 ** (job % 7)
+        fields = [
+            job,
+            600 * job,
+            job % 50,
+            run_time,
+            cores,
+            -1,
+            -1,
+            cores,
+            2 * run_time,
+            -1,
+            1,
+            job % 9,
+            1,
+            -1,
+            1,
+            1,
+            -1,
+            -1,
+        ]
+        rows.append(" ".join(map(str, fields)))
+    text = header + "\n".join(rows) + "\n"
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+
+
+def cori(folder: Path) -> None:
+    folder.mkdir()
+    logs.write(folder / "2022-11-07.csv", logs.CORI, logs.CORI_ROWS)
+
+
+def study(path: Path) -> None:
+    path.write_text(
+        "about: a small one\n"
+        "workloads: {drawn: {model: cirne, options: {jobs: 40, nodes: 16}}}\n"
+        "malleable: {shares: [0, 0.2]}\n"
+        "policies: [easy, pref]\n"
+        "seeds: 1\n"
+    )
+
+
+def drawn(path: Path) -> None:
+    make(path.parent, "generate", "cirne", "--nodes", "64", "--jobs", "60", "--seed", "1", "-o", path.name)
+
+
+def of_cori(path: Path) -> None:
+    provide("cori-knl", path.parent)
+    make(path.parent, "convert", "cori-knl", "-o", path.name)
+
+
+def of_ricc(path: Path) -> None:
+    provide("RICC-2010-2.swf.gz", path.parent)
+    make(path.parent, "convert", "RICC-2010-2.swf.gz", "-o", path.name)
+
+
+def inventory(path: Path) -> None:
+    shutil.copytree(ROOT / "inventory", path)
+
+
+def runs(path: Path) -> None:
+    """A prediction as `runs/sim`, and the run that a log tells of as `runs/real`."""
+    provide("ricc.parquet", path.parent)
+    make(path.parent, "convert", "ricc.parquet", "--as-run", "-o", "runs/real")
+    make(path.parent, "simulate", "ricc.parquet", "--policy", "easy", "-o", "runs/sim")
+
+
+FIXTURES: dict[str, Callable[[Path], None]] = {
+    "RICC-2010-2.swf.gz": swf,
+    "cori-knl": cori,
+    "study.yaml": study,
+    "inventory": inventory,
+    "runs": runs,
+    "knl.parquet": of_cori,
+    "raw.parquet": of_cori,
+    "ricc.parquet": of_ricc,
+    **dict.fromkeys(["w.parquet", "log.parquet", "small.parquet", "mixed.parquet"], drawn),
+}
+
+
+def provide(word: str, folder: Path) -> None:
+    """Make the file that a command takes for granted, if there is a recipe for it and it is not there."""
+    top = word.partition("/")[0]
+    if top in FIXTURES and not (folder / top).exists():
+        FIXTURES[top](folder / top)
+
+
+def faster(command: list[str]) -> list[str]:
+    """Let a replay run at a high speed."""
+    if command[1] == "replay" and "--speed" in command:
+        at = command.index("--speed") + 1
+        return [*command[:at], str(max(float(command[at]), FASTEST)), *command[at + 1 :]]
+    return command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_documented_commands_are_accepted(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    commands = [command for block in blocks(text) for command in block.commands]
+    for command in [*commands, *inline(text)]:
+        try:
+            check(command)
+        except click.ClickException as error:
+            pytest.fail(f"{shlex.join(command)}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if list(blocks(page.read_text(encoding="utf-8")))], ids=name)
+def test_documented_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = list(blocks(page.read_text(encoding="utf-8")))
+    assert len([block for block in found if block.reason]) == NOT_RUN.get(name(page), 0)
+    for block in found:
+        for command in [] if block.reason else block.commands:
+            for before, word in itertools.pairwise(command):
+                if before not in ("-o", "--output"):
+                    provide(word, tmp_path)
+            run(faster(command), VERDICTS if command[1] == "compare" else {ExitCode.OK})
+
+
+def test_a_wrong_command_is_found() -> None:
+    text = "Text.\n\n    tracebed convert a.swf --no-such-option    # no\n\n"
+    text += "<!-- not run: why -->\n\n    tracebed demo && x\n"
+    first, second = blocks(text)
+    assert (first.reason, second.reason, second.commands) == (None, "why", [["tracebed", "demo"]])
+    with pytest.raises(click.NoSuchOption):
+        check(first.commands[0])
+    with pytest.raises(click.UsageError):
+        check(["tracebed", "no-such-command"])
+    with pytest.raises(click.BadParameter):
+        check(["tracebed", "simulate", "w.parquet", "--engine", "steam"])
+    assert list(inline("Use `tracebed clean --list` or `tracebed clean ...`.")) == [["tracebed", "clean", "--list"]]
