@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds import inventory
 from tracebed.orchestrator.testbeds.inventory import Node, load_inventory
+from tracebed.ranges import parse_names
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -54,6 +56,17 @@ def test_shipped_inventories() -> None:
         Node("n64", 48, 2, None, True),
         "emulated",
     )
+
+
+def test_names_of_nodes_are_one_name_or_a_range() -> None:
+    assert list(parse_names("login", most=1)) == ["login"]
+    assert list(parse_names("n[8-11]-ib", most=4)) == ["n8-ib", "n9-ib", "n10-ib", "n11-ib"]
+    assert list(parse_names("n[08-10]", most=4)) == ["n08", "n09", "n10"]
+    assert len(parse_names("n[1-64]", most=64)) == 64
+    assert list(islice(parse_names("n[1-*]", most=1), 2)) == ["n1", "n2"]
+    for text in ("", "a b", "n[1]", "n[1-2", "n[1-2][3-4]", "n[-1-2]", "n[1-9999999999999999999]"):
+        with pytest.raises(InputError, match="name"):
+            parse_names(text, most=10)
 
 
 def test_named_cpus_and_sockets(tmp_path: Path) -> None:
@@ -109,6 +122,20 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         ("nodes:\n  - {name: 'a[1-*]', cpus: 0}\n", 2, "auto` only"),
         ("nodes:\n  - {name: 'a b', cpus: 0}\n", 2, "letters"),
         ("nodes:\n  - {name: a, cpus: 3-1}\n", 2, "CPU list"),
+        ("nodes:\n  - {name: 'a[1-99999999999]', cores: 1, emulated: true}\n", 2, "more than 1,000,000 names"),
+        ("nodes:\n  - {name: 'a[1-99999999999]', cpus: auto}\n", 2, "more than 1,000,000 names"),
+        (f"nodes:\n  - {{name: 'a[1-{'9' * 5000}]', cores: 1, emulated: true}}\n", 2, "longer than 200 bytes"),
+        (f"nodes:\n  - {{name: {'a' * 5000}, cores: 1, emulated: true}}\n", 2, "longer than 200 bytes"),
+        (
+            "nodes:\n  - {name: 'a[1-1000000]', cores: 1, emulated: true}\n  - {name: b, cores: 1, emulated: true}\n",
+            3,
+            "there are more than 1,000,000 nodes",
+        ),
+        ("nodes:\n  - {name: a, cores: 99999999999999999999, emulated: true}\n", 2, "100000"),
+        ("nodes:\n  - {name: a, cores: 1, sockets: 99999999999999999999, emulated: true}\n", 2, "equal sockets"),
+        ("nodes:\n  - {name: a, cpus: 0-99999999999}\n", 2, "beyond CPU 99999"),
+        ("nodes:\n  - {name: a, cpus: 99999999999999999999}\n", 2, "beyond CPU 99999"),
+        ("nodes:\n  - {name: a, sockets: [0-99999999999]}\n", 2, "beyond CPU 99999"),
     ],
 )
 def test_a_wrong_inventory_is_refused_by_line(tmp_path: Path, text: str, line: int, message: str) -> None:

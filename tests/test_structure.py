@@ -23,7 +23,7 @@ PARTS = ("converters", "benchmarks", "orchestrator", "validation")
 SOURCES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
 BUILD_HOOK = ROOT / "hatch_build.py"
 
-GROUND = {"errors", "display", "files", "yaml_file", "cpus", "states", "registry"}
+GROUND = {"errors", "display", "files", "yaml_file", "cpus", "ranges", "states", "registry"}
 """The ground floor: modules beside the four roots that any of them may import; they import only each other."""
 # part -> parts it may import besides itself.
 STANDS_ON = {

@@ -6,17 +6,22 @@ from collections.abc import Iterable
 
 from tracebed.errors import InputError
 
+LARGEST_NODE = 100_000
+"""Largest accepted number of cores of a node, and of a CPU plus one. Linux is built for at most 8,192 CPUs."""
+
 
 def parse_cpus(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a list such as `0-3,7`, ascending. Raises InputError where it is none."""
+    """Return the CPUs of a list such as `0-3,7`, ascending. Raises InputError if the list is invalid."""
     cpus: list[int] = []
     for part in text.split(",") if text.strip() else ():
         low, dash, high = part.strip().partition("-")
         if not (low.isdecimal() and (high.isdecimal() if dash else True)) or (dash and int(high) < int(low)):
-            raise InputError(f"{text!r} is not a CPU list", hint="write it like 0-3,7")
+            raise InputError(f"{text[:40]!r} is not a CPU list", hint="write it like 0-3,7")
+        if max(len(low), len(high)) > 9 or int(high or low) >= LARGEST_NODE:
+            raise InputError(f"CPU list {text[:40]!r} goes beyond CPU {LARGEST_NODE - 1}", hint="write it like 0-3,7")
         cpus += range(int(low), int(high or low) + 1)
     if len(set(cpus)) < len(cpus):
-        raise InputError(f"CPU list {text!r} names a CPU twice", hint="write it like 0-3,7")
+        raise InputError(f"CPU list {text[:40]!r} names a CPU twice", hint="write it like 0-3,7")
     return tuple(sorted(cpus))
 
 

@@ -16,8 +16,8 @@ Reading one asks nothing of this machine (but for `auto`), so that a simulation 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,11 +25,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tracebed.cpus import format_cpus, parse_cpus
+from tracebed.cpus import LARGEST_NODE, format_cpus, parse_cpus
 from tracebed.errors import InputError
-from tracebed.yaml_file import YamlFile
+from tracebed.ranges import NameRange, parse_names
+from tracebed.yaml_file import YamlFile, shown
 
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
+LARGEST = 1_000_000
+"""Largest accepted number of nodes. The largest machines have some 200,000."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str
-    cores: Annotated[int, Field(ge=1)] | None = None
+    cores: Annotated[int, Field(ge=1, le=LARGEST_NODE)] | None = None
     cpus: int | str | None = None  # YAML reads `cpus: 3` as a number
     sockets: Annotated[int, Field(ge=1)] | Annotated[list[int | str], Field(min_length=1)] | None = None
     emulated: bool = False
@@ -103,6 +106,10 @@ class _Group(BaseModel):
         return self
 
     @property
+    def names(self) -> NameRange:
+        return parse_names(self.name, most=LARGEST)
+
+    @property
     def open_ended(self) -> bool:
         return self.name.endswith("-*]")
 
@@ -110,11 +117,11 @@ class _Group(BaseModel):
         """Return the nodes of this group. Raises ValueError or InputError where it contradicts itself."""
         if self.cpus == "auto":
             size = self.cores or 1
-            dealt = deal(size)
-            names = list(islice(_names(self.name), len(dealt) + (not self.open_ended)))
-            if not 0 < len(names) <= len(dealt):
-                raise ValueError(f"this machine's CPUs make only {len(dealt)} nodes of {size} cores")
-            return [Node(name, size, count, mask) for name, (mask, count) in zip(names, dealt, strict=False)]
+            found = split_cpus(size)
+            names = list(islice(self.names, len(found) + (not self.open_ended)))
+            if not 0 < len(names) <= len(found):
+                raise ValueError(f"this machine's CPUs make only {len(found)} nodes of {size} cores")
+            return [Node(name, size, count, mask) for name, (mask, count) in zip(names, found, strict=False)]
         cpus, sockets = None, self.sockets
         if isinstance(sockets, list):
             lists = [parse_cpus(str(item)) for item in sockets]
@@ -128,7 +135,7 @@ class _Group(BaseModel):
             raise ValueError(f"`cores` is {self.cores}, but there are {cores} CPUs")
         if cores % (sockets or 1):
             raise ValueError(f"{cores} cores do not make {sockets} equal sockets")
-        return [Node(name, cores, sockets or 1, cpus, self.emulated) for name in _names(self.name)]
+        return [Node(name, cores, sockets or 1, cpus, self.emulated) for name in self.names]
 
 
 class _File(BaseModel):
@@ -158,7 +165,7 @@ def load_inventory(path: Path | str) -> Inventory:
         try:
             found = group.nodes()
         except (ValueError, InputError) as error:
-            raise source.error(f"node {group.name!r}: {error}", "nodes", index) from error
+            raise source.error(f"node {shown(group.name)}: {error}", "nodes", index) from error
         for node in found:
             if node.name in names:
                 raise source.error(f"two nodes are called {node.name!r}", "nodes", index)
@@ -168,28 +175,30 @@ def load_inventory(path: Path | str) -> Inventory:
                 owners[cpu] = node.name
             names.add(node.name)
         nodes += found
+        if len(nodes) > LARGEST:
+            raise source.error(f"there are more than {LARGEST:,} nodes", "nodes", index)
     return Inventory(file.name or path.stem, file.testbed, tuple(nodes), file.grain_s, file.heartbeat_s, str(path))
 
 
-def deal(cores: int) -> list[tuple[tuple[int, ...], int]]:
-    """Deal the CPUs that this process may use into as many nodes of `cores` cores as they make.
+def split_cpus(cores: int) -> list[tuple[tuple[int, ...], int]]:
+    """Split the CPUs that this process may use into nodes of `cores` cores, as many as possible.
 
     Returns:
-        for each node its CPUs and its sockets; it lies in one socket where sockets are that large.
+        For each node its CPUs and its number of sockets. A node lies in one socket if sockets are large enough.
     """
-    sockets: dict[int, list[int]] = {}
+    by_socket: dict[int, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
-        sockets.setdefault(_socket(cpu), []).append(cpu)
-    piles: Sequence[list[int]] = [sockets[key] for key in sorted(sockets)]
-    if cores > max(map(len, piles)):
-        piles = [[cpu for pile in piles for cpu in pile]]
-    dealt = []
-    for pile in piles:
-        for first in range(0, len(pile) - cores + 1, cores):
-            cpus = tuple(pile[first : first + cores])
-            sizes = {[_socket(cpu) for cpu in cpus].count(key) for key in map(_socket, cpus)}
-            dealt.append((cpus, cores // sizes.pop() if len(sizes) == 1 else 1))
-    return dealt
+        by_socket.setdefault(_socket(cpu), []).append(cpu)
+    groups: Sequence[list[int]] = [by_socket[key] for key in sorted(by_socket)]
+    if cores > max(map(len, groups)):
+        groups = [[cpu for group in groups for cpu in group]]
+    nodes = []
+    for group in groups:
+        for first in range(0, len(group) - cores + 1, cores):
+            cpus = tuple(group[first : first + cores])
+            sizes = set(Counter(map(_socket, cpus)).values())
+            nodes.append((cpus, cores // sizes.pop() if len(sizes) == 1 else 1))
+    return nodes
 
 
 def _socket(cpu: int) -> int:
@@ -198,20 +207,3 @@ def _socket(cpu: int) -> int:
         return int((CPU_TOPOLOGY / f"cpu{cpu}" / "topology" / "physical_package_id").read_text())
     except (OSError, ValueError):
         return 0
-
-
-def _names(pattern: str) -> Iterator[str]:
-    """Yield the names of `n`, `n[1-64]`, `n[01-64]` (numbers padded) or, without end, `n[1-*]`."""
-    parts = re.fullmatch(r"([\w.-]*)\[(\d+)-(\d+|\*)\]([\w.-]*)", pattern)
-    if parts is None:
-        if not re.fullmatch(r"[\w.-]+", pattern):
-            raise ValueError("a name has letters, digits, `_`, `.`, `-`, and at most one range like [1-64]")
-        yield pattern
-        return
-    before, first, last, after = parts.groups()
-    number, width = int(first), len(first) if first.startswith("0") else 0
-    if last != "*" and int(last) < number:
-        raise ValueError("the range of names is empty")
-    while last == "*" or number <= int(last):
-        yield f"{before}{number:0{width}d}{after}"
-        number += 1
