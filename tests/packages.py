@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -60,3 +61,14 @@ def python(site: Path, code: str, *, cwd: Path) -> subprocess.CompletedProcess[s
     return subprocess.run(
         [sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
+
+
+def files_of(guide: Path) -> dict[str, str]:
+    """Return name -> text of the code blocks of a page that are files: those below a line with the name."""
+    parts = guide.read_text(encoding="utf-8").split("\n```")
+    named = [(before.rstrip().splitlines()[-1], block) for before, block in itertools.pairwise(parts)]
+    return {
+        line.strip("`:"): block.split("\n", 1)[1] + "\n"
+        for line, block in named
+        if line.startswith("`") and line.endswith("`:")
+    }

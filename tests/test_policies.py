@@ -357,7 +357,7 @@ GUIDE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "write-a-polic
 
 
 def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path: Path) -> None:
-    files = files_of(GUIDE)
+    files = packages.files_of(GUIDE)
     assert set(files) == {"bestfit.py", "pyproject.toml"}
     site = packages.install(tmp_path / "guide", files)
 
@@ -369,14 +369,3 @@ def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path
     run = Run.load(tmp_path / "run")
     assert run.info.policy_parameters == {"patience_s": 9.0}
     assert run.jobs["start"].tolist() == [0.0, 32.0, 2.0, 42.0]  # from 10 on the patience of 1 keeps 3 waiting
-
-
-def files_of(guide: Path) -> dict[str, str]:
-    """Return name -> text of the code blocks that the guide says to put into a file."""
-    parts = guide.read_text(encoding="utf-8").split("\n```")
-    named = [(before.rstrip().splitlines()[-1], block) for before, block in itertools.pairwise(parts)]
-    return {
-        line.strip("`:"): block.split("\n", 1)[1] + "\n"
-        for line, block in named
-        if line.startswith("`") and line.endswith("`:")
-    }

@@ -318,3 +318,20 @@ def test_uneven_machines_are_measured_by_cores() -> None:
     run.info.nodes = [NodeFacts("small", 1), NodeFacts("big", 3)]
     found = compare(run, make_run([(0, 0, 10, 1), (0, 10, 20, 1)], machine=2, real=False))
     assert found.real_metrics["utilization_full"] == pytest.approx(20 / (4 * 20))
+
+
+def test_a_comparison_explains_itself_in_text_and_html() -> None:
+    predicted = [(0.0, 0.0, 90.0, 2), (10.0, 90.0, 180.0, 4), (20.0, 180.0, 270.0, 4)]
+    found = compare(make_run(REAL), make_run(predicted, real=False, policy="<easy>"))
+    lines = found.explain().splitlines()
+    assert lines[:2] == ["tiny, fcfs: replay and simulator: inconclusive", found.headline]
+    assert "makespan (s): real 300, predicted 270; off by -10.0 %, margin 3 % [gate]" in lines
+    assert "run, median (s): real 100, predicted 90; off by -10.0 %, margin 2 % [advisory]" in lines
+    assert lines[-1] == "- policy differs: real fcfs, predicted <easy>"
+    assert repr(found) == (
+        "<Comparison of tiny, fcfs: replay and simulator: inconclusive, 3 of 5 gated metrics within their margins, "
+        "3 jobs matched, warnings: 1>"
+    )
+    shown = found._repr_html_()
+    assert "<td>makespan (s)</td><td>300</td><td>270</td><td>off by -10.0 %, margin 3 %</td><td>gate</td>" in shown
+    assert "predicted &lt;easy&gt;" in shown

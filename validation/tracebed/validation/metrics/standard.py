@@ -156,21 +156,21 @@ METRICS = (
         label="bounded slowdown, median",
         definition=lambda run: percentile(run.finished["bounded_slowdown"], 50),
         undefined=NO_JOB,
-        docs="median of the same",
+        docs="median of the bounded slowdown",
     ),
     Metric(
         name="p95_bounded_slowdown",
         label="bounded slowdown, p95",
         definition=lambda run: percentile(run.finished["bounded_slowdown"], 95),
         undefined=NO_JOB,
-        docs="95th percentile of the same",
+        docs="95th percentile of the bounded slowdown",
     ),
     Metric(
         name="geo_bounded_slowdown",
         label="bounded slowdown, geometric mean",
         definition=lambda run: float(np.exp(mean(np.log(run.finished["bounded_slowdown"])))),
         undefined=NO_JOB,
-        docs="geometric mean of the same; a few jobs dominate the arithmetic mean",
+        docs="geometric mean of the bounded slowdown; a few jobs dominate the arithmetic mean",
     ),
     Metric(
         name="mean_bounded_slowdown_ref",
@@ -202,7 +202,7 @@ METRICS = (
         label="utilization, full span",
         definition=_full_utilization,
         undefined=NO_WINDOW,
-        docs="the same from the first submission to the last end",
+        docs="utilization from the first submission to the last end",
     ),
     Metric(
         name="throughput",
@@ -286,7 +286,7 @@ METRICS = (
         definition=lambda run: percentile(run.reconfiguration_s(), 95),
         undefined=NO_OPERATION,
         of_malleable_jobs=True,
-        docs="95th percentile of the same",
+        docs="95th percentile of this time",
     ),
 )
 """The metrics in the order in which tables show them."""

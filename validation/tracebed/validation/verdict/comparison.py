@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.display import cell
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics import TAU, Margin, MeasuredRun, Metric, Undefined, all_metrics, summarize
@@ -23,7 +25,7 @@ TIME_BINS = 100
 """Bins of the window whose means stand in for observations of a batch-means interval."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """A real run, a prediction, and their differences."""
 
@@ -58,11 +60,55 @@ class Comparison:
         """The reasons of the verdict and the observation, in a sentence or two."""
         gated = [item for item in self.metrics if item.margin.gate and not math.isnan(item.z)]
         why = "; ".join(REASONS[reason] for reason in self.reasons)
-        inside = sum(abs(item.z) <= 1 for item in gated)
-        seen = f"{inside} of {len(gated)} gated metrics lie within their margins in this pair of runs"
+        seen = f"{self._inside} gated metrics lie within their margins in this pair of runs"
         worst = max(gated, key=lambda item: abs(item.z), default=None)
         far = f"; farthest: {worst.metric.label}, {worst.observation}" if worst and worst.difference else ""
         return f"{why}. Observed, not claimed: {seen}{far}."
+
+    @property
+    def _inside(self) -> str:
+        """Number of gated metrics within their margins, of those that are defined: `3 of 5`."""
+        gated = [item for item in self.metrics if item.margin.gate and not math.isnan(item.z)]
+        return f"{sum(abs(item.z) <= 1 for item in gated)} of {len(gated)}"
+
+    @property
+    def _title(self) -> str:
+        name = self.real.info.workload.get("name") or "a workload"
+        return f"{name}, {self.real.info.policy}: {self.real.info.source} and {self.predicted.info.source}"
+
+    def explain(self) -> str:
+        """Return the comparison as text: verdict and headline, a line per metric, warnings."""
+        lines = [f"{self._title}: {self.verdict}", self.headline, ""]
+        lines += [item.sentence for item in self.metrics]
+        if self.warnings:
+            lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Comparison of {self._title}: {self.verdict}, {self._inside} gated metrics within their margins, "
+            f"{self.matching.matched:,} jobs matched, warnings: {len(self.warnings)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        rows = (
+            (
+                item.metric.title,
+                cell(item.real),
+                cell(item.predicted),
+                item.observation,
+                item.part,
+            )
+            for item in self.metrics
+        )
+        cells = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>\n" for row in rows)
+        head = "".join(f"<th>{name}</th>" for name in ("metric", "real", "predicted", "observation", ""))
+        notes = "".join(f"<li>{html.escape(warning)}</li>" for warning in self.warnings)
+        return (
+            f"<p><strong>{html.escape(f'{self._title}: {self.verdict}')}</strong><br>{html.escape(self.headline)}</p>\n"
+            f"<table><thead><tr>{head}</tr></thead><tbody>\n{cells}</tbody></table>\n<ul>{notes}</ul>"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as plain values, without the tables of the runs."""

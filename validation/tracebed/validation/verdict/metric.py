@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from tracebed.display import cell
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.statistics import Interval
 from tracebed.validation.verdict.rule import Reason, Verdict
@@ -63,6 +64,17 @@ class MetricComparison:
         d = self.difference
         off = f"{d:+,.0f}" if abs(d) >= 1000 else f"{d:+.3g}"
         return f"off by {off}{unit}, margin {self.margin.absolute:g}{unit}"
+
+    @property
+    def sentence(self) -> str:
+        """The metric in one line: `makespan (s): real 300, predicted 270; off by -10.0 %, margin 3 % [gate]`."""
+        values = f"real {cell(self.real)}, predicted {cell(self.predicted)}"
+        return f"{self.metric.title}: {values}; {self.observation} [{self.part}]"
+
+    @property
+    def part(self) -> str:
+        """Part of the metric in the verdict: `gate` or `advisory`."""
+        return "gate" if self.margin.gate else "advisory"
 
     def to_json(self) -> dict[str, Any]:
         """Return all of the metric as plain values."""

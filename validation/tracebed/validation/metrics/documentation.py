@@ -1,0 +1,32 @@
+"""The tables of metrics and margins as the documentation shows them, made from the metrics themselves.
+
+`python -m tracebed.validation.metrics.documentation` prints both in Markdown; a test compares them with the pages.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tracebed.validation.metrics.standard import METRICS
+
+
+def definitions() -> str:
+    """Return the table of the metrics: key, name in tables, definition (Markdown)."""
+    rows = [f"| `{metric.name}` | {metric.title} | {metric.docs} |" for metric in METRICS]
+    return "\n".join(["| key | name and unit | definition |", "|---|---|---|", *rows])
+
+
+def margins() -> str:
+    """Return the table of the margins: gated metrics first (Markdown)."""
+    with_margin = [(metric, metric.margin) for metric in METRICS if metric.margin is not None]
+    rows = [
+        f"| {metric.label} | {100 * margin.relative:g} % | "
+        f"{f'{margin.absolute:g} {metric.unit}'.strip() if margin.absolute else ''} | "
+        f"{'gate' if margin.gate else 'advisory'} |"
+        for metric, margin in sorted(with_margin, key=lambda item: not item[1].gate)
+    ]
+    return "\n".join(["| metric | margin | at least | part in the verdict |", "|---|---|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{definitions()}\n\n{margins()}\n")
