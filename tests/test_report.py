@@ -13,11 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runs import NAN, by_node, fcfs_run, make_run
+import packages
+from runs import NAN, fcfs_run, make_run
 from tracebed.errors import InputError
+from tracebed.orchestrator.cli.comparison import show
 from tracebed.orchestrator.run import Run
-from tracebed.validation.report import console, figures, words
+from tracebed.validation.report import gantt, scales, words
 from tracebed.validation.report import html as report
+from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.verdict import Comparison, compare
 
 EVIL = "<script>alert('x')</script>&\"$\\frac{1}{0}$"
@@ -97,7 +100,7 @@ def test_page_says_what_it_must(page: str) -> None:
         "emulated: real processes that slept",
         "simulated: virtual time",
         "p50 0.31 ms, p99 2.17 ms, max 4.4 ms",
-        "200 trace seconds a wall second",
+        "200 trace seconds per wall second",
         "within-run stability",
         "Two Gantt charts",
         "<details>",
@@ -151,40 +154,18 @@ def test_a_run_in_which_nothing_ended_still_has_a_report() -> None:
     Outline(page)
 
 
-def test_gantt_merges_neighbouring_nodes() -> None:
-    run = make_run([(0, 0, 10, 3), (0, 0, 5, 1), (5, 10, 20, 2)])
-    blocks = figures._blocks(run, pd.Index(run.jobs["job_id"]))
-    assert blocks[["job", "low", "high", "start", "end"]].to_numpy().tolist() == [
-        [0, 0, 2, 0, 10],
-        [1, 3, 3, 0, 5],
-        [2, 0, 1, 10, 20],
-    ]
-
-
-def test_sampled_gantt_shows_who_holds_a_node_at_an_instant() -> None:
-    run = fcfs_run(150, machine=8, seed=5)
-    ids = pd.Index(run.jobs["job_id"])
-    instants = np.linspace(0.0, float(run.jobs["end"].max()) + 50.0, 97)
-    found = figures._sample(run, ids, np.arange(8), instants - float(run.jobs["submit"].min()))
-    rows = by_node(run).to_dict("records")
-    for node in range(8):
-        for column, instant in enumerate(instants):
-            held = [r["job_id"] for r in rows if r["node"] == node and r["start"] <= instant < r["end"]]
-            assert [ids[job] for job in [found[node, column]] if job >= 0] == held
-
-
 def test_many_rectangles_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     found = compare(fcfs_run(300), fcfs_run(300, stretch=1.02, real=False))
     drawn = len(report.render(found))
-    monkeypatch.setattr(figures, "RECTANGLES", 100)
+    monkeypatch.setattr(gantt, "BARS", 100)
     sampled = report.render(found)
-    assert sampled.count("data:image/png") == 2
+    assert sampled.count("data:image/png") == 4  # each side, on screens and on phones
     assert len(sampled) < drawn + 300_000
     Outline(sampled)
 
 
 def test_console_shows_verdict_and_reason(comparison: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
-    console.show(comparison)
+    show(comparison)
     out, _ = capsys.readouterr()
     assert "makespan (s)" in out
     assert "too_few_repeats" in out
@@ -198,7 +179,7 @@ def test_console_fits_the_usual_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    console.show(comparison)
+    show(comparison)
     out, err = capsys.readouterr()
     _, _, *table, _, _ = re.sub("\\x1b[^m]*m", "", out).splitlines()  # without bold and dim
     assert max(map(len, table)) <= 80
@@ -215,6 +196,107 @@ def test_a_place_that_cannot_be_written_is_said(comparison: Comparison, tmp_path
     with pytest.raises(InputError, match=r"end it in \.html"):
         report.write(comparison, tmp_path / "file")
     assert (tmp_path / "file").read_text() == ""
+
+
+def test_a_long_tail_is_cropped_and_said() -> None:
+    """100 jobs end within 200 s, and one ten times later: the axis shows arrivals and drain."""
+    jobs = [(float(n), float(n), n + 100.0, 1) for n in range(100)] + [(50.0, 50.0, 2000.0, 1)]
+    runs = [make_run(jobs, machine=120, real=real) for real in (True, False)]
+    time = TimeAxis.of(*runs)
+    assert (time.end, time.later, time.last) == (195.0, (5, 5), (2000.0, 2000.0))
+    page = report.render(compare(*runs))
+    assert "The time axis ends at 195 s, when 95 % of the jobs have ended: 5 real jobs end later" in page
+    assert page.count("last job ends at 2,000 s") == 4
+
+
+@pytest.mark.parametrize("last", [195.0, 390.0])
+def test_a_short_tail_is_shown(last: float) -> None:
+    jobs = [(float(n), float(n), n + 100.0, 1) for n in range(100)] + [(50.0, 50.0, last, 1)]
+    time = TimeAxis.of(make_run(jobs, machine=120))
+    assert time.end == max(last, 199.0)
+    assert time.note("real") == ""
+
+
+def test_a_scale_is_logarithmic_where_few_dwarf_all() -> None:
+    few = np.array([0.0, 10.0, 20.0, 30.0, 40.0, 90_000.0])
+    assert scales.threshold(np.array([0.0, 10.0, 20.0, 30.0])) is None
+    assert scales.threshold(np.zeros(3)) is None
+    assert scales.threshold(few) == 1.0
+    assert scales.threshold(1000 * few) == 1000.0
+    edges = scales.edges(np.array([-1000.0, 1000.0]), 6, 10.0)
+    assert edges.tolist() == pytest.approx([-1000, -100, -10, 0, 10, 100, 1000])
+
+
+def test_a_picture_follows_the_colors_of_the_page(page: str) -> None:
+    """Text and lines have no color of their own, which dark paper would hide."""
+    svg = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    assert not re.search(r"(fill|stroke): (#000|black|#1d2126|#5b636d)", svg)
+    texts = re.findall(r"<text[^>]*>", svg)
+    assert len(texts) > 50
+    assert all("var(--" in text for text in texts)
+    variables = set(re.findall(r"var\((--\w+)", page))
+    dark = page[page.index("prefers-color-scheme: dark") :].partition("} }")[0]
+    assert variables <= set(re.findall(r"(--\w+):", dark))
+
+
+def test_every_bar_of_both_charts_has_a_tooltip(comparison: Comparison, page: str) -> None:
+    bars = sum(len(gantt.blocks(run, pd.Index(run.jobs["job_id"]))) for run in (comparison.real, comparison.predicted))
+    assert page.count("<title>job ") == 2 * bars  # on screens and on phones
+
+
+def test_every_section_is_there_once(page: str) -> None:
+    for name in ("gantt", "utilization", "queue", "differences", "distributions", "reconfigurations"):
+        assert page.count(f'<section id="{name}"') == 1
+
+
+SECTION = """
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+    from tracebed.validation.report.sections import Section
+
+    def energy(comparison):
+        figure = Figure()
+        axes = figure.subplots()
+        axes.plot([1, 2]).pop().set_url("about <this> line")
+        return figure
+
+    ENERGY = Section("Energy & power", 350, energy)
+    TEXT = Section("Text", 360, lambda comparison: f"<b>{len(comparison.jobs)} jobs</b>")
+    BOLD = Section("Bold", 370, lambda comparison: Markup("<b>{}</b>").format("<i>"))
+    LEFT_OUT = Section("Left out", 380, lambda comparison: None)
+    WRONG = Section("Wrong", 390, lambda comparison: 5)
+"""
+
+
+def test_sections_of_another_package_are_in_the_report(tmp_path: Path) -> None:
+    names = {name: f"sections:{name.upper()}" for name in ("energy", "text", "bold", "left_out")}
+    site = packages.install(tmp_path / "theirs", {"sections.py": SECTION}, {"tracebed.report_sections": names})
+    for name, real in (("real", True), ("predicted", False)):
+        malleable(real=real).save(tmp_path / name)
+    words = ("compare", "--real", "real", "--predicted", "predicted", "--report", "report.html")
+    done = packages.tracebed(site, *words, cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    page = (tmp_path / "report.html").read_text()
+    Outline(page)
+    titles = re.findall(r"<h2>(.*?)</h2>", page)
+    start = titles.index("Verdict by metric")
+    assert titles[start : start + 5] == ["Verdict by metric", "Energy &amp; power", "Text", "Bold", "Jobs on nodes"]
+    assert "&lt;b&gt;3 jobs&lt;/b&gt;" in page
+    assert "<b>&lt;i&gt;</b>" in page
+    assert re.search(r'<div class="any"><svg [^>]*>', page)
+    assert 'href="about' not in page
+
+
+def test_a_wrong_section_of_another_package_is_named(tmp_path: Path) -> None:
+    site = packages.install(
+        tmp_path / "theirs", {"sections.py": SECTION}, {"tracebed.report_sections": {"wrong": "sections:WRONG"}}
+    )
+    for name, real in (("real", True), ("predicted", False)):
+        malleable(real=real).save(tmp_path / name)
+    words = ("compare", "--real", "real", "--predicted", "predicted", "--report", "report.html")
+    done = packages.tracebed(site, *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "report section wrong: returns int" in done.stderr
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -92,7 +92,7 @@ def compare(
     \b
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
     """
-    from tracebed.validation.report import console
+    from tracebed.orchestrator.cli.comparison import show
     from tracebed.validation.verdict import SCHEMA
     from tracebed.validation.verdict import compare as hold
 
@@ -102,7 +102,7 @@ def compare(
     if as_json:
         print_json(SCHEMA, comparison.to_json())
     else:
-        console.show(comparison)
+        show(comparison)
     if report is not None:
         from tracebed.validation.report import html
 

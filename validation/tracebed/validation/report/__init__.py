@@ -1,1 +1,1 @@
-"""Reports of a comparison: a table on the console, one self-contained HTML file."""
+"""The report of a comparison: one self-contained HTML file of sections."""

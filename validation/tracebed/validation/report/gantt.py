@@ -16,8 +16,10 @@ from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
 from tracebed.validation.report import style
+from tracebed.validation.report.sections import Picture, Section
 from tracebed.validation.report.style import DASHED, INK, JOBS, NARROW, PREDICTED, REAL, WIDE, heading, panels
 from tracebed.validation.report.time_axis import TimeAxis
+from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
 BARS = 3_000
@@ -56,25 +58,42 @@ def small_gantt_svg(run: Run) -> str:
     return text.replace("<svg ", f'<svg style="width: {NARROW}in; max-width: 100%" ', 1)
 
 
-def compared(comparison: Comparison, width: float = WIDE) -> Figure:
-    """Draw the charts of both runs above each other on one time axis, each bar with a tooltip."""
+def _compared(comparison: Comparison) -> Picture | None:
+    """Show the charts of both runs above each other on one time axis; None if neither has allocations."""
     sides = ((comparison.real, "real", REAL), (comparison.predicted, "predicted", PREDICTED))
+    if not any(len(run.allocations) for run, _, _ in sides):
+        return None
     time = TimeAxis.of(comparison.real, comparison.predicted)
     nodes = max(run.total_nodes for run, _, _ in sides)
-    figure, both = panels(2, _height(nodes), width)
     ids = pd.Index(comparison.real.jobs["job_id"]).union(comparison.predicted.jobs["job_id"], sort=False)
-    for axes, (run, name, color) in zip(both, sides, strict=True):
-        draw(axes, run, ids, time, nodes=nodes, titles=True, label=axes is both[-1])
-        heading(axes, name, color)
-        last = float((run.jobs["end"] - origin(run)).max())
-        if np.isfinite(last):
-            axes.axvline(last / time.unit, color=color, linewidth=0.9, linestyle=DASHED)
-    return figure
 
+    def draw_both(width: float) -> Figure:
+        figure, both = panels(2, _height(nodes), width)
+        for axes, (run, name, color), last in zip(both, sides, time.last, strict=True):
+            draw(axes, run, ids, time, nodes=nodes, titles=True, label=axes is both[-1])
+            heading(axes, name, color)
+            if 0 < last <= time.end:
+                axes.axvline(last / time.unit, color=color, linewidth=0.9, linestyle=DASHED)
+            elif last:
+                axes.set_title(f"last job ends at {time.show(last)} \N{RIGHTWARDS ARROW}", loc="right", fontsize=9)
+        return figure
 
-def is_sampled(run: Run, width: float = WIDE) -> bool:
-    """Tell whether a run has too many bars to be drawn one by one in a figure of this width, inches."""
-    return len(run.allocations) > BARS and len(blocks(run, pd.Index(run.jobs["job_id"]))) > _most(width)
+    malleable = bool((comparison.real.jobs["kind"] == "malleable").any())
+    shades = (
+        " Full colors: malleable jobs, whose steps are expansions and shrinks. Pale: rigid jobs." if malleable else ""
+    )
+    sampled = any(len(run.allocations) > BARS and len(blocks(run, ids)) > BARS for run, _, _ in sides)
+    pixels = (
+        f" More than {BARS:,} bars: each pixel shows the job that holds its node at its instant, and short jobs may be "
+        "missing."
+        if sampled
+        else ""
+    )
+    caption = (
+        f"Jobs on nodes over time: above the real run ({real_side(comparison.real.info)}), below the prediction. A job "
+        f"has the same color in both.{shades}{pixels} Dashed: the end of the last job.{time.note('real', 'predicted')}"
+    )
+    return Picture(draw_both, caption, "Two Gantt charts, real above predicted, on one time axis")
 
 
 def draw(
@@ -115,6 +134,7 @@ def draw(
         axes.tick_params(axis="y", length=0)
     else:
         axes.set_ylabel("node")
+        axes.yaxis.set_major_formatter("{x:,.0f}")
     time.apply(axes, label=label)
 
 
@@ -244,3 +264,6 @@ def _draw_sampled(axes: Axes, run: Run, ids: pd.Index[Any], time: TimeAxis, heig
         interpolation="nearest",
         rasterized=True,
     )
+
+
+SECTION = Section("Jobs on nodes", 400, _compared)

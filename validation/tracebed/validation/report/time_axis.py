@@ -57,7 +57,8 @@ class TimeAxis:
         """Set limits, ticks and label of an x axis in this axis' unit."""
         axes.set_xlim(0.0, 1.01 * self.end / self.unit)
         wide = axes.get_figure(root=True).get_figwidth() >= WIDE  # type: ignore[union-attr]
-        axes.xaxis.set_major_locator(MaxNLocator(12 if wide else 6, steps=[1, 2, 3, 5, 6, 10]))
+        steps = [1, 2, 3, 5, 6, 10] if self.name in ("h", "min") else [1, 2, 5, 10]
+        axes.xaxis.set_major_locator(MaxNLocator(12 if wide else 6, steps=steps))
         if label:
             axes.set_xlabel(f"time after the first submission ({self.name})")
         else:
@@ -80,7 +81,7 @@ class TimeAxis:
         ]
         if not beyond:
             return ""
-        return f" The time axis ends at {self.show(self.end)}, when {DRAINED:.0%} of the jobs have ended: " + (
+        return f" The time axis ends at {self.show(self.end)}, when {100 * DRAINED:.0f} % of the jobs have ended: " + (
             "; ".join(beyond) + "."
         )
 

@@ -1,18 +1,22 @@
-"""The verdict table on the console."""
+"""The verdict of a comparison on the console."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from tracebed.display import cell
 from tracebed.orchestrator.cli.console import print_table
 from tracebed.orchestrator.cli.messages import say
-from tracebed.validation.report.words import execution, percent
-from tracebed.validation.verdict import Comparison, MetricComparison
+
+if TYPE_CHECKING:
+    from tracebed.validation.verdict import Comparison, MetricComparison
 
 
 def show(comparison: Comparison) -> None:
-    """Print which side is what, the verdict of each metric, and what they add up to."""
+    """Print which side is what, the verdict of each metric, and the overall verdict."""
+    from tracebed.validation.report.words import execution
+
     for name, run in (("real", comparison.real), ("predicted", comparison.predicted)):
         click.echo(f"{name + ':':<11}{run.info.source}, {run.info.policy}; {execution(run.info)}")
     columns = (
@@ -35,6 +39,9 @@ def show(comparison: Comparison) -> None:
 
 
 def _row(item: MetricComparison) -> tuple[str, ...]:
+    from tracebed.display import cell
+    from tracebed.validation.report.words import percent
+
     return (
         item.metric.title + ("" if item.margin.gate else "*"),
         cell(item.real),

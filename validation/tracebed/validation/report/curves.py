@@ -1,0 +1,97 @@
+"""Curves over time: utilization, and the length of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import busy_cores, total_cores, waiting
+from tracebed.validation.report.sections import Picture, Section
+from tracebed.validation.report.style import DASHED, PREDICTED, REAL, SOFT, panels
+from tracebed.validation.report.time_axis import TimeAxis
+from tracebed.validation.report.words import real_side
+from tracebed.validation.steps import Steps
+from tracebed.validation.verdict import Comparison
+
+BINS = 800
+"""Bins of a curve that has more steps than can be told apart."""
+
+
+def _utilization(comparison: Comparison) -> Picture | None:
+    """Show the share of cores that jobs hold; None if neither run has allocations."""
+    if not any(len(run.allocations) for run in (comparison.real, comparison.predicted)):
+        return None
+    time = TimeAxis.of(comparison.real, comparison.predicted)
+    window = comparison.real_metrics["utilization_window"]
+
+    def draw(width: float) -> Figure:
+        figure = _both(comparison, time, lambda run: (busy_cores(run), max(total_cores(run), 1)), width)
+        (axes,) = figure.axes
+        axes.set_ylim(0, 1.04)
+        axes.set_ylabel("utilization")
+        if window["name"] == "arrivals" and window["end_s"] < time.end:
+            end = window["end_s"] / time.unit
+            axes.axvspan(end, 1.01 * time.end / time.unit, color=SOFT, alpha=0.13, linewidth=0)
+        return figure
+
+    caption = (
+        f"Share of all cores that jobs hold, real ({real_side(comparison.real.info)}) and predicted. Shaded: after the "
+        f"last submission, outside the window of the utilization in the verdict.{_averaged(comparison, busy_cores)}"
+    )
+    return Picture(draw, caption, "Utilization over time, real and predicted overlaid")
+
+
+def _queue(comparison: Comparison) -> Picture:
+    """Show how many jobs wait."""
+    time = TimeAxis.of(comparison.real, comparison.predicted)
+
+    def draw(width: float) -> Figure:
+        figure = _both(comparison, time, lambda run: (waiting(run), 1.0), width)
+        (axes,) = figure.axes
+        axes.set_ylabel("waiting jobs")
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        return figure
+
+    caption = f"Jobs that wait, real ({real_side(comparison.real.info)}) and predicted.{_averaged(comparison, waiting)}"
+    return Picture(draw, caption, "Queue length over time, real and predicted overlaid")
+
+
+UTILIZATION = Section("Utilization", 500, _utilization)
+QUEUE = Section("Queue", 600, _queue)
+
+
+def _both(comparison: Comparison, time: TimeAxis, of: Callable[[Run], tuple[Steps, float]], width: float) -> Figure:
+    figure, (axes,) = panels(1, 1.9, width)
+    for run, name, color in ((comparison.real, "real", REAL), (comparison.predicted, "predicted", PREDICTED)):
+        steps, scale = of(run)
+        x, y = _points(steps, time.end)
+        x, y = x / time.unit, y / scale
+        line = "-" if color == REAL else DASHED
+        axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line, label=name)
+        if color == REAL:
+            axes.fill_between(x, y, step="post", color=color, alpha=0.10, linewidth=0)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, borderaxespad=0.1)
+    time.apply(axes)
+    return figure
+
+
+def _points(steps: Steps, end: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return a step function from 0 to `end`, exactly, or as averages of `BINS` if it has too many steps."""
+    if len(steps.times) > 2 * BINS:
+        edges = np.linspace(0.0, end, BINS + 1)
+        means = steps.means(edges)
+        return edges, np.append(means, means[-1])
+    inside = steps.times < end
+    x = np.concatenate(([0.0], steps.times[inside], [end]))
+    return x, np.concatenate((steps.at(np.zeros(1)), steps.values[inside], steps.at(np.array([end]))))
+
+
+def _averaged(comparison: Comparison, of: Callable[[Run], Steps]) -> str:
+    many = [len(of(run).times) > 2 * BINS for run in (comparison.real, comparison.predicted)]
+    return f" Drawn: averages of {BINS} bins." if any(many) else ""

@@ -1,0 +1,99 @@
+"""What the two sides of a comparison are: warnings, execution and parameters, provenance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from markupsafe import Markup
+
+from tracebed.display import cell
+from tracebed.orchestrator.run import Run
+from tracebed.validation.report.sections import Section
+from tracebed.validation.report.templates import fill
+from tracebed.validation.report.words import execution
+from tracebed.validation.statistics import batch_means
+from tracebed.validation.verdict import Comparison
+
+
+def _warnings(comparison: Comparison) -> Markup | None:
+    return fill("warnings", warnings=comparison.warnings) if comparison.warnings else None
+
+
+def _sides(comparison: Comparison) -> Markup:
+    """Show what a reader must know of both sides before any figure."""
+    sides = (comparison.real, comparison.predicted)
+
+    def both(what: str, of: Callable[[Run], str]) -> tuple[str, str, str]:
+        return (what, of(sides[0]), of(sides[1]))
+
+    rows = [
+        both("source", lambda run: run.info.source),
+        both("jobs were", lambda run: execution(run.info)),
+        both("policy", lambda run: " ".join([run.info.policy, *_pairs(run.info.policy_parameters)])),
+        both("other parameters", lambda run: ", ".join(_pairs(run.info.parameters)) or "-"),
+        both("machine", _machine),
+        both("speed", lambda run: f"{run.info.speed:g} trace seconds per wall second"),
+        both("lateness of submissions", _lateness),
+        (
+            "mean wait, within-run stability",
+            _stable(comparison, "wait_real"),
+            _stable(comparison, "wait_predicted"),
+        ),
+        both("began", lambda run: run.info.created or "-"),
+    ]
+    return fill("sides", rows=rows)
+
+
+def _provenance(comparison: Comparison) -> Markup:
+    """Show where both runs come from: workload, steps, seeds, versions, hosts."""
+    sides = (("real", comparison.real), ("predicted", comparison.predicted))
+    return fill("provenance", provenance=[(name, _origins(run)) for name, run in sides])
+
+
+def _origins(run: Run) -> dict[str, Any]:
+    info = run.info
+    provenance = info.workload.get("provenance") or {}
+    return {
+        "workload": {key: value for key, value in info.workload.items() if key != "provenance"},
+        "sources": provenance.get("sources", []),
+        "steps": provenance.get("steps", []),
+        "seed": info.seed,
+        "versions": info.versions,
+        "hosts": info.hosts,
+        "warnings": info.warnings,
+        "interruptions": info.interruptions,
+        "counts": info.counts,
+    }
+
+
+def _pairs(values: dict[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in sorted(values.items())]
+
+
+def _machine(run: Run) -> str:
+    cores = sorted({node.cores for node in run.info.nodes})
+    each = f"{cores[0]}" if len(cores) == 1 else f"{cores[0]} to {cores[-1]}" if cores else "0"
+    return f"{len(run.info.nodes):,} nodes of {each} core{'' if cores == [1] else 's'}"
+
+
+def _lateness(run: Run) -> str:
+    late = run.info.lateness_ms
+    if not late:
+        return "none (virtual time)" if not run.info.is_real else "not recorded"
+    parts = [f"{name} {late[name]:.3g} ms" for name in ("p50", "p99", "max") if name in late]
+    trace = late.get("p99", math.nan) * run.info.speed / 1000
+    return ", ".join(parts) + (f" on the wall clock (p99: {trace:.3g} trace s)" if trace == trace else "")
+
+
+def _stable(comparison: Comparison, column: str) -> str:
+    interval = batch_means(comparison.jobs[column].to_numpy(dtype=float))
+    if interval is None:
+        return "too few jobs to say"
+    return f"{cell(interval.mean)} ± {cell(interval.half_width)} s"
+
+
+WARNINGS = Section("Warnings", 100, _warnings)
+SIDES = Section("Which side is what", 200, _sides)
+PROVENANCE = Section("Provenance", 1300, _provenance)

@@ -1,0 +1,67 @@
+"""Reconfigurations over time, and how long their stages take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tracebed.validation.metrics import origin
+from tracebed.validation.report.sections import Picture, Section
+from tracebed.validation.report.style import MARKS, PREDICTED, REAL, SOFT, heading, panels
+from tracebed.validation.report.templates import fill
+from tracebed.validation.report.time_axis import TimeAxis
+from tracebed.validation.report.words import real_side
+from tracebed.validation.verdict import Comparison
+
+
+def _over_time(comparison: Comparison) -> Picture | None:
+    """Show applied reconfigurations, real above predicted; None if neither run has one."""
+    time = TimeAxis.of(comparison.real, comparison.predicted)
+    sides = []
+    for run in (comparison.real, comparison.predicted):
+        table = run.reconfigurations
+        table = table[(table["state"] == "applied") & table["applied"].notna()]
+        x = (table["applied"] - origin(run)).to_numpy(dtype=np.float64) / time.unit
+        sides.append((x, (table["nodes_to"] - table["nodes_from"]).to_numpy(dtype=np.float64)))
+    if not any(len(x) for x, _ in sides):
+        return None
+    reach = max(float(np.abs(y).max(initial=1.0)) for _, y in sides) * 1.15
+
+    def draw(width: float) -> Figure:
+        figure, both = panels(2, 1.1, width)
+        for axes, (x, y), name, color in zip(both, sides, ("real", "predicted"), (REAL, PREDICTED), strict=True):
+            many = len(x) > MARKS
+            axes.axhline(0.0, color=SOFT, linewidth=0.7)
+            axes.vlines(x, 0.0, y, color=color, linewidth=0.8, alpha=0.35 if many else 0.8, rasterized=many)
+            axes.scatter(x, y, s=8, color=color, linewidths=0, rasterized=many)
+            axes.set_ylim(-reach, reach)
+            axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+            axes.set_ylabel("nodes")
+            heading(axes, f"{name}: {int((y > 0).sum()):,} expanded, {int((y < 0).sum()):,} shrunk", color)
+            time.apply(axes, label=axes is both[-1])
+        return figure
+
+    caption = (
+        "Reconfigurations that were applied: nodes that a job gained (up) or gave back (down), at the instant "
+        f"from which it worked on its new size. Above the real run ({real_side(comparison.real.info)}), below the "
+        "prediction."
+    )
+    return Picture(draw, caption, "Reconfigurations over time, real above predicted")
+
+
+def _by_stage(comparison: Comparison) -> Markup | None:
+    """Show count, median and 95th percentile of each stage; None if neither run has a reconfiguration."""
+    ours, theirs = (m["reconfiguration_s"] for m in (comparison.real_metrics, comparison.predicted_metrics))
+    rows: list[tuple[str, str, Any, Any]] = []
+    for kind in ("expand", "shrink"):
+        stages = list(ours.get(kind, {}) | theirs.get(kind, {}))
+        rows += [(kind, stage, ours.get(kind, {}).get(stage), theirs.get(kind, {}).get(stage)) for stage in stages]
+    return fill("stages", rows=rows, real_side=real_side(comparison.real.info)) if rows else None
+
+
+OVER_TIME = Section("Reconfigurations", 900, _over_time)
+BY_STAGE = Section("Reconfigurations by stage", 1200, _by_stage)

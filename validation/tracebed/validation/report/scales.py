@@ -1,0 +1,71 @@
+"""Axes of skewed figures: linear, or logarithmic beyond a threshold where a few jobs dwarf all others."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullLocator, SymmetricalLogLocator
+
+from tracebed.converters.workload import FloatArray
+
+DWARFED = 100.0
+"""Ratio of the largest to the median amount above which an axis is logarithmic."""
+
+
+def threshold(*samples: FloatArray) -> float | None:
+    """Return up to which amount the axis of these values is linear; None if all of it is.
+
+    Beyond the threshold, a power of ten near a tenth of the median of the amounts that are not 0, the axis is
+    logarithmic.
+    """
+    amounts = np.abs(np.concatenate(samples))
+    amounts = amounts[np.isfinite(amounts) & (amounts > 0)]
+    if not len(amounts) or amounts.max() < DWARFED * np.median(amounts):
+        return None
+    return float(max(10.0 ** np.floor(np.log10(np.median(amounts) / 10)), amounts.max() * 1e-7, 1.0))
+
+
+def apply(axes: Axes, name: str, linear: float | None) -> None:
+    """Give the axis `name` (`x` or `y`) the scale that `threshold` returned, with plain numbers at its ticks."""
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    if linear is not None:
+        (axes.set_xscale if name == "x" else axes.set_yscale)("symlog", linthresh=linear)
+        locator = SymmetricalLogLocator(base=10, linthresh=linear)
+        locator.set_params(numticks=7)
+        axis.set_major_locator(locator)
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(_number))
+
+
+def edges(values: FloatArray, count: int, linear: float | None) -> FloatArray:
+    """Return the edges of `count` bins that are equally wide on the axis, shape (count + 1,)."""
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    if linear is None:
+        return np.linspace(low, high, count + 1)
+    first, last = _log(np.array([low, high]), linear).tolist()
+    return _unlog(np.linspace(first, last, count + 1), linear)
+
+
+def note(linear: float | None) -> str:
+    """Return what a caption says of the scale; empty if it is linear."""
+    return f" The scale is linear up to {linear:,.0f} s and logarithmic beyond." if linear is not None else ""
+
+
+def _log(values: FloatArray, linear: float) -> FloatArray:
+    amounts = np.abs(values) / linear
+    return np.sign(values) * np.where(amounts <= 1, amounts, 1 + np.log10(np.maximum(amounts, 1)))
+
+
+def _unlog(values: FloatArray, linear: float) -> FloatArray:
+    amounts = np.abs(values)
+    return np.sign(values) * linear * np.where(amounts <= 1, amounts, 10.0 ** (np.maximum(amounts, 1) - 1))
+
+
+def _number(value: float, _: int) -> str:
+    """Return a tick's label: 300, 10 k, 2.5 M."""
+    for size, suffix in ((1e6, " M"), (1e4, " k")):
+        if abs(value) >= size:
+            return f"{value / (1e6 if size == 1e6 else 1e3):,.4g}{suffix}".replace("-", "−")
+    return f"{value:,.4g}".replace("-", "−")

@@ -1,0 +1,103 @@
+"""Sections of a report: a registry, fed by entry points of the group `tracebed.report_sections`.
+
+A package adds a section with one object and one line in its `pyproject.toml`:
+
+    [project.entry-points."tracebed.report_sections"]
+    energy = "my_package:SECTION"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from tracebed.errors import InputError
+from tracebed.registry import Registry
+from tracebed.validation.report.style import NARROW, STYLE, WIDE, svg
+from tracebed.validation.report.templates import fill
+from tracebed.validation.verdict import Comparison
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with the text below it, drawn once for screens and once for phones."""
+
+    draw: Callable[[float], Figure]
+    """Return the figure in a given width, inches."""
+    caption: str = ""
+    alt: str = ""
+    """What the figure shows, for those who cannot see it."""
+
+
+Content = Markup | Picture | Figure | str
+"""What a section shows: HTML (`Markup`), a picture, a matplotlib figure, or text. Text is escaped, HTML is not."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the report.
+
+    Inside `content`, matplotlib has the look of the report. The URL of an artist (`set_url`) becomes its tooltip.
+    """
+
+    title: str
+    order: int
+    """Sections ascend by this number; those of tracebed have 100, 200, 300, ..."""
+    content: Callable[[Comparison], Content | None]
+    """Return what the section shows of a comparison; None leaves the section out."""
+    half: bool = False
+    """Whether two such sections stand side by side on a wide screen."""
+
+
+class Shown(NamedTuple):
+    """A section of one report, ready for the page."""
+
+    name: str
+    title: str
+    html: Markup
+    half: bool
+
+
+SECTIONS: Registry[Section] = Registry("tracebed.report_sections", "report section")
+
+
+def shown(comparison: Comparison) -> Iterator[Shown]:
+    """Yield the sections of all installed packages that have something to show, in their order.
+
+    Raises:
+        InputError: an entry point names no section, or a section returns none of `Content`.
+    """
+    found = [(_checked(name, section), name) for name, section in SECTIONS.all()]
+    for section, name in sorted(found, key=lambda each: (each[0].order, each[1])):
+        with mpl.rc_context(STYLE):
+            content = section.content(comparison)
+            if content is not None:
+                yield Shown(name, section.title, _html(content, name, section.title), section.half)
+
+
+def _checked(name: str, section: Any) -> Section:
+    if not isinstance(section, Section):
+        where = SECTIONS.entries[name].value
+        raise InputError(f"is not a report section: {type(section).__name__}", where=where, hint="name a Section")
+    return section
+
+
+def _html(content: Any, name: str, title: str) -> Markup:
+    if isinstance(content, Picture):
+        sizes = {"wide": content.draw(WIDE), "narrow": content.draw(NARROW)}
+        drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]
+        return fill("picture", drawn=drawn, caption=content.caption, alt=content.alt or title)
+    if isinstance(content, Figure):
+        return fill("picture", drawn=[("any", Markup(svg(content, name)))], caption="", alt=title)
+    if isinstance(content, str):
+        return escape(content)
+    raise InputError(
+        f"returns {type(content).__name__}",
+        where=f"report section {name}",
+        hint="return Markup, a Picture, a matplotlib Figure, or text",
+    )

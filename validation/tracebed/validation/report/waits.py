@@ -1,0 +1,121 @@
+"""Waits and responses: the difference of each job, and both distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tracebed.converters.workload import FloatArray
+from tracebed.validation.report import scales
+from tracebed.validation.report.sections import Picture, Section
+from tracebed.validation.report.style import DASHED, MARKS, NARROW, PREDICTED, REAL, SOFT, heading, panels
+from tracebed.validation.report.time_axis import TimeAxis
+from tracebed.validation.report.words import real_side
+from tracebed.validation.verdict import Comparison
+
+BINS = 40
+LEVELS = 400
+"""Points of a distribution's curve, at most."""
+
+
+def _differences(comparison: Comparison) -> Picture | None:
+    """Show each job's difference of waits and their histogram; None without two matched jobs."""
+    jobs, agreement = comparison.jobs, comparison.differences["wait"]
+    if agreement is None:
+        return None
+    off = (jobs["wait_predicted"] - jobs["wait_real"]).to_numpy(dtype=np.float64)
+    time = TimeAxis.of(comparison.real, comparison.predicted)
+    submit = jobs["submit_real"].to_numpy(dtype=np.float64) / time.unit
+    linear = scales.threshold(off)
+    many = len(off) > MARKS
+
+    def draw(width: float) -> Figure:
+        figure, (axes,) = panels(1, 2.3, width)
+        box = axes.get_position()
+        share = 0.80 if width > NARROW else 0.72
+        axes.set_position((box.x0, box.y0, box.width * share, box.height))
+        beside = (box.x0 + box.width * (share + 0.03), box.y0, box.width * (0.97 - share), box.height)
+        histogram = figure.add_axes(beside, sharey=axes)
+        axes.axhspan(*agreement.limits, color=REAL, alpha=0.10, linewidth=0)
+        axes.axhline(0.0, color=SOFT, linewidth=0.7)
+        size, alpha = (3.0, 0.25) if many else (9.0, 0.6)
+        axes.scatter(submit, off, color=PREDICTED, linewidths=0, s=size, alpha=alpha, rasterized=many)
+        bins = scales.edges(off, BINS, linear).tolist()
+        histogram.hist(off, bins=bins, orientation="horizontal", color=PREDICTED, alpha=0.7)
+        for each in (axes, histogram):
+            each.axhline(agreement.bias, color=REAL, linewidth=0.9, linestyle=DASHED)
+        scales.apply(axes, "y", linear)
+        axes.set_ylabel("predicted - real wait (s)" if width > NARROW else "difference (s)")
+        last = max(float(submit.max()), 1e-9)
+        axes.set_xlim(-0.01 * last, 1.01 * last)
+        axes.xaxis.set_major_locator(MaxNLocator(12 if width > NARROW else 5))
+        axes.set_xlabel(f"submission ({time.name} after the first)")
+        histogram.tick_params(labelleft=False)
+        histogram.xaxis.set_major_locator(MaxNLocator(2, integer=True))
+        scales.apply(histogram, "x", None)
+        histogram.set_xlabel("jobs")
+        return figure
+
+    caption = (
+        "Wait of each job, predicted - real, by the time of its submission, and the distribution of these differences. "
+        "Dashed: their mean, the bias. Band: limits of agreement, bias ± 1.96 standard deviations. Above 0 a job waits "
+        f"longer in the prediction than in the real run ({real_side(comparison.real.info)}).{scales.note(linear)}"
+    )
+    return Picture(draw, caption, "Difference of each job's wait, and a histogram")
+
+
+def _distributions(comparison: Comparison) -> Picture | None:
+    """Show the distributions of waits and responses; None without a matched job."""
+    jobs = comparison.jobs
+    if not len(jobs):
+        return None
+    samples = {
+        name: [jobs[f"{name}_{side}"].to_numpy(dtype=np.float64) for side in ("real", "predicted")]
+        for name in ("wait", "response")
+    }
+    linear = {name: scales.threshold(*both) for name, both in samples.items()}
+
+    def draw(width: float) -> Figure:
+        if width > NARROW:
+            figure, (left,) = panels(1, 1.9, width)
+            box = left.get_position()
+            left.set_position((box.x0, box.y0, box.width * 0.475, box.height))
+            right = figure.add_axes((box.x0 + box.width * 0.525, box.y0, box.width * 0.475, box.height), sharey=left)
+            right.tick_params(labelleft=False)
+            both = [left, right]
+        else:
+            figure, both = panels(2, 1.5, width, gap=0.75)
+        for axes, (name, pair) in zip(both, samples.items(), strict=True):
+            for sample, side, color in zip(pair, ("real", "predicted"), (REAL, PREDICTED), strict=True):
+                _draw_distribution(axes, sample, side, color)
+            scales.apply(axes, "x", linear[name])
+            axes.set_xlim(left=0)
+            axes.set_ylim(0, 1.04)
+            axes.set_xlabel(f"{name} (s)")
+            axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, borderaxespad=0.1)
+            heading(axes, name, SOFT)
+        both[0].set_ylabel("share of the jobs")
+        return figure
+
+    notes = {name: scales.note(each).strip() for name, each in linear.items()}
+    caption = (
+        f"Share of the matched jobs with at most this wait (left) and this response (right; on a phone below), real "
+        f"({real_side(comparison.real.info)}) and predicted."
+    ) + "".join(f" {name.capitalize()}: {text[0].lower()}{text[1:]}" for name, text in notes.items() if text)
+    return Picture(draw, caption, "Distributions of waits and responses, real and predicted overlaid")
+
+
+def _draw_distribution(axes: Axes, sample: FloatArray, side: str, color: str) -> None:
+    values = np.sort(sample[np.isfinite(sample)])
+    if len(values) > LEVELS:
+        values = np.quantile(values, np.linspace(0, 1, LEVELS), method="inverted_cdf")
+    share = np.arange(1, len(values) + 1) / max(len(values), 1)
+    x, y = np.concatenate(([0.0], values)), np.concatenate(([0.0], share))
+    line = "-" if color == REAL else DASHED
+    axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line, label=side)
+
+
+DIFFERENCES = Section("Differences of waits", 700, _differences)
+DISTRIBUTIONS = Section("Distributions of waits and responses", 800, _distributions)
