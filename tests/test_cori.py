@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from logs import CORI, CORI_LONG, CORI_ROWS, EAGLE, RESERVATION, cori_row, write
 from tracebed.converters.cleaning.audit import records_of
@@ -19,6 +21,7 @@ from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.log import Log
 from tracebed.converters.workload import System
 from tracebed.errors import InputError, Tolerated
+from tracebed.orchestrator.cli import tracebed
 
 DAY = "2019-01-01"
 EAGLE_ROWS = [
@@ -247,3 +250,50 @@ def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
     assert workload.provenance.steps[0].parameters["left_out"] == ["name", "work_dir", "submit_line"]
     kept = read_workload(path, keep_extra=True)
     assert kept.provenance.steps[0].parameters["left_out"] == []
+
+
+PERLMUTTER = [
+    cori_row(str(job), "regular", f"07 10:00:0{job}", "07 11:00:00", "07 12:00:00").replace("cori knl", machine)
+    for job, machine in enumerate(["Perlmutter GPU", "Perlmutter CPU", "Perlmutter CPU", "Perlmutter GPU"])
+]
+
+
+@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+def test_a_folder_of_two_machines_is_refused_until_one_is_chosen(tmp_path: Path) -> None:
+    """One export of NERSC has both partitions of Perlmutter, of other sizes and other schedulers' queues."""
+    log = write(tmp_path / "log.csv", CORI, PERLMUTTER)
+    with pytest.raises(InputError, match=r"2 machines: Perlmutter (GPU|CPU), Perlmutter (GPU|CPU) .choose one"):
+        read_raw([log])
+    with pytest.raises(InputError, match=r"no jobs of a machine 'Perlmuter CPU' .did you mean Perlmutter CPU"):
+        read_workload(log, machine="Perlmuter CPU")
+    cpu, gpu = (read_workload(log, machine=f"perlmutter {kind}") for kind in ("cpu", "gpu"))
+    assert [cpu.provenance.system.nodes, gpu.provenance.system.nodes] == [3072, 1792]
+    assert (list(cpu.column("job_id")), list(gpu.column("job_id"))) == (["1", "2"], ["0", "3"])
+    assert list(cpu.floats("submit_time")) == [0.0, 1.0], "time 0 is the first submission of the machine"
+    assert cpu.provenance.steps[0].counts["records of other machines, left out"] == 2
+
+
+def test_the_place_of_a_defect_is_told_though_records_of_another_machine_are_left_out(tmp_path: Path) -> None:
+    late = cori_row("9", "regular", "07 12:00:00", "07 11:00:00", "07 12:30:00").replace("cori knl", "Perlmutter GPU")
+    log = write(tmp_path / "log.csv", CORI, [*PERLMUTTER, late])
+    with pytest.warns(Tolerated, match="log.csv:6: submitted after they started"):
+        read_raw([log], machine="Perlmutter GPU")
+
+
+@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+def test_the_machine_can_be_chosen_by_convert_by_clean_and_by_a_recipe(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.csv", CORI, PERLMUTTER)
+    recipes = {"plain": "steps: [unique_ids]", "gpu": "steps: [unique_ids]\nread: {machine: Perlmutter GPU}"}
+    for name, text in recipes.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    out, machine = str(tmp_path / "w.csv"), ["--machine", "Perlmutter GPU"]
+    plain, gpu = (["--recipe", str(tmp_path / f"{name}.yaml")] for name in recipes)
+    refused = (["convert", str(log)], ["clean", str(log), *plain])
+    taken = (["convert", str(log), *machine], ["clean", str(log), *plain, *machine], ["clean", str(log), *gpu])
+    for words in (*refused, *taken):
+        result = CliRunner().invoke(tracebed, [*words, "-o", out, "--json"])
+        if words in refused:
+            assert isinstance(result.exception, InputError)
+        else:
+            assert result.exit_code == 0, result.output
+            assert json.loads(result.stdout)["jobs"] == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import warnings
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tracebed.converters.formats.reading import read_workload, recognised
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import Tolerated
+from tracebed.orchestrator.cli.logs import PLAIN
 
 SWF = "1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1"
 LINES: dict[str, list[str]] = {
@@ -82,3 +84,12 @@ def test_formats_have_the_names_of_their_entry_points() -> None:
         name: name for name in registry.FORMATS.names()
     }
     assert len(registry.FORMATS.names()) >= 18
+
+
+def test_help_and_docs_say_which_formats_are_pseudonymised() -> None:
+    plain = [known.name for known in registry.known() if known.reader and not known.pseudonymizes]
+    assert re.findall(r"[\w-]+", PLAIN.replace(" and ", ", ")) == sorted(plain)
+    assert registry.named("sacct").pseudonymizes and not registry.named("slurm").pseudonymizes
+    docs = (Path(__file__).parents[1] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"The readers of tracebed's own formats(.*?)replace no names", docs, re.DOTALL)
+    assert sorted(re.findall(r"`(\w+)`", sentence)) == sorted(plain)

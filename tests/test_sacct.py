@@ -366,3 +366,11 @@ def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
 @given(mutated(table(NAMED, end="|").encode()))
 def test_damaged_files_are_recognised_or_not(data: bytes) -> None:
     read_or_refuse(data, "log.txt")
+
+
+def test_rows_of_several_clusters_are_refused_until_one_is_chosen(log: Path) -> None:
+    rows = table([row("1"), row("1", Cluster="red", NNodes="3"), row("2")])
+    with pytest.raises(InputError, match=r"2 machines: blue, red .choose one"):
+        read(log, rows)
+    red = read(log, rows, machine="red")
+    assert (red.provenance.system.name, list(red.ints("nodes"))) == ("red", [3])

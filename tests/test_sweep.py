@@ -28,7 +28,7 @@ from tracebed.orchestrator.run import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import metrics
-from tracebed.validation.studies import cells, plots, workloads
+from tracebed.validation.studies import plots, workloads
 from tracebed.validation.studies.engines import DaskEngine, LocalEngine
 from tracebed.validation.studies.published import beside
 from tracebed.validation.studies.study import load_study, names
@@ -215,9 +215,8 @@ def test_other_code_of_a_policy_makes_another_cell(
     """Its version stays the same while it is developed."""
     own = tmp_path / "own_policy.py"
     monkeypatch.syspath_prepend(str(tmp_path))
-    entry = EntryPoint("own", "own_policy:Own", registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
-    monkeypatch.setattr(cells, "entry_points", lambda group: [entry])
+    entry = EntryPoint("own", "own_policy:Own", registry.POLICIES.group)
+    monkeypatch.setitem(registry.POLICIES.entries, "own", entry)
     file = load_study(str(study(policies=["own"], seeds=1, malleable=None)))
     found = []
     for name in ("nodes", "nodes", "limit"):

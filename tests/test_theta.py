@@ -102,13 +102,17 @@ def test_another_machine_has_its_name_only(log: Path) -> None:
     assert workload.table.loc[0, ["job_id", "cores_per_node"]].tolist() == ["1", 32]
 
 
-def test_years_of_several_machines_say_so(tmp_path: Path) -> None:
+def test_years_of_several_machines_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
     (folder / "a.csv").write_text(text(ROWS[:1]))
     (folder / "b.csv").write_text(text([ROWS[1].replace("theta,2", "mira,2")]))
-    with pytest.warns(Tolerated, match="several machines: theta, mira"):
-        assert read_workload(folder).provenance.system == System()
+    with pytest.raises(InputError, match=r"log: holds jobs of 2 machines: theta, mira .choose one"):
+        read_workload(folder)
+    with pytest.warns(Tolerated, match=r"records of other machines, left out .1 time"):
+        mira = read_workload(folder, machine="Mira")
+    assert (mira.provenance.system, len(mira)) == (System(name="ALCF mira"), 1)
+    assert mira.provenance.steps[0].parameters["machine"] == "Mira"
 
 
 def test_the_shipped_recipe(log: Path) -> None:

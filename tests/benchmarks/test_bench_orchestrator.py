@@ -92,8 +92,8 @@ def test_third_party(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The policy of docs/how-to/write-a-policy.md on 100,000 jobs at a load of 0.85; nobody compiles it."""
     (tmp_path / "bestfit.py").write_text(files_of(GUIDE)["bestfit.py"])
     monkeypatch.syspath_prepend(tmp_path)
-    entry = EntryPoint("best-fit", "bestfit:BestFit", policies.GROUP)
-    monkeypatch.setattr(policies, "entry_points", lambda group: [entry])
+    entry = EntryPoint("best-fit", "bestfit:BestFit", policies.POLICIES.group)
+    monkeypatch.setitem(policies.POLICIES.entries, "best-fit", entry)
     machine = [NodeFacts(f"n{number}", 1) for number in range(1_000)]
     run = benchmark.pedantic(predict, (growth.workload(100_000, 1_000), machine, "best-fit"), rounds=3)
     assert run.info.counts["completed"] == 100_000 and run.info.engine == "python"

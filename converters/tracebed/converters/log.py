@@ -16,7 +16,7 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.columns import relabel
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import LARGEST, SCHEMA, BoolArray, Provenance, Step, System
+from tracebed.converters.workload import LARGEST, SCHEMA, BoolArray, IntArray, Provenance, Step, System
 from tracebed.errors import InputError, tolerate
 
 LONGEST = 1e10
@@ -50,6 +50,7 @@ def make_log(
     extras: Mapping[str, pd.Series[Any]] | None = None,
     unread: Sequence[str] = (),
     since_1970: bool = True,
+    only: BoolArray | None = None,
 ) -> Log:
     """Return the log that a reader found.
 
@@ -73,13 +74,20 @@ def make_log(
         keep_names: do not replace those by pseudonyms.
         extras: columns that nobody asked for, with names beginning `extra_`.
         unread: columns that were there and are not kept; a warning names them.
+        only: the records to keep, shape (records,); the others are of another machine. All by default.
         since_1970: whether instants are; else they are s since the log's start, and stay so.
 
     Raises:
         InputError: there is no record with a submit time.
     """
-    where = files[0].where if len(files) == 1 else str(files[0].path.parent)
+    where = place_of(files)
     found = {**columns, **(extras or {})}
+    rows: IntArray | None = None
+    if only is not None and not only.all():
+        rows = np.flatnonzero(only)
+        found = {name: _taken(values, rows) for name, values in found.items()}
+        defects = {what: mask[rows] for what, mask in (defects or {}).items()}
+        counts = {"records of other machines, left out": len(only) - len(rows), **(counts or {})}
     noted = {**(defects or {}), **_mend_times(found), **_mend_sizes(found, system)}
     submit = found["submit_time"]
     known = np.isfinite(submit)
@@ -91,7 +99,10 @@ def make_log(
             found[name] = np.asarray(found[name], dtype=np.float64) - origin
     tallies = {what: int(mask.sum()) for what, mask in noted.items()} | dict(counts or {})
     for what, count in tallies.items():
-        first = place(int(np.argmax(noted[what]))) if place and count and what in noted else where
+        first = where
+        if place and count and what in noted:
+            row = int(np.argmax(noted[what]))
+            first = place(row if rows is None else int(rows[row]))
         tolerate({what: count}, where=first)
     tolerate({f"columns left out, --keep-extra keeps them: {', '.join(unread)}": len(unread)}, where=where)
     if not keep_names:
@@ -116,6 +127,16 @@ def make_log(
     sources = tuple(file.source for file in files)
     provenance = Provenance(system or System(), time_zone, origin if since_1970 else None, sources, (step,))
     return Log(table, provenance, where)
+
+
+def _taken(values: Any, rows: IntArray) -> Any:
+    """Return some rows of a column."""
+    return values.iloc[rows].reset_index(drop=True) if isinstance(values, pd.Series) else values[rows]
+
+
+def place_of(files: Sequence[Input]) -> str:
+    """Return what messages call a log: its file, or the folder of its files."""
+    return files[0].where if len(files) == 1 else str(files[0].path.parent)
 
 
 def _mend_times(found: dict[str, Any]) -> dict[str, BoolArray]:
@@ -167,8 +188,9 @@ NEEDED = tuple(name for name, column in SCHEMA.items() if column.default is None
 def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
     """Replace names by keyed hashes, the same for the same name; the empty name stays.
 
-    The key is drawn from the content of the log's files. So the same files give the same pseudonyms, and who
-    has not got them cannot try names. Forty bits: among 10,000 names two share one with probability 5e-5.
+    The key is drawn from the content of the log's files. The same files give the same pseudonyms, so that whoever has
+    the files can compute the pseudonym of any name: a pseudonym of a public log protects nobody.
+    Forty bits: among 10,000 names two share one with probability 5e-5.
     """
     names = labels if isinstance(labels, pd.Categorical) else pd.Categorical(pd.Series(labels, dtype="str"))
 

@@ -14,7 +14,8 @@ import numpy as np
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.columns import read_columns, want
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.log import Log, make_log
+from tracebed.converters.formats.tools.machines import one_machine
+from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import System
 
 WANTED = {
@@ -46,24 +47,29 @@ def recognises(file: Input) -> bool:
 
 
 def read_log(
-    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = ZONE
+    files: Sequence[Input],
+    *,
+    keep_extra: bool = False,
+    keep_names: bool = False,
+    time_zone: str = ZONE,
+    machine: str | None = None,
 ) -> Log:
     """Read daily files.
 
     Args:
-        files: of one machine; the machine is known by the host's name.
+        files: their host names tell the machine.
         keep_extra: keep every other column as `extra_...`.
         keep_names: keep the names of users and projects.
         time_zone: of the clock that the times were written by.
+        machine: the host (Perlmutter CPU) whose jobs to read, if the files have several.
 
     Raises:
-        InputError: a column is missing or a value is none.
+        InputError: a column is missing, a value is invalid, or the files mix machines and none is chosen.
     """
     c = read_columns(files, WANTED, extras=keep_extra)
     start, end, nodes = c.instants("start", time_zone), c.instants("end", time_zone), c.numbers("nodes")
-    hosts = c.labels("host")
-    present = [str(name) for name in hosts.categories if name]
-    system = MACHINES.get(present[0].lower(), System(name=present[0])) if len(present) == 1 else System()
+    name, only = one_machine(c.labels("host"), machine, place_of(files))
+    system = MACHINES.get(name.lower(), System(name=name))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = c.numbers("hours") * 3600.0 / (c.numbers("elapsed") * nodes)
     share = np.where(share < SHARED, share, np.nan)
@@ -82,12 +88,11 @@ def read_log(
             "logged_start": start,
             "logged_end": end,
             "extra_node_share": share,
-            "extra_host": hosts if len(present) > 1 else np.full(len(c), np.nan),
         },
         system=system,
         time_zone=time_zone,
-        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        counts={f"files of several machines: {', '.join(present)}": int(len(present) > 1)},
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names, "machine": machine},
+        only=only,
         place=c.place,
         names=("user", "group"),
         keep_names=keep_names,

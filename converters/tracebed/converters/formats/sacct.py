@@ -19,9 +19,10 @@ from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.amounts import amount, first_positive, parsed, span
 from tracebed.converters.formats.tools.columns import Columns, read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.machines import one_machine
 from tracebed.converters.formats.tools.sacct_text import FIELDS, Header, one_line_each
 from tracebed.converters.formats.tools.states import UNFINISHED, slurm_states
-from tracebed.converters.log import Log, make_log
+from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import BoolArray, FloatArray, System
 from tracebed.errors import InputError
 
@@ -64,7 +65,12 @@ def recognises(file: Input) -> bool:
 
 
 def read_log(
-    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = "UTC"
+    files: Sequence[Input],
+    *,
+    keep_extra: bool = False,
+    keep_names: bool = False,
+    time_zone: str = "UTC",
+    machine: str | None = None,
 ) -> Log:
     """Read one table or several.
 
@@ -73,9 +79,10 @@ def read_log(
         keep_extra: keep every other column as `extra_...`.
         keep_names: keep the names of users and accounts.
         time_zone: of the clock of ISO times; sacct prints that of the machine it runs on.
+        machine: the cluster whose jobs to read, if the files have several (sacct -M).
 
     Raises:
-        InputError: a column is missing, or a value or a line is none.
+        InputError: a column is missing, a value or a line is invalid, or the files mix clusters and none is chosen.
     """
     mended = Counter[str]()
     whole = []
@@ -89,17 +96,19 @@ def read_log(
     columns = _columns(c, time_zone)
     steps = c["job"].str.contains(".", regex=False).to_numpy(dtype=bool)
     later = _join_segments(columns, c, ~steps)
-    rows = np.flatnonzero(~steps & ~later)
+    name, only = one_machine(c.labels("cluster"), machine, place_of(files))
+    rows = np.flatnonzero(~steps & ~later & only)
     return make_log(
         files,
         "sacct",
         {name: values[rows] for name, values in columns.items()},
-        system=_system(c),
+        system=System(name=name),
         time_zone=time_zone,
-        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names, "machine": machine},
         counts={
             "rows of steps, left out": int(steps.sum()),
             "rows of resized jobs, joined to the first": int(later.sum()),
+            "rows of other clusters, left out": int((~only).sum()),
             **mended,
         },
         place=lambda row: c.place(int(rows[row])),
@@ -120,11 +129,6 @@ def _checked(file: Input) -> Header:
         if not set(choices) & set(header.lower):
             raise InputError(f"no column {' or '.join(choices)}", where=where, hint=f"write it with {ASK}")
     return header
-
-
-def _system(c: Columns) -> System:
-    clusters = [str(name) for name in c.labels("cluster").categories if name]
-    return System(name=clusters[0]) if len(clusters) == 1 else System()
 
 
 def _columns(c: Columns, zone: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.amounts import first_positive
 from tracebed.converters.formats.tools.columns import read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.log import Log, make_log
+from tracebed.converters.formats.tools.machines import one_machine
+from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, System
 from tracebed.states import JobState
 
@@ -47,23 +48,28 @@ def recognises(file: Input) -> bool:
 
 
 def read_log(
-    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = "UTC"
+    files: Sequence[Input],
+    *,
+    keep_extra: bool = False,
+    keep_names: bool = False,
+    time_zone: str = "UTC",
+    machine: str | None = None,
 ) -> Log:
     """Read yearly or monthly files.
 
     Args:
-        files: of one machine.
+        files: a column tells the machine.
         keep_extra: keep every other column as `extra_...`.
         keep_names: keep the pseudonyms of users and projects that the log has.
         time_zone: of the clock that the times were written by.
+        machine: the machine (theta) whose jobs to read, if the files have several.
 
     Raises:
-        InputError: a column is missing or a value is none.
+        InputError: a column is missing, a value is invalid, or the files mix machines and none is chosen.
     """
     c = read_columns(files, WANTED, extras=keep_extra)
-    machines = c.labels("machine")
-    present = [str(name) for name in machines.categories if name]
-    system = MACHINES.get(present[0].lower(), System(name=f"ALCF {present[0]}")) if len(present) == 1 else System()
+    name, only = one_machine(c.labels("machine"), machine, place_of(files))
+    system = MACHINES.get(name.lower(), System(name=f"ALCF {name}" if name else ""))
     nodes = first_positive(c.numbers("nodes"), c.numbers("requested nodes"))
     cores = np.ceil(first_positive(c.numbers("cores"), c.numbers("requested cores")) / nodes)
     if system.cores_per_node:
@@ -93,8 +99,8 @@ def read_log(
         },
         system=system,
         time_zone=time_zone,
-        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        counts={f"files of several machines: {', '.join(present)}": int(len(present) > 1)},
+        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names, "machine": machine},
+        only=only,
         place=c.place,
         names=("user", "group"),
         keep_names=keep_names,

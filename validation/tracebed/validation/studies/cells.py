@@ -9,7 +9,7 @@ import time
 import warnings
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,7 @@ def _workload(path: Path) -> Workload:
 
 def _maker(name: str, policy: Policy) -> list[str]:
     """Return the package that brings a policy, its version, and a hash of its code: that of its module's folder."""
-    entry = next(entry for entry in entry_points(group=registry.GROUP) if entry.name == name)
+    entry = registry.POLICIES.entries[name]
     file = Path(inspect.getfile(type(policy)))
     code = code_of(file.parent if "." in type(policy).__module__ else file)
     return [entry.dist.name, entry.dist.version, code] if entry.dist else [entry.value, "", code]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_args, get_type_hints
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.state import Policy
-from tracebed.registry import unknown
+from tracebed.registry import Registry
 
-GROUP = "tracebed.policies"
+POLICIES: Registry[type[Policy]] = Registry("tracebed.policies", "policy")
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 HINTS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 """Type of a parameter -> what it may be."""
@@ -19,7 +18,7 @@ HINTS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 def names() -> list[str]:
     """Return the names of all installed policies."""
-    return sorted(entry.name for entry in entry_points(group=GROUP))
+    return POLICIES.names()
 
 
 def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
@@ -28,10 +27,9 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
     Raises:
         InputError: there is no such policy or parameter, a value is not of its type, or its package is broken.
     """
-    entry = next((entry for entry in entry_points(group=GROUP) if entry.name == name), None)
-    if entry is None:
-        raise unknown("policy", name, names())
-    factory = _factory(entry)
+    factory = POLICIES.load(name)
+    if not is_dataclass(factory):
+        raise InputError(f"policy {name} is not a dataclass", where=POLICIES.entries[name].value)
     return _with_parameters(name, factory, parameters or {})
 
 
@@ -54,7 +52,7 @@ def resolve(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] |
         what = f"{factory.__qualname__} is not a policy"
         raise InputError(what, hint="a policy is a dataclass with `malleable` and `decide`: docs/your-own-policy.md")
     value = f"{factory.__module__}:{factory.__qualname__}"
-    registered = (entry.name for entry in entry_points(group=GROUP) if entry.value == value)
+    registered = (name for name, entry in POLICIES.entries.items() if entry.value == value)
     name = next(registered, factory.__name__)
     if isinstance(policy, type):
         return name, _with_parameters(name, factory, parameters or {})
@@ -80,16 +78,6 @@ def _with_parameters(name: str, factory: Any, parameters: Mapping[str, Any]) -> 
         values[key] = _parsed(value, known[key], f"{name}.{key}")
     policy: Policy = factory(**values)
     return policy
-
-
-def _factory(entry: EntryPoint) -> Any:
-    try:
-        factory = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"policy {entry.name} cannot be loaded: {error}", where=entry.value) from error
-    if not is_dataclass(factory):
-        raise InputError(f"policy {entry.name} is not a dataclass", where=entry.value)
-    return factory
 
 
 def _parsed(value: Any, kind: Any, where: str) -> Any:
