@@ -176,21 +176,21 @@ class Provenance:
     def _check_types(self) -> None:
         """Raise TypeError where a value cannot be what its field says: somebody edited the record."""
         for name, kind in get_type_hints(Provenance).items():
-            if not _fits(getattr(self, name), kind):
+            if not fits(getattr(self, name), kind):
                 raise TypeError(f"{name} is not what it must be")
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def fits(value: Any, kind: Any) -> bool:
     """Tell whether a value from JSON is of a kind, down to its parts; true and false are no numbers."""
     inner = get_args(kind)
     if is_dataclass(kind):
-        return all(_fits(getattr(value, name), part) for name, part in get_type_hints(kind).items())
+        return all(fits(getattr(value, name), part) for name, part in get_type_hints(kind).items())
     if isinstance(kind, UnionType):
-        return any(_fits(value, part) for part in inner)
+        return any(fits(value, part) for part in inner)
     if isinstance(value, dict) and get_origin(kind) is dict:
-        return all(_fits(element, inner[1]) for element in value.values())
+        return all(fits(element, inner[1]) for element in value.values())
     if isinstance(value, list | tuple) and get_origin(kind) in (list, tuple):
-        return all(_fits(element, inner[0]) for element in value)
+        return all(fits(element, inner[0]) for element in value)
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= EXACT
     return kind is Any or (isinstance(kind, type) and isinstance(value, kind) and not isinstance(value, bool))

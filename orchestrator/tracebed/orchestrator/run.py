@@ -1,83 +1,41 @@
-"""The Run: what happened, whoever made it happen.
+"""The Run: what happened to the jobs of a workload, in one form for replays, predictions and logs.
 
-A run is a folder of `run.json` and four Parquet tables. A replay on real nodes, a prediction, the output of
-somebody else's simulator and a public log read as the run that it once was all have this one form, so that one
-code measures them. Times in the tables are trace seconds since time 0 of the workload (wall seconds times the
-speed); the facts of the wall clock stand in `run.json`.
+A run is a folder of `run.json` and four Parquet tables. A replay on real nodes, a prediction, the output of another
+simulator and a public log all have this form, so that the same code measures them. Times in the tables are trace
+seconds since time 0 of the workload (wall seconds times the speed); the facts of the wall clock are in `run.json`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import shutil
 import socket
 import sys
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from reprlib import repr as shown
+from typing import Any, NamedTuple, get_type_hints
 
+import numpy as np
 import pandas as pd
 
-from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError
+from tracebed.converters.workload import LARGEST, System, Workload, fits
+from tracebed.errors import InputError, tolerate
 from tracebed.files import check_folder, replacing_folder
+from tracebed.orchestrator.run_checks import CLOCK_SKEW_S, ROUNDING_S, Facts, check
+from tracebed.orchestrator.run_schema import TABLES, conform
 
 JOURNAL = "journal.sqlite"
 FILES = ("run.json", "jobs.parquet")
 """The files by which a folder is recognized as a run."""
+MAX_SPEED = 1e9
+"""Largest speed, trace seconds per wall second."""
 FORMAT = 2
 """Version of the folder's layout; a reader refuses a newer one. In 1 the allocations had a row a node and no count."""
-
-TABLES: dict[str, dict[str, str]] = {
-    # A row a job, in submit order.
-    "jobs": {
-        "job_id": "str",
-        "kind": "str",
-        "submit_planned": "float64",  # the workload's submit time
-        "submit": "float64",  # when it really was submitted
-        "start": "float64",  # when its nodes became its own; NaN: never
-        "launched": "float64",  # when its first work began; NaN: never, or not observed
-        "end": "float64",  # when its nodes were free again; NaN: never
-        "state": "str",  # a JobState
-        "reason": "str",
-        "nodes": "int64",  # requested
-        "run_time": "float64",  # the workload's: dedicated, on the requested nodes
-        "time_limit": "float64",
-        "user": "str",
-    },
-    # A row each time a job holds (some cores of) nodes without change: consecutive ones held alike.
-    "allocations": {
-        "job_id": "str",
-        "node": "int64",  # the first one, index into `info.nodes`
-        "count": "int64",  # how many: node, node + 1, ...
-        "start": "float64",
-        "end": "float64",
-        "cores": "int64",  # on each node
-        "cpus": "str",  # on each node the CPU mask as a list (0-3,7); empty where nodes are virtual
-    },
-    # A row each reconfiguration that was asked for, by stage; NaN: the stage was not reached or not observed.
-    "reconfigurations": {
-        "job_id": "str",
-        "kind": "str",  # expand or shrink
-        "nodes_from": "int64",
-        "nodes_to": "int64",
-        "asked": "float64",  # the policy decided
-        "decided": "float64",  # the job took note, at a malleability point
-        "applied": "float64",  # it works on the new nodes
-        "ended": "float64",  # released nodes are free again
-        "state": "str",  # applied, or cancelled where the job ended first
-    },
-    # Samples of use and power, where there are any.
-    "nodes": {
-        "time": "float64",
-        "node": "int64",
-        "cpu_busy": "float64",  # busy cores
-        "power_w": "float64",
-    },
-}
 
 
 class NodeFacts(NamedTuple):
@@ -86,6 +44,16 @@ class NodeFacts(NamedTuple):
     name: str
     cores: int
     sockets: int = 1
+
+    @classmethod
+    def from_json(cls, raw: Any) -> NodeFacts:
+        """Return the node in `raw`. Raises ValueError if `raw` is not a node."""
+        if isinstance(raw, dict) and raw.keys() <= {*cls._fields}:
+            name, cores, sockets = raw.get("name"), raw.get("cores"), raw.get("sockets", 1)
+            sized = all(type(size) is int and 1 <= size <= LARGEST for size in (cores, sockets))
+            if isinstance(name, str) and name and sized:
+                return cls(**raw)
+        raise ValueError(f"{shown(raw)} is not a node: a name, and cores and sockets from 1 to {LARGEST:,}")
 
 
 @dataclass
@@ -134,11 +102,52 @@ class RunInfo:
         return vars(self) | {"nodes": [node._asdict() for node in self.nodes]}
 
     @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> RunInfo:
-        """Inverse of `as_dict`; unknown keys are ignored. Raises ValueError, TypeError, KeyError or AttributeError."""
-        known = {item.name for item in fields(cls)}
-        nodes = [NodeFacts(**node) for node in raw["nodes"]]
-        return cls(**{key: value for key, value in raw.items() if key in known} | {"nodes": nodes})
+    def from_json(cls, raw: Any, *, where: str | None = None) -> RunInfo:
+        """Inverse of `as_dict`.
+
+        Args:
+            raw: what the file holds; keys that are not facts are ignored.
+            where: the file, for messages.
+
+        Raises:
+            InputError: a fact is missing, or cannot be what it says.
+        """
+
+        def damaged(what: str) -> InputError:
+            return InputError(what, where=where, hint="it was changed: make the run again")
+
+        if not isinstance(raw, dict):
+            raise damaged("is not a JSON object")
+        number = raw.get("format", 0)
+        if isinstance(number, int) and number > FORMAT:
+            raise InputError(f"run format {number} is newer than this tracebed", where=where, hint="update tracebed")
+        for item in fields(cls):
+            if item.name not in raw and item.default is MISSING and item.default_factory is MISSING:
+                raise damaged(f"{item.name} is missing")
+        nodes = raw["nodes"]
+        if not isinstance(nodes, list):
+            raise damaged("nodes is not a list")
+        kinds = {name: kind for name, kind in get_type_hints(cls).items() if name in raw and name != "nodes"}
+        for name, kind in kinds.items():
+            if not fits(raw[name], kind):
+                raise damaged(f"{name} is {shown(raw[name])}, not of type {getattr(kind, '__name__', kind)}")
+        info = cls(**{name: raw[name] for name in kinds}, nodes=[])
+        if not 0 < info.speed <= MAX_SPEED:
+            raise damaged(f"speed is {info.speed:g}, not above 0 and at most {MAX_SPEED:g}")
+        if info.resolution_s < 0:
+            raise damaged(f"resolution_s is {info.resolution_s:g}, below 0")
+        if info.state not in ("completed", "interrupted"):
+            raise damaged(f"state is {shown(info.state)}, not completed or interrupted")
+        for name, kind in (("name", str), ("sha256", str), ("jobs", int), ("provenance", dict)):
+            if not isinstance(info.workload.get(name, kind()), kind):
+                raise damaged(f"{name} of the workload is {shown(info.workload[name])}")
+        try:
+            info.nodes = [NodeFacts.from_json(node) for node in nodes]
+        except ValueError as error:
+            raise damaged(str(error)) from error
+        if len({node.name for node in info.nodes}) < len(info.nodes):
+            raise damaged("two nodes have one name")
+        return info
 
 
 class Run:
@@ -151,15 +160,17 @@ class Run:
         allocations: pd.DataFrame | None = None,
         reconfigurations: pd.DataFrame | None = None,
         nodes: pd.DataFrame | None = None,
-        *,
-        where: str | None = None,
     ) -> None:
-        """Adopt the tables; a table left out is empty. Raises InputError where a column is missing."""
+        """Adopt the tables; a table left out is empty.
+
+        Raises:
+            InputError: a column is missing or of another type.
+        """
         self.info = info
-        self.jobs = _conform("jobs", jobs, where)
-        self.allocations = _conform("allocations", allocations, where)
-        self.reconfigurations = _conform("reconfigurations", reconfigurations, where)
-        self.nodes = _conform("nodes", nodes, where)
+        self.jobs = conform("jobs", jobs)
+        self.allocations = conform("allocations", allocations)
+        self.reconfigurations = conform("reconfigurations", reconfigurations)
+        self.nodes = conform("nodes", nodes)
 
     @cached_property
     def total_nodes(self) -> int:
@@ -172,22 +183,35 @@ class Run:
         whole = pd.Series([node.cores for node in self.info.nodes]).take(self.allocations["node"].to_numpy()).array
         return int(self.allocations.loc[self.allocations["cores"] < whole, "job_id"].nunique())
 
+    def __repr__(self) -> str:
+        """Return source, policy, jobs, nodes and makespan, on one line."""
+        info = self.info
+        span = self.jobs["end"].max() - self.jobs["submit"].min()
+        makespan = f"makespan {span:,.0f} s" if span == span else "no job ended"
+        interrupted = ", interrupted" if info.state != "completed" else ""
+        return (
+            f"Run({info.source}, {info.policy}, {len(self.jobs):,} jobs, {self.total_nodes:,} nodes, "
+            f"{makespan}{interrupted})"
+        )
+
     def save(self, folder: Path | str, *, journal: Path | None = None) -> Path:
         """Write the folder whole or not at all; an earlier run there is replaced once this one is complete.
 
         Args:
-            folder: where to.
-            journal: a replay's journal, moved into the folder.
+            folder: the target.
+            journal: the journal of a replay, moved into the folder.
 
         Raises:
-            InputError: `folder` exists and is no run, or cannot be written.
+            InputError: `folder` exists and is not a run, or cannot be written.
         """
         folder = Path(folder)
         with replacing_folder(folder, FILES, (*(f"{name}.parquet" for name in TABLES), JOURNAL), "a run") as scratch:
             for name in TABLES:
-                getattr(self, name).to_parquet(scratch / f"{name}.parquet", index=False)
+                getattr(self, name).to_parquet(_table_file(scratch, name), index=False)
+            facts = self.info.as_dict()
+            facts["checksums"] = {name: _sha256(_table_file(scratch, name)) for name in TABLES}
             with (scratch / "run.json").open("w", encoding="utf-8") as file:  # in pieces: it may name a million nodes
-                json.dump(self.info.as_dict(), file, indent=2, sort_keys=True)
+                json.dump(facts, file, indent=2, sort_keys=True)
                 file.write("\n")
             if journal is not None:
                 shutil.move(journal, scratch / JOURNAL)
@@ -195,7 +219,11 @@ class Run:
 
     @classmethod
     def load(cls, folder: Path | str) -> Run:
-        """Read a run's folder. Raises InputError, naming the file, where it is none or damaged."""
+        """Read and check the folder of a run; docs/reference/runs.md lists the checks.
+
+        Raises:
+            InputError: the folder is not a run, or is damaged. The error names the file, and the row if there is one.
+        """
         folder = Path(folder)
         path = folder / "run.json"
         if not path.is_file():
@@ -204,20 +232,25 @@ class Run:
                 where=str(folder),
                 hint="`tracebed simulate` or `replay` make one",
             )
-        try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-            if raw.get("format", 0) > FORMAT:
-                raise InputError(
-                    f"run format {raw['format']} is newer than this tracebed", where=str(path), hint="update"
-                )
-            info = RunInfo.from_dict(raw)
-        except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-            raise InputError(f"is damaged: {error}", where=str(path), hint="make the run again") from error
-        tables = {name: _read_table(folder / f"{name}.parquet") for name in TABLES}
-        if info.format == 1:
-            tables["allocations"]["count"] = 1
-            info.format = FORMAT
-        return cls(info, **tables, where=str(folder))
+        raw = _read_json(path)
+        info = RunInfo.from_json(raw, where=str(path))
+        tables = {}
+        for name in TABLES:
+            table = _read_table(_table_file(folder, name))
+            if name == "allocations" and info.format == 1:
+                table["count"] = 1
+            tables[name] = conform(name, table, str(_table_file(folder, name)))
+        info.format = FORMAT
+        facts = Facts(
+            cores=np.array([node.cores for node in info.nodes], dtype=np.int64),
+            counts=info.counts,
+            tolerance_s=max(info.resolution_s, ROUNDING_S),
+            skew_s=CLOCK_SKEW_S * info.speed if info.is_real else 0.0,
+            logged=info.execution == "logged",
+        )
+        check(tables, facts, folder)
+        _check_sums(raw.get("checksums"), folder)
+        return cls(info, **tables)
 
 
 def check_target(folder: Path) -> None:
@@ -274,19 +307,37 @@ def _cpu_model() -> str:
     )
 
 
+def _table_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.parquet"
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InputError(f"is damaged: {what}", where=str(path), hint="make the run again") from error
+
+
 def _read_table(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
-        raise InputError(f"cannot be read: {error}", where=str(path), hint="make the run again") from error
+    except (OSError, ValueError, TypeError, KeyError, NotImplementedError, OverflowError) as error:  # pyarrow's, too
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"cannot be read: {what}", where=str(path), hint="make the run again") from error
 
 
-def _conform(name: str, table: pd.DataFrame | None, where: str | None) -> pd.DataFrame:
-    schema = TABLES[name]
-    if table is None:
-        return pd.DataFrame({column: pd.Series(dtype=dtype) for column, dtype in schema.items()})
-    for column in schema:
-        if column not in table:
-            raise InputError(f"table {name} lacks column {column!r}", where=where, hint="make the run again")
-    changed = {c: t for c, t in schema.items() if table[c].dtype != t}
-    return table[list(schema)].astype(changed).reset_index(drop=True)
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_sums(sums: Any, folder: Path) -> None:
+    """Check the tables against the checksums in `run.json`; runs of earlier versions have none, which is a warning."""
+    known = sums if isinstance(sums, dict) else {}
+    for name in TABLES:
+        if name in known and known[name] != _sha256(_table_file(folder, name)):
+            what = "does not have the checksum that run.json gives: it was changed after the run"
+            raise InputError(what, where=str(_table_file(folder, name)), hint="make the run again")
+    missing = len(TABLES.keys() - known.keys())
+    tolerate({"tables without a checksum in run.json: a changed value may go unnoticed": missing}, where=str(folder))

@@ -73,7 +73,7 @@ def recovered(path: Path) -> Run:
     if facts.get("schema") != SCHEMA:
         raise InputError(f"is not a journal of the form {SCHEMA}", where=str(path), hint="name the folder of a replay")
     try:
-        info = RunInfo.from_dict(facts["info"])
+        info = RunInfo.from_json(facts["info"])
         info.hosts = facts.get("hosts", [])
         told = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
         for entry in entries:

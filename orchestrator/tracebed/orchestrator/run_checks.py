@@ -1,0 +1,326 @@
+"""Checks of a Run that was read from files: what is impossible is one error with its file and row.
+
+The types of the columns are checked by `run_schema.conform`. The checks here compare the values: those of one row with
+each other, of rows with the job and the nodes that the rows name, and of allocations on the same cores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracebed.converters.workload import EXACT, LARGEST, FloatArray, IntArray, Kind, RowError
+from tracebed.cpus import parse_cpus
+from tracebed.errors import InputError
+from tracebed.orchestrator.run_schema import TABLES, refuse
+from tracebed.states import JobState
+
+ROUNDING_S = 1e-6
+"""Times of a run without a resolution of its own are equal within this, trace s."""
+CLOCK_SKEW_S = 86_400.0
+"""In a real run, a job may seem to start this long before its submission, wall s. More is damage."""
+
+BLOCK_NODES = 2**16
+BLOCK_ROWS = 2**22
+"""Size of the blocks in which allocations are compared node by node: they bound the memory."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the checks compare the tables with.
+
+    Attributes:
+        cores: node -> its cores, shape (nodes,).
+        counts: `jobs` and the number of jobs by state, as `run.json` has them.
+        tolerance_s: times are equal within this, trace s.
+        skew_s: how long before its submission a job may start, trace s.
+        logged: whether the run is a log, in which a completed job may lack its start.
+    """
+
+    cores: IntArray
+    counts: Mapping[str, int]
+    tolerance_s: float
+    skew_s: float
+    logged: bool
+
+
+def check(tables: Mapping[str, pd.DataFrame], facts: Facts, folder: Path) -> None:
+    """Check the tables of a run.
+
+    Args:
+        tables: the tables of `run_schema.TABLES`, conform.
+        facts: what they must agree with.
+        folder: of the run, for messages.
+
+    Raises:
+        InputError: a value is impossible, or contradicts another one; it is a RowError if it is in one row.
+    """
+    for name, table in tables.items():
+        _check_values(name, table, _path(folder, name))
+    jobs = tables["jobs"]
+    _check_jobs(jobs, facts, _path(folder, "jobs"))
+    _check_counts(jobs, facts.counts, folder)
+    _check_allocations(tables["allocations"], jobs, facts, folder)
+    _check_reconfigurations(tables["reconfigurations"], jobs, len(facts.cores), _path(folder, "reconfigurations"))
+    _check_samples(tables["nodes"], facts.cores, _path(folder, "nodes"))
+
+
+def _path(folder: Path, name: str) -> str:
+    return str(folder / f"{name}.parquet")
+
+
+def _check_values(name: str, table: pd.DataFrame, where: str) -> None:
+    """Check each column for itself: no infinite numbers, no missing texts."""
+    for column, spec in TABLES[name].items():
+        values = table[column]
+        if spec.dtype == "float64":
+            numbers = values.to_numpy()
+            refuse(np.abs(numbers) > EXACT, lambda row: f"{column} is {numbers[row]:g}", where)  # noqa: B023
+        elif spec.dtype == "str":
+            refuse(values.isna().to_numpy(), lambda row: f"{column} is missing", where)  # noqa: B023
+
+
+def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
+    ids, states = jobs["job_id"], jobs["state"]
+    nodes, tolerance = jobs["nodes"].to_numpy(), facts.tolerance_s
+    submit, start, end = (jobs[name].to_numpy() for name in ("submit", "start", "end"))
+
+    def job(row: int) -> str:
+        return f"job {ids[row][:40]!r}"
+
+    refuse((ids == "").to_numpy(), lambda row: "job_id is empty", where)
+    refuse(ids.duplicated().to_numpy(), lambda row: f"{job(row)} is there twice", where)
+    for column, known in (("kind", [*Kind]), ("state", [*JobState])):
+        _check_words(jobs, column, known, where)
+    refuse((nodes < 0) | (nodes > LARGEST), lambda row: f"{job(row)} requests {nodes[row]:,} nodes", where)
+    for column in ("run_time", "time_limit"):
+        times = jobs[column].to_numpy()
+        refuse(times < 0, lambda row: f"{column} of {job(row)} is {times[row]:g} s", where)  # noqa: B023
+    planned = jobs["submit_planned"].to_numpy()
+    refuse(np.isnan(planned), lambda row: f"submit_planned of {job(row)} is missing", where)
+    began, ended = ~np.isnan(start), ~np.isnan(end)
+    refuse(began & np.isnan(submit), lambda row: f"{job(row)} starts without having been submitted", where)
+    done = states.isin([JobState.COMPLETED, JobState.KILLED]).to_numpy()
+    lacking = done & ~(began & ended) if not facts.logged else began & ~ended & done
+    refuse(lacking, lambda row: f"{job(row)} is {states[row]}, but its start or end is missing", where)
+    refuse(
+        end < start - tolerance,
+        lambda row: f"{job(row)} ends at {end[row]:.15g} s, before its start at {start[row]:.15g} s",
+        where,
+    )
+    refuse(
+        start < submit - tolerance - facts.skew_s,
+        lambda row: f"{job(row)} starts at {start[row]:.15g} s, before its submission at {submit[row]:.15g} s",
+        where,
+    )
+
+
+def _check_counts(jobs: pd.DataFrame, counts: Mapping[str, int], folder: Path) -> None:
+    """Check that the table has as many jobs, in all and in each state, as `run.json` says."""
+    states = jobs["state"].value_counts()
+    found = {"jobs": len(jobs), **{state.value: int(states.get(state.value, 0)) for state in JobState}}
+    for name in ["jobs", *JobState] if counts else []:
+        if counts.get(name, 0) != found[name]:
+            what = f"has {found[name]:,} {name if name == 'jobs' else f'{name} jobs'}, run.json {counts.get(name, 0):,}"
+            raise InputError(what, where=_path(folder, "jobs"), hint="one of the two was changed: make the run again")
+
+
+def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, folder: Path) -> None:
+    where, cores = _path(folder, "allocations"), facts.cores
+    job = _rows_of(rows["job_id"], jobs, where)
+    first, count, held = (rows[name].to_numpy() for name in ("node", "count", "cores"))
+    since, until = rows["start"].to_numpy(), rows["end"].to_numpy()
+
+    def name(row: int) -> str:
+        return f"job {rows['job_id'][row][:40]!r}"
+
+    def span(row: int) -> str:
+        return f"{name(row)} holds nodes from {since[row]:.15g} to {until[row]:.15g} s"
+
+    outside = (first < 0) | (count < 1) | (count > len(cores)) | (first > len(cores) - count)
+    refuse(
+        outside,
+        lambda row: f"{name(row)} holds {count[row]:,} nodes from number {first[row]:,} on, of {len(cores):,}",
+        where,
+    )
+    fewest = _fewest(cores, first, count)
+    refuse(
+        (held < 1) | (held > fewest),
+        lambda row: f"{name(row)} holds {held[row]:,} cores of nodes with {fewest[row]:,}",
+        where,
+    )
+    refuse(np.isnan(since), lambda row: f"start of {name(row)} is missing", where)
+    refuse(until < since, span, where)
+    begin, end = (jobs[column].to_numpy()[job] for column in ("start", "end"))
+    refuse(np.isnan(begin), lambda row: f"{name(row)} holds nodes, but has no start in jobs.parquet", where)
+    refuse(np.isnan(until) & ~np.isnan(end), lambda row: f"end of {name(row)} is missing", where)
+    early, late = since < begin - facts.tolerance_s, until > end + facts.tolerance_s
+    refuse(early | late, lambda row: f"{span(row)}, but runs from {begin[row]:.15g} to {end[row]:.15g} s", where)
+    if len(rows):
+        _check_all_hold_nodes(jobs, job, folder)
+    until = np.where(np.isnan(until), np.inf, until) - facts.tolerance_s
+    _check_no_core_twice(rows, since, until, cores, where)
+
+
+def _check_all_hold_nodes(jobs: pd.DataFrame, job: IntArray, folder: Path) -> None:
+    """Check that each job that ran for some time has an allocation."""
+    holds = np.bincount(job, minlength=len(jobs)) > 0
+    ran = (jobs["end"] > jobs["start"]).to_numpy()
+    what = "job {!r} runs, but holds no nodes in allocations.parquet"
+    refuse(ran & ~holds, lambda row: what.format(jobs["job_id"][row][:40]), _path(folder, "jobs"))
+
+
+def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, total: int, where: str) -> None:
+    _rows_of(rows["job_id"], jobs, where)
+    _check_words(rows, "kind", ["expand", "shrink"], where)
+    _check_words(rows, "state", ["applied", "cancelled"], where)
+    before, after = rows["nodes_from"].to_numpy(), rows["nodes_to"].to_numpy()
+    impossible = (np.minimum(before, after) < 1) | (np.maximum(before, after) > total) | (before == after)
+    impossible |= (after > before) != (rows["kind"] == "expand").to_numpy()
+    refuse(
+        impossible, lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} nodes of {total:,}", where
+    )
+    refuse(rows["asked"].isna().to_numpy(), lambda row: "asked is missing", where)
+    applied = (rows["state"] == "applied").to_numpy()
+    refuse(applied != rows["applied"].notna().to_numpy(), lambda row: "state and applied contradict each other", where)
+
+
+def _check_samples(rows: pd.DataFrame, cores: IntArray, where: str) -> None:
+    node, busy = rows["node"].to_numpy(), rows["cpu_busy"].to_numpy()
+    refuse((node < 0) | (node >= len(cores)), lambda row: f"node {node[row]:,} of {len(cores):,}", where)
+    refuse(rows["time"].isna().to_numpy(), lambda row: "time is missing", where)
+    refuse((busy < 0) | (rows["power_w"] < 0).to_numpy(), lambda row: "cpu_busy or power_w is negative", where)
+
+
+def _check_words(table: pd.DataFrame, column: str, known: Sequence[str], where: str) -> None:
+    values = table[column]
+    words = [str(word) for word in known]
+    refuse(
+        ~values.isin(words).to_numpy(),
+        lambda row: f"{column} is {values[row][:40]!r}, not one of {', '.join(words)}",
+        where,
+    )
+
+
+def _rows_of(ids: pd.Series[str], jobs: pd.DataFrame, where: str) -> IntArray:
+    """Return the row in `jobs` of each job id."""
+    if not len(ids):
+        return np.empty(0, dtype=np.int64)
+    known = pa.array(jobs["job_id"], type=pa.large_string())
+    found = pc.fill_null(pc.index_in(pa.array(ids, type=pa.large_string()), value_set=known), -1).to_numpy()
+    refuse(found < 0, lambda row: f"job {ids[row][:40]!r} is not in jobs.parquet", where)
+    return np.asarray(found, dtype=np.int64)
+
+
+def _fewest(cores: IntArray, first: IntArray, count: IntArray) -> IntArray:
+    """Return the fewest cores of a node in each range of nodes."""
+    if not len(first) or (cores == cores[0]).all():
+        return np.full(len(first), cores[0] if len(cores) else 0)
+    bounds = np.column_stack((first, first + count)).ravel()
+    return np.minimum.reduceat(np.append(cores, LARGEST), bounds)[::2]
+
+
+# -- cores held twice --------------------------------------------------------------------------------------------------
+
+
+def _check_no_core_twice(rows: pd.DataFrame, since: FloatArray, until: FloatArray, cores: IntArray, where: str) -> None:
+    """Check that the jobs on a node at one time hold no more cores than it has, and no CPU twice."""
+    held = rows["cores"].to_numpy()
+    masks = _Masks(rows, where) if (rows["cpus"] != "").any() else None
+    for row, node in _by_node(rows["node"].to_numpy(), rows["count"].to_numpy(), since, until, len(cores)):
+        overlap = (node[1:] == node[:-1]) & (until[row[:-1]] > since[row[1:]])
+        if not overlap.any():
+            continue
+        is_shared = np.zeros(len(cores), dtype=bool)
+        is_shared[node[1:][overlap]] = True
+        row, node = row[is_shared[node]], node[is_shared[node]]
+        used, event = _sweep(node, since[row], until[row], held[row])
+        beyond = np.flatnonzero(used > cores[node[event]])
+        if len(beyond):
+            at = event[beyond[0]]
+            others = used[beyond[0]] - held[row[at]]
+            takes = f"takes {held[row[at]]:,} of {cores[node[at]]:,} cores of node number {node[at]:,}"
+            what = f"{takes} at {since[row[at]]:.15g} s, while others hold {others:,}"
+            raise _error(rows, int(row[at]), what, where)
+        if masks:
+            masks.check(row, node, since, until)
+
+
+def _by_node(
+    first: IntArray, count: IntArray, since: FloatArray, until: FloatArray, total: int
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield (row, node) of all nodes of all allocations that last, by node and start, a block of nodes at a time."""
+    lasting = np.flatnonzero(until > since)
+    if (np.diff(since[lasting]) < 0).any():
+        lasting = lasting[np.argsort(since[lasting], kind="stable")]
+    blocks = max(math.ceil(total / BLOCK_NODES), math.ceil(int(count[lasting].sum()) / BLOCK_ROWS))
+    for low, high in pairwise(np.linspace(0, total, blocks + 1).astype(np.int64).tolist()):
+        inside = lasting[(first[lasting] < high) & (first[lasting] + count[lasting] > low)]
+        begin = np.maximum(first[inside], low)
+        many = np.minimum(first[inside] + count[inside], high) - begin
+        offset = (begin - low - (np.cumsum(many) - many)).astype(np.int32)
+        node = (np.arange(int(many.sum()), dtype=np.int32) + np.repeat(offset, many)).astype(np.uint16)
+        order = np.argsort(node, kind="stable")  # of 16 bits: a radix sort
+        yield np.repeat(inside, many)[order], node[order].astype(np.int64) + low
+
+
+def _sweep(node: IntArray, since: FloatArray, until: FloatArray, weight: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the sum of the weights on the node after each start, and the index of what starts, by node and time."""
+    index = np.arange(len(node))
+    event, starts = np.concatenate((index, index)), np.repeat([True, False], len(node))
+    order = np.lexsort((starts, np.concatenate((since, until)), node[event]))
+    event, starts = event[order], starts[order]
+    used = np.cumsum(np.where(starts, weight[event], -weight[event]))
+    return used[starts], event[starts]
+
+
+class _Masks:
+    """The CPU masks of the allocations of real nodes.
+
+    Raises:
+        InputError: a mask is not a CPU list, or has another number of CPUs than the job has cores.
+    """
+
+    def __init__(self, rows: pd.DataFrame, where: str) -> None:
+        self._rows, self._where = rows, where
+        self._codes, texts = pd.factorize(rows["cpus"])
+        self._cpus: list[tuple[int, ...]] = []
+        for code, text in enumerate(texts):
+            try:
+                self._cpus.append(parse_cpus(text))
+            except InputError as error:
+                raise RowError(error.what, int((self._codes == code).argmax()), where) from error
+        sizes = np.array([len(cpus) for cpus in self._cpus], dtype=np.int64)[self._codes]
+        held = rows["cores"].to_numpy()
+        refuse(
+            (sizes > 0) & (sizes != held), lambda row: f"{held[row]:,} cores, but CPUs {texts[self._codes[row]]}", where
+        )
+
+    def check(self, row: IntArray, node: IntArray, since: FloatArray, until: FloatArray) -> None:
+        """Check that no CPU of `node` is in the masks of two of the allocations `row` at one time."""
+        codes = self._codes[row]
+        cpus = [self._cpus[code] for code in codes.tolist()]
+        many = np.array([len(mask) for mask in cpus], dtype=np.int64)
+        index = np.repeat(np.arange(len(row)), many)
+        cpu = np.array([number for mask in cpus for number in mask], dtype=np.int64)
+        if not len(cpu):
+            return
+        unit = node[index] * (int(cpu.max()) + 1) + cpu
+        used, event = _sweep(unit, since[row[index]], until[row[index]], np.ones(len(unit), dtype=np.int64))
+        twice = np.flatnonzero(used > 1)
+        if len(twice):
+            at = event[twice[0]]
+            what = f"takes CPU {cpu[at]} of node number {node[index[at]]:,}, which another job holds"
+            raise _error(self._rows, int(row[index[at]]), what, self._where)
+
+
+def _error(rows: pd.DataFrame, row: int, what: str, where: str) -> RowError:
+    return RowError(f"job {rows['job_id'][row][:40]!r} {what}", row, where)

@@ -1,0 +1,117 @@
+"""The tables of a Run: their columns with dtype, meaning and unit, in the one place where they are defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import EXACT, BoolArray, Column, RowError
+from tracebed.errors import InputError
+
+NAN = float("nan")
+
+TABLES: dict[str, dict[str, Column]] = {
+    # A row per job, in submit order.
+    "jobs": {
+        "job_id": Column("str", "the name of the job, unique in the run"),
+        "kind": Column("str", "rigid, moldable, malleable or evolving"),
+        "submit_planned": Column("float64", "submit time in the workload, s"),
+        "submit": Column("float64", "actual submit time, s; NaN: not submitted"),
+        "start": Column("float64", "when the job got its nodes, s; NaN: never"),
+        "launched": Column("float64", "when the work began, s; NaN: never, or not observed", NAN),
+        "end": Column("float64", "when the nodes of the job were free again, s; NaN: never"),
+        "state": Column("str", "how the job ended: a JobState"),
+        "reason": Column("str", "why, if the state alone does not say it", ""),
+        "nodes": Column("int64", "requested nodes; 0: unknown"),
+        "run_time": Column("float64", "run time in the workload, s: dedicated, on the requested nodes; NaN: unknown"),
+        "time_limit": Column("float64", "time limit, s; NaN: none"),
+        "user": Column("str", "the user of the job", ""),
+    },
+    # A row per job, range of consecutive nodes, and time in which the job holds the same cores of them.
+    "allocations": {
+        "job_id": Column("str", "the job"),
+        "node": Column("int64", "first node of the range, index into `info.nodes`"),
+        "count": Column("int64", "number of nodes: node, node + 1, ..."),
+        "start": Column("float64", "from, s"),
+        "end": Column("float64", "until, s; NaN: until the run broke off"),
+        "cores": Column("int64", "cores on each of the nodes"),
+        "cpus": Column("str", "CPUs on each of the nodes as a list (0-3,7); empty for virtual nodes", ""),
+    },
+    # A row per reconfiguration that the policy decided, by stage; NaN: the stage was not reached, or not observed.
+    "reconfigurations": {
+        "job_id": Column("str", "the job"),
+        "kind": Column("str", "expand or shrink"),
+        "nodes_from": Column("int64", "nodes before"),
+        "nodes_to": Column("int64", "nodes after"),
+        "asked": Column("float64", "when the policy decided, s"),
+        "decided": Column("float64", "when the job took note, at a malleability point, s"),
+        "applied": Column("float64", "when the job worked on the new nodes, s"),
+        "ended": Column("float64", "when the released nodes were free again, s"),
+        "state": Column("str", "applied; cancelled if the job ended first"),
+    },
+    # Samples of use and power, if there are any.
+    "nodes": {
+        "time": Column("float64", "s"),
+        "node": Column("int64", "index into `info.nodes`"),
+        "cpu_busy": Column("float64", "busy cores"),
+        "power_w": Column("float64", "W"),
+    },
+}
+"""Table -> column -> what it holds. Times are trace seconds since time 0 of the workload."""
+
+
+def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> pd.DataFrame:
+    """Return `table` with exactly the columns of the table `name`, in order and of their dtypes.
+
+    Args:
+        name: a key of `TABLES`.
+        table: the rows; a column with a default may be left out. None: no rows.
+        where: the file, for messages.
+
+    Raises:
+        InputError: a required column is missing, a column is there twice, or a value is not of the column's type.
+    """
+    schema = TABLES[name]
+    if table is None:
+        return pd.DataFrame({column: pd.Series(dtype=spec.dtype) for column, spec in schema.items()})
+    columns = {}
+    for column, spec in schema.items():
+        if column in table:
+            columns[column] = _cast(table[column], spec.dtype, column, where)
+        elif spec.default is not None:
+            columns[column] = pd.Series(spec.default, index=table.index, dtype=spec.dtype)
+        else:
+            raise InputError(f"table {name} lacks column {column!r}", where=where, hint="make the run again")
+    return pd.DataFrame(columns, copy=False).reset_index(drop=True)
+
+
+def refuse(bad: BoolArray, what: Callable[[int], str], where: str | None) -> None:
+    """Raise the error `what(row)` for the first row that is `bad`.
+
+    Raises:
+        RowError: a row is.
+    """
+    if bad.any():
+        row = int(bad.argmax())
+        raise RowError(what(row), row, where)
+
+
+def _cast(values: Any, dtype: Any, column: str, where: str | None) -> pd.Series[Any]:
+    if isinstance(values, pd.DataFrame):
+        raise InputError(f"column {column!r} is there twice", where=where, hint="make the run again")
+    series: pd.Series[Any] = values.infer_objects()
+    if series.dtype == dtype:
+        return series
+    try:
+        if dtype == "int64" and series.dtype.kind == "f":
+            numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
+            whole = (numbers == np.floor(numbers)) & (np.abs(numbers) <= EXACT)
+            refuse(~whole, lambda row: f"{column} is {numbers[row]:g}, not a whole number", where)
+        if dtype == "str" or series.dtype.kind in "iuf" or series.empty:
+            return series.astype(dtype)
+    except (ValueError, TypeError, OverflowError):
+        pass  # a missing value in a column of integers
+    raise InputError(f"column {column!r} is not of type {dtype}", where=where, hint="make the run again")

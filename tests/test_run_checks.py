@@ -1,0 +1,302 @@
+"""A damaged or edited run is refused with one line that names the file and the row; a good one is loaded."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from drawn import draw
+from runs import NAN, make_run
+from test_scheduling import workload_of
+from tracebed.errors import InputError, Tolerated
+from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.simulation.prediction import predict
+
+HAND = [(0.0, 0.0, 10.0, 2), (1.0, 10.0, 30.0, 2), (2.0, 10.0, 20.0, 1), (3.0, 20.0, 25.0, 1), (4.0, NAN, NAN, 9)]
+STAIRCASE = {"2": [(10.0, 15.0, 2), (15.0, 30.0, 3)]}
+RESIZES = [
+    ("2", "expand", 2, 3, 14.0, 14.5, 15.0, 15.0, "applied"),
+    ("3", "expand", 1, 2, 19.0, NAN, NAN, NAN, "cancelled"),
+]
+TABLES = ("jobs", "allocations", "reconfigurations", "nodes")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A good run of five jobs on four nodes of two cores: one job expands, one is rejected."""
+    run = make_run(HAND, cores=2, real=False, staircases=STAIRCASE, states={"5": "rejected"}, reconfigurations=RESIZES)
+    run.info.counts = {"jobs": 5, "completed": 4, "rejected": 1}
+    return run.save(tmp_path / "run")
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    facts = json.loads((folder / "run.json").read_text())
+    changed = change(facts)
+    (folder / "run.json").write_text(json.dumps(facts if changed is None else changed))
+
+
+def damage(folder: Path, name: str, change: Callable[[pd.DataFrame], pd.DataFrame | None]) -> None:
+    """Change a table, and take away the checksums: its values must give the damage away."""
+    table = pd.read_parquet(folder / f"{name}.parquet")
+    changed = change(table)
+    (table if changed is None else changed).to_parquet(folder / f"{name}.parquet")
+    edit(folder, lambda facts: facts.pop("checksums") and None)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(InputError) as raised:
+        Run.load(folder)
+    message = str(raised.value)
+    assert "\n" not in message and len(message) < 400
+    assert raised.value.hint
+    return message
+
+
+def put(row: int, column: str, value: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    def change(table: pd.DataFrame) -> pd.DataFrame:
+        values = table[column].astype(object)
+        values[row] = value
+        return table.assign(**{column: pd.Series(values.tolist())})
+
+    return change
+
+
+def test_a_good_run_is_loaded_as_it_was(folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = Run.load(folder)
+    assert repr(run) == "Run(simulator, fcfs, 5 jobs, 4 nodes, makespan 30 s)"
+
+
+EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "speed is a text": (lambda facts: facts.update(speed="fast"), r"speed is 'fast', not of type float"),
+    "speed is 0": (lambda facts: facts.update(speed=0), r"speed is 0, not above 0"),
+    "speed is NaN": (lambda facts: facts.update(speed=NAN), r"speed is nan"),
+    "speed is vast": (lambda facts: facts.update(speed=1e15), r"speed is 1e\+15, not .* at most 1e\+09"),
+    "resolution is a text": (lambda facts: facts.update(resolution_s="1 s"), r"resolution_s is '1 s'"),
+    "resolution is negative": (lambda facts: facts.update(resolution_s=-1), r"resolution_s is -1, below 0"),
+    "nodes are missing": (lambda facts: facts.pop("nodes") and None, r"nodes is missing"),
+    "nodes are none": (lambda facts: facts.update(nodes=None), r"nodes is not a list"),
+    "cores of a node are a text": (lambda facts: facts["nodes"][1].update(cores="two"), r"'two'.* is not a node"),
+    "cores of a node are vast": (lambda facts: facts["nodes"][1].update(cores=10**20), r"is not a node.*100,000,000"),
+    "a node is a number": (lambda facts: facts["nodes"].append(7), r"7 is not a node"),
+    "two nodes have one name": (lambda facts: facts["nodes"][1].update(name="n0"), r"two nodes have one name"),
+    "the policy is missing": (lambda facts: facts.pop("policy") and None, r"policy is missing"),
+    "the state is unknown": (lambda facts: facts.update(state="zzz"), r"state is 'zzz', not completed or interrupted"),
+    "counts are texts": (lambda facts: facts["counts"].update(jobs="five"), r"counts is .*'five'"),
+    "counts are others": (lambda facts: facts["counts"].update(jobs=6), r"jobs.parquet: has 5 jobs, run.json 6"),
+    "warnings are a text": (lambda facts: facts.update(warnings="none"), r"warnings is 'none'"),
+    "hosts are a number": (lambda facts: facts.update(hosts=3), r"hosts is 3"),
+    "the workload is a list": (lambda facts: facts.update(workload=[]), r"workload is \[\]"),
+    "the name of the workload is a number": (
+        lambda facts: facts["workload"].update(name=3),
+        r"name of the workload is 3",
+    ),
+    "the format is a text": (lambda facts: facts.update(format="two"), r"format is 'two'"),
+    "the format is newer": (lambda facts: facts.update(format=99), r"format 99 is newer"),
+    "it is a list": (lambda facts: [facts], r"is not a JSON object"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_run_json_is_refused(name: str, folder: Path) -> None:
+    change, message = EDITS[name]
+    edit(folder, change)
+    said = refusal(folder)
+    assert re.search(message, said) and ("run.json" in said)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"nodes": ' + "[" * 100_000, "\x00\xff", "[" * 100_000 + "]" * 100_000])
+def test_a_run_json_that_is_not_json_is_refused(text: str, folder: Path) -> None:
+    (folder / "run.json").write_text(text, encoding="latin-1")
+    assert "run.json: is damaged" in refusal(folder)
+
+
+DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str]] = {
+    "doubled rows": ("jobs", lambda t: pd.concat([t, t]), r"jobs.parquet, row 6: job '1' is there twice"),
+    "a halved table": ("jobs", lambda t: t.iloc[:2], r"jobs.parquet: has 2 jobs, run.json 5"),
+    "no rows": ("jobs", lambda t: t.iloc[:0], r"jobs.parquet: has 0 jobs, run.json 5"),
+    "an unknown state": ("jobs", put(1, "state", "zzz"), r"row 2: state is 'zzz', not one of completed, "),
+    "another known state": ("jobs", put(1, "state", "failed"), r"has 3 completed jobs, run.json 4"),
+    "an unknown kind": ("jobs", put(0, "kind", "soft"), r"row 1: kind is 'soft'"),
+    "a start that is missing": ("jobs", put(2, "start", NAN), r"row 3: job '3' is completed, but its start or end"),
+    "an end that is missing": ("jobs", put(2, "end", NAN), r"row 3: job '3' is completed, but its start or end"),
+    "a submission that is missing": ("jobs", put(2, "submit", NAN), r"row 3: job '3' starts without"),
+    "a column of texts": ("jobs", lambda t: t.assign(start="soon"), r"column 'start' is not of type float64"),
+    "a missing column": ("jobs", lambda t: t.drop(columns="end"), r"lacks column 'end'"),
+    "an infinite end": ("jobs", put(0, "end", np.inf), r"row 1: end is inf"),
+    "an end before the start": ("jobs", put(1, "end", 9.0), r"row 2: job '2' ends at 9 s, before its start at 10 s"),
+    "a start before the submission": ("jobs", put(1, "submit", 11.0), r"row 2: job '2' starts at 10 s, before"),
+    "negative nodes": ("jobs", put(3, "nodes", -1), r"row 4: job '4' requests -1 nodes"),
+    "vast nodes": ("jobs", put(3, "nodes", 10**12), r"row 4: job '4' requests 1,000,000,000,000 nodes"),
+    "half a node": ("jobs", put(3, "nodes", 0.5), r"row 4: nodes is 0.5, not a whole number"),
+    "a negative run time": ("jobs", put(3, "run_time", -5.0), r"row 4: run_time of job '4' is -5 s"),
+    "a job without a name": ("jobs", put(3, "job_id", None), r"row 4: job_id is missing"),
+    "a job with an empty name": ("jobs", put(3, "job_id", ""), r"row 4: job_id is empty"),
+    "another job": ("jobs", put(3, "job_id", "x"), r"allocations.parquet, row \d: job '4' is not in jobs.parquet"),
+    "halved allocations": ("allocations", lambda t: t.iloc[: len(t) // 2], r"jobs.parquet, row \d: job '\d' runs, but"),
+    "doubled allocations": (
+        "allocations",
+        lambda t: pd.concat([t, t]),
+        r"takes 2 of 2 cores of node number 0",
+    ),
+    "a node beyond the last": (
+        "allocations",
+        put(0, "node", 4),
+        r"row 1: job '1' holds 1 nodes from number 4",
+    ),
+    "a negative node": ("allocations", put(0, "node", -1), r"row 1: job '1' holds 1 nodes from number -1 on"),
+    "vast nodes held": ("allocations", put(0, "count", 2**62), r"row 1: job '1' holds 4,611,686,018,427,387,904 nodes"),
+    "no nodes held": ("allocations", put(0, "count", 0), r"row 1: job '1' holds 0 nodes"),
+    "vast cores held": (
+        "allocations",
+        put(0, "cores", 10**12),
+        r"holds 1,000,000,000,000 cores of nodes with 2",
+    ),
+    "no cores held": ("allocations", put(0, "cores", 0), r"row 1: job '1' holds 0 cores"),
+    "nodes held before the start": (
+        "allocations",
+        put(0, "start", -5.0),
+        r"from -5 to 10 s, but runs from 0",
+    ),
+    "nodes held beyond the end": (
+        "allocations",
+        put(0, "end", 11.0),
+        r"from 0 to 11 s, but runs from 0 to 10",
+    ),
+    "nodes held backwards": ("allocations", put(0, "end", -1.0), r"holds nodes from 0 to -1 s"),
+    "nodes held since ever": ("allocations", put(0, "start", NAN), r"row 1: start of job '1' is missing"),
+    "nodes held for ever": ("allocations", put(0, "end", NAN), r"row 1: end of job '1' is missing"),
+    "a node held by two jobs": (
+        "allocations",
+        lambda t: t.assign(node=0),
+        r"node number 0 at 0 s, while others hold 2",
+    ),
+    "a mask that is none": ("allocations", put(0, "cpus", "0-"), r"row 1: '0-' is not a CPU list"),
+    "a mask of others": ("allocations", put(0, "cpus", "0-3"), r"row 1: 2 cores, but CPUs 0-3"),
+    "a mask that fills the memory": ("allocations", put(0, "cpus", "0-99999999999"), r"row 1: .*CPU"),
+    "no node at all": ("reconfigurations", put(0, "nodes_to", 0), r"row 1: expand from 2 to 0 nodes of 4"),
+    "vast new nodes": ("reconfigurations", put(0, "nodes_to", 10**6), r"row 1: expand from 2 to 1,000,000 nodes of 4"),
+    "an expansion to less": ("reconfigurations", put(0, "nodes_to", 1), r"row 1: expand from 2 to 1 nodes"),
+    "a resize of another job": ("reconfigurations", put(0, "job_id", "x"), r"row 1: job 'x' is not in jobs.parquet"),
+    "a resize of another kind": ("reconfigurations", put(0, "kind", "bend"), r"row 1: kind is 'bend'"),
+    "a resize in another state": (
+        "reconfigurations",
+        put(1, "state", "applied"),
+        r"row 2: state and applied",
+    ),
+    "a sample of another node": (
+        "nodes",
+        lambda t: pd.DataFrame({"time": [0.0], "node": [4], "cpu_busy": [1.0], "power_w": [NAN]}),
+        r"nodes.parquet, row 1: node 4 of 4",
+    ),
+    "a negative sample": (
+        "nodes",
+        lambda t: pd.DataFrame({"time": [0.0], "node": [1], "cpu_busy": [-1.0], "power_w": [NAN]}),
+        r"nodes.parquet, row 1: cpu_busy or power_w is negative",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_table_is_refused(name: str, folder: Path) -> None:
+    table, change, message = DAMAGES[name]
+    damage(folder, table, change)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        said = refusal(folder)
+    assert re.search(message, said), said
+    assert ".parquet" in said
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("content", [b"", b"PAR1 but no more", None])
+def test_a_table_that_cannot_be_read_is_refused(name: str, content: bytes | None, folder: Path) -> None:
+    path = folder / f"{name}.parquet"
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    assert f"{name}.parquet: cannot be read" in refusal(folder)
+
+
+def test_a_plausible_change_is_seen_by_the_checksum(folder: Path) -> None:
+    table = pd.read_parquet(folder / "jobs.parquet")
+    table.assign(run_time=table["run_time"] * 2).to_parquet(folder / "jobs.parquet")
+    assert "jobs.parquet: does not have the checksum" in refusal(folder)
+
+
+def test_a_run_without_checksums_is_loaded_with_one_warning(folder: Path) -> None:
+    edit(folder, lambda facts: facts.pop("checksums") and None)
+    with pytest.warns(Tolerated, match="without a checksum") as warned:
+        Run.load(folder)
+    assert len(warned) == 1
+
+
+def test_a_real_run_may_have_a_clock_skew_of_a_day(tmp_path: Path) -> None:
+    def load(submit: float, **info: Any) -> Run:
+        folder = make_run([(submit, 0.0, 5.0, 1)], **info).save(tmp_path / "run")
+        return Run.load(folder)
+
+    assert load(50.0).jobs["submit"][0] == 50.0
+    assert load(80_000.0).jobs["submit"][0] == 80_000.0
+    assert load(800_000.0, speed=10.0).jobs["submit"][0] == 800_000.0
+    for submit, real in ((90_000.0, True), (50.0, False)):
+        with pytest.raises(InputError, match="before its submission"):
+            load(submit, real=real)
+
+
+def test_an_interrupted_run_may_hold_nodes_without_an_end(tmp_path: Path) -> None:
+    run = make_run([(0.0, 0.0, NAN, 1), (0.0, 1.0, 3.0, 1)], states={"1": "interrupted"}, state="interrupted")
+    assert Run.load(run.save(tmp_path / "run")).allocations["end"].isna().tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("cores", "cpus", "good"), [(2, "0-1", True), (3, "0-2", False), (2, "1-2", False)])
+def test_jobs_on_one_node_share_its_cores(tmp_path: Path, cores: int, cpus: str, good: bool) -> None:
+    """Two jobs on a node of four cores; the other one has the CPUs 2 and 3."""
+    run = make_run([(0.0, 0.0, 10.0, 1), (0.0, 4.0, 6.0, 1)], machine=2, cores=4)
+    run.allocations = run.allocations.assign(node=0, cores=[cores, 2], cpus=[cpus, "2-3"])
+    run.save(tmp_path / "run")
+    if good:
+        assert Run.load(tmp_path / "run").jobs_on_shared_nodes == 2
+    else:
+        assert re.search(r"job '2' takes (2 of 4 cores|CPU 2) of node number 0", refusal(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("policy", ["easy", "pref", "dmr", "sd", "drom-share", "conservative"])
+@pytest.mark.parametrize("seed", range(3))
+def test_predictions_stand_all_checks(policy: str, seed: int, tmp_path: Path) -> None:
+    case = draw(seed)
+    nodes = [NodeFacts(f"n{number}", 4, 2) for number in range(case.machine)]
+    run = predict(workload_of(case.jobs, cores_per_node=4), nodes, policy).save(tmp_path / "run")
+    Run.load(run)
+
+
+def test_the_blocks_of_the_sweep_find_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tracebed.orchestrator import run_checks
+
+    for limits in ((2**16, 2**22), (1, 2**22), (2**16, 1), (3, 2)):
+        monkeypatch.setattr(run_checks, "BLOCK_NODES", limits[0])
+        monkeypatch.setattr(run_checks, "BLOCK_ROWS", limits[1])
+        Run.load(folder)
+        other = shutil.copytree(folder, folder.with_name("other"), dirs_exist_ok=True)
+        damage(other, "allocations", lambda table: table.assign(node=3 - table["node"].clip(0, 0)))
+        assert "node number 3 at 0 s, while others hold 2" in refusal(other)
+
+
+def test_a_command_says_it_on_one_line(folder: Path) -> None:
+    damage(folder, "jobs", put(1, "state", "zzz"))
+    result = CliRunner().invoke(tracebed, ["metrics", str(folder)])
+    assert isinstance(result.exception, InputError)
+    assert "jobs.parquet, row 2" in str(result.exception)
