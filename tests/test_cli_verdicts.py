@@ -77,7 +77,7 @@ def test_metrics_of_several_runs_stand_side_by_side(folder: Path) -> None:
 
 
 def test_metrics_of_a_run_in_which_nothing_ended_say_why(tmp_path: Path) -> None:
-    make_run([(0.0, NAN, NAN, 1)]).save(tmp_path / "none")
+    make_run([(0.0, NAN, NAN, 1)], states={"1": "unknown"}).save(tmp_path / "none")
     result = call("metrics", tmp_path / "none")
     assert result.exception is None
     assert "no job ended" in result.stderr
