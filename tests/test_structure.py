@@ -32,6 +32,9 @@ STANDS_ON = {
     "benchmarks": GROUND,
     "orchestrator": GROUND | {"converters", "benchmarks"},
     "validation": GROUND | {"converters", "orchestrator"},
+    # The Python interface and the checks for extensions stand on top of all; only a command may import them, lazily.
+    "api": GROUND | {"converters", "orchestrator", "validation"},
+    "testing": GROUND | {"converters", "orchestrator", "validation", "api"},
 }
 ORCHESTRATOR = "tracebed.orchestrator"
 # room of the orchestrator -> rooms beside it that it may not import.
@@ -177,6 +180,12 @@ def test_imports_run_one_way() -> None:
         ("orchestrator/tracebed/orchestrator/cli/x.py", "if TYPE_CHECKING: import tracebed.validation", True),
         ("validation/tracebed/validation/x.py", "from tracebed.orchestrator.run import Run", True),
         ("validation/tracebed/validation/x.py", "from tracebed.benchmarks import pils", False),
+        ("validation/tracebed/validation/x.py", "import tracebed.api", False),
+        ("orchestrator/tracebed/orchestrator/run.py", "def f(): from tracebed.testing import check_policy", False),
+        ("orchestrator/tracebed/orchestrator/cli/x.py", "def f(): import tracebed.api", True),
+        ("orchestrator/tracebed/orchestrator/cli/x.py", "import tracebed.api", False),
+        ("validation/tracebed/api/x.py", "from tracebed.validation import verdict", True),
+        ("validation/tracebed/api/x.py", "import tracebed.testing", False),
     ],
 )
 def test_the_import_rules_see_what_they_must(place: str, line: str, allowed: bool, tmp_path: Path) -> None:

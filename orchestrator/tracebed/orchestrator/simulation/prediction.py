@@ -14,6 +14,7 @@ from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
@@ -26,7 +27,7 @@ EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 def predict(
     workload: Workload,
     nodes: Sequence[NodeFacts],
-    policy: str,
+    policy: str | type[Policy] | Policy,
     *,
     name: str = "workload",
     policy_parameters: Mapping[str, Any] | None = None,
@@ -45,7 +46,7 @@ def predict(
     Args:
         workload: the submission list.
         nodes: the machine.
-        policy: a name of `policies.registry`.
+        policy: a name of `policies.registry`, a policy class or an instance.
         name: the workload's name, for reports.
         policy_parameters: its parameters; values may be texts.
         runtime_model: see `runtime_models`.
@@ -62,7 +63,7 @@ def predict(
         InputError: no job can be run, the policy, its parameters or the priority are not known, or the engine that
             was asked for does not know them.
     """
-    chosen = registry.load(policy, policy_parameters)
+    policy_name, chosen = registry.resolve(policy, policy_parameters)
     overheads = overheads or Overheads()
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes))
     reason = "" if engine == "python" else obstacle(jobs, chosen, len(nodes), priority)
@@ -89,7 +90,7 @@ def predict(
         execution="simulated",
         nodes=list(nodes),
         workload=workload_facts(workload, name),
-        policy=policy,
+        policy=policy_name,
         policy_parameters=registry.parameters(chosen),
         parameters={
             "runtime_model": str(runtime_model),

@@ -1,0 +1,107 @@
+"""The Python interface of tracebed: a function for each step from a log to a verdict.
+
+    import tracebed.api as tb
+
+    w = tb.generate("cirne", jobs=30, nodes=16, seed=3)
+    w = tb.make_malleable(tb.scale(w, nodes=4), share=0.7, seed=1)
+    sim = tb.simulate(w, "pref", nodes=4)
+    real = tb.replay(w, "pref", "emulated-4", speed=40_000)
+    tb.compare(real=real, predicted=sim).to_html("report.html")
+
+A function returns a new object and changes none of its arguments. Times are seconds, memory is MiB. An error that
+the caller can correct is a `TracebedError`: an `InputError` for files, options and values, a `TestbedError` for
+nodes and processes. A defect of the input that was tolerated is a warning of the class `Tolerated`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracebed.api.results import Comparison, Run, Workload
+    from tracebed.api.runs import (
+        as_run,
+        compare,
+        inventory,
+        metrics,
+        policies,
+        replay,
+        simulate,
+        sweep,
+    )
+    from tracebed.api.workloads import (
+        audit,
+        clean,
+        clean_with_audit,
+        convert,
+        describe,
+        generate,
+        make_malleable,
+        read,
+        scale,
+        write,
+    )
+    from tracebed.converters.workload import System
+    from tracebed.errors import InputError, TestbedError, Tolerated, TracebedError
+    from tracebed.orchestrator.scheduling.state import Policy
+    from tracebed.orchestrator.testbeds.inventory import Inventory
+
+__all__ = [
+    "Comparison",
+    "InputError",
+    "Inventory",
+    "Policy",
+    "Run",
+    "System",
+    "TestbedError",
+    "Tolerated",
+    "TracebedError",
+    "Workload",
+    "as_run",
+    "audit",
+    "clean",
+    "clean_with_audit",
+    "compare",
+    "convert",
+    "describe",
+    "generate",
+    "inventory",
+    "make_malleable",
+    "metrics",
+    "policies",
+    "read",
+    "replay",
+    "scale",
+    "simulate",
+    "sweep",
+    "write",
+]
+
+_HOME = {
+    "tracebed.api.results": ("Comparison", "Run", "Workload"),
+    "tracebed.api.runs": (*("as_run", "compare", "inventory", "metrics", "policies", "replay", "simulate", "sweep"),),
+    "tracebed.api.workloads": (
+        *("audit", "clean", "clean_with_audit", "convert", "describe", "generate", "make_malleable"),
+        *("read", "scale", "write"),
+    ),
+    "tracebed.converters.workload": ("System",),
+    "tracebed.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),
+    "tracebed.orchestrator.scheduling.state": ("Policy",),
+    "tracebed.orchestrator.testbeds.inventory": ("Inventory",),
+}
+"""Module -> the names it defines. A module is imported when one of its names is first used."""
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import and return a name of `__all__`."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

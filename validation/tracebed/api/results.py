@@ -1,0 +1,177 @@
+"""Workloads, runs and comparisons with the methods that users of `tracebed.api` expect.
+
+Each class adds to the one of the same name below it what needs a room above that one: metrics, pictures, and the
+HTML that notebooks show.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pandas as pd
+
+from tracebed.converters import workload as converters
+from tracebed.converters.description import offered_load
+from tracebed.orchestrator import run as orchestrator
+from tracebed.validation import verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tracebed.validation.metrics.measured import WindowName
+
+CHARTED = 100_000
+"""Most rows of allocations for which a notebook shows a chart."""
+
+
+class Workload(converters.Workload):
+    """A submission list: `table` (a row per job) and `provenance` (system, sources, steps). Treat both as frozen.
+
+    The columns of `table`, with their units, are listed by `tracebed describe --dictionary` and in the reference.
+    """
+
+    @classmethod
+    def of(cls, workload: converters.Workload) -> Self:
+        """Return `workload` as an instance of this class, without a copy of its table."""
+        new = cls.__new__(cls)
+        vars(new).update(vars(workload))
+        return new
+
+    @property
+    def offered_load(self) -> float | None:
+        """Run time times nodes of all jobs, over nodes of the system times the span of the submissions."""
+        return offered_load(self)
+
+    def _facts(self) -> dict[str, str]:
+        system, load = self.provenance.system, self.offered_load
+        submit = self.floats("submit_time")
+        return {
+            "jobs": f"{len(self):,}",
+            "malleable": f"{int((self.column('kind') == 'malleable').sum()):,}",
+            "system": f"{_count(system.nodes)} nodes of {_count(system.cores_per_node)} cores"
+            + (f", {system.name}" if system.name else ""),
+            "submitted within": f"{submit[-1] - submit[0]:,.0f} s",
+            "offered load": "unknown" if load is None else f"{load:.3g}",
+        }
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        return f"Workload({facts['jobs']} jobs, {facts['system']}, offered load {facts['offered load']})"
+
+    def _repr_html_(self) -> str:
+        steps = " → ".join(step.name for step in self.provenance.steps)
+        return _table("Workload", {**self._facts(), "made by": steps or "unknown"})
+
+
+class Run(orchestrator.Run):
+    """What happened to each job of a workload, in a replay, a simulation or a log.
+
+    `jobs`, `allocations`, `reconfigurations` and `nodes` are frames; `info` has the facts that are not rows. Times
+    are seconds of the workload (trace seconds) since its time 0.
+    """
+
+    @classmethod
+    def of(cls, run: orchestrator.Run) -> Self:
+        """Return `run` as an instance of this class, without a copy of its tables."""
+        new = cls.__new__(cls)
+        vars(new).update(vars(run))
+        return new
+
+    def metrics(
+        self, tau: float = 10.0, window: WindowName = "arrivals", *, after: float = 0.0, ended: bool = False
+    ) -> dict[str, Any]:
+        """Return the metrics of the run by name, such as `mean_wait_s`; see `tracebed.validation.metrics.metrics`."""
+        from tracebed.validation.metrics import metrics
+
+        return metrics(self, tau, window, after=after, ended=ended)
+
+    def plot_gantt(self, *, width: float = 11.0) -> Figure:
+        """Return a matplotlib figure of the nodes over time, each bar a job.
+
+        Args:
+            width: of the figure, inches.
+        """
+        from tracebed.validation.report.gantt import gantt_figure
+
+        return gantt_figure(self, width=width)
+
+    def _repr_html_(self) -> str:
+        from tracebed.validation.report.gantt import small_gantt_svg
+
+        info = self.info
+        facts = {
+            "execution": f"{info.execution} ({info.source})",
+            "policy": info.policy,
+            "workload": str(info.workload.get("name", "")),
+            "nodes": f"{self.total_nodes:,}",
+            "jobs": ", ".join(f"{count:,} {state}" for state, count in self.jobs["state"].value_counts().items()),
+            "state": info.state,
+        }
+        chart = small_gantt_svg(self) if 0 < len(self.allocations) <= CHARTED else ""
+        return _table("Run", facts) + chart
+
+
+class Comparison(verdict.Comparison):
+    """A real run and a predicted run, metric by metric, with the verdict on the prediction."""
+
+    @classmethod
+    def of(cls, comparison: verdict.Comparison) -> Self:
+        """Return `comparison` as an instance of this class."""
+        return cls(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
+
+    def to_html(self, path: Path | str | None = None) -> str:
+        """Return the report as the text of one HTML document, after it was written to `path`, if one is given.
+
+        Raises:
+            InputError: the file cannot be written, or its name does not end in .html.
+        """
+        from tracebed.validation.report import html as report
+
+        if path is not None:
+            report.write(self, path)
+        return report.render(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per metric with a margin.
+
+        Returns:
+            index `metric` (its name, which ends in the unit: `_s` for seconds); columns `real`, `predicted`,
+            `difference` (predicted - real), `margin`, `gate` (whether the verdict depends on the metric), `verdict`.
+        """
+        rows = [item.to_json() for item in self.metrics]
+        columns = ["real", "predicted", "difference", "margin", "gate", "verdict"]
+        return pd.DataFrame(rows).set_index("name").rename_axis("metric")[columns]
+
+
+def metrics_table(runs: Mapping[str, orchestrator.Run], **options: Any) -> pd.DataFrame:
+    """Return the metrics of several runs: a row per metric, a column per run.
+
+    Args:
+        runs: name -> run.
+        options: those of `tracebed.validation.metrics.metrics`.
+    """
+    from tracebed.validation.metrics import all_metrics, metrics
+
+    found = {name: metrics(run, **options) for name, run in runs.items()}
+    known = all_metrics()
+    table = {name: [values[metric] for metric in known] for name, values in found.items()}
+    units = {"unit": [metric.unit for metric in known.values()]}
+    return pd.DataFrame(units | table, index=pd.Index(list(known), name="metric"))
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+def _table(title: str, facts: Mapping[str, str]) -> str:
+    """Return facts as a small HTML table."""
+    rows: Sequence[str] = [
+        f"<tr><th style='text-align: left'>{html.escape(name)}</th>"
+        f"<td style='text-align: left'>{html.escape(value)}</td></tr>"
+        for name, value in facts.items()
+    ]
+    return f"<table><caption><b>{title}</b></caption>{''.join(rows)}</table>"

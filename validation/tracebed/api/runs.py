@@ -1,0 +1,360 @@
+"""Runs: simulated, replayed, read from logs, measured, compared, and swept over a grid."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import pandas as pd
+
+from tracebed.api.results import Comparison, Run, metrics_table
+from tracebed.converters.workload import System, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator import run as orchestrator
+from tracebed.orchestrator.history import run_of_log
+from tracebed.orchestrator.replay import session
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.run import NodeFacts, nodes_of
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.testbeds.inventory import Inventory, load_inventory
+from tracebed.validation.metrics.measured import WindowName
+from tracebed.validation.studies import sweep as sweeping
+from tracebed.validation.studies.engines import LocalEngine
+from tracebed.validation.studies.study import load_study
+from tracebed.validation.verdict import compare as compare_runs
+
+AnyPolicy: TypeAlias = str | type[Policy] | Policy
+"""A policy: the name of an installed one, a class, or an instance."""
+AnyRun: TypeAlias = orchestrator.Run | Path | str
+"""A run, or the folder of one."""
+
+
+def simulate(
+    workload: Workload,
+    policy: AnyPolicy,
+    nodes: int | Inventory | Path | str | None = None,
+    *,
+    cores_per_node: int | None = None,
+    policy_parameters: Mapping[str, Any] | None = None,
+    priority: str = "fcfs",
+    interval_s: float = 0.0,
+    kill_at_limit: bool = False,
+    malleability_interval_s: float = 0.0,
+    runtime_model: Literal["ideal", "worst-case"] = "ideal",
+    launch_overhead_s: float = 0.0,
+    end_overhead_s: float = 0.0,
+    reconfiguration_overhead_s: float = 0.0,
+    speed: float = 1.0,
+    engine: EngineChoice = "auto",
+    name: str = "workload",
+    on_progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Predict a workload under a policy, in virtual time. The same arguments give the same run.
+
+    Args:
+        workload: the workload.
+        policy: name of an installed policy (see `policies`), a policy class or an instance.
+        nodes: number of nodes, an inventory, or the name or path of one; by default the workload's system.
+        cores_per_node: cores of each node; by default those of the workload's system. Not with an inventory.
+        policy_parameters: parameters of a policy that is given by name or class.
+        priority: order in which the policy considers waiting jobs.
+        interval_s: scheduling interval, s; 0 schedules on every event.
+        kill_at_limit: whether jobs are killed at their time limit.
+        malleability_interval_s: time between malleability points of a job, s; 0 resizes jobs at once.
+        runtime_model: run time of jobs that hold fewer cores than requested.
+        launch_overhead_s: wall time from the start of a job to its first work, s.
+        end_overhead_s: wall time from the last work of a job until its nodes are idle, s.
+        reconfiguration_overhead_s: wall time that a job stands still at a resize, s.
+        speed: trace seconds per wall second; converts the overheads from wall to trace time.
+        engine: simulator; `auto` uses the compiled one where it can. The results are the same.
+        name: name of the workload in reports.
+        on_progress: called from time to time with the number of submitted jobs.
+
+    Raises:
+        InputError: no job can run, a name is unknown, or the size of the machine is unknown.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.generate("cirne", jobs=30, nodes=16, seed=3)
+        >>> tb.simulate(w, "easy").info.counts["jobs"]
+        30
+    """
+    run = predict(
+        workload,
+        machine(workload, nodes, cores_per_node),
+        policy,
+        name=name,
+        policy_parameters=policy_parameters,
+        runtime_model=RuntimeModel(runtime_model),
+        overheads=Overheads(launch_overhead_s, end_overhead_s, reconfiguration_overhead_s),
+        speed=speed,
+        interval_s=interval_s,
+        malleability_interval_s=malleability_interval_s,
+        kill_at_limit=kill_at_limit,
+        priority=priority,
+        engine=engine,
+        on_progress=on_progress,
+    )
+    return Run.of(run)
+
+
+def machine(
+    workload: Workload, nodes: int | Inventory | Path | str | None, cores_per_node: int | None
+) -> list[NodeFacts]:
+    """Return the nodes of a simulation; the arguments are those of `simulate`."""
+    own = workload.provenance.system
+    if nodes is None or isinstance(nodes, int):
+        return nodes_of(System(nodes or own.nodes, cores_per_node or own.cores_per_node))
+    if cores_per_node is not None:
+        raise InputError("both an inventory and cores per node are given", hint="give one of them")
+    return [NodeFacts(node.name, node.cores, node.sockets) for node in inventory(nodes).nodes]
+
+
+def inventory(nodes: Inventory | Path | str) -> Inventory:
+    """Return an inventory: itself, or that of a name or path.
+
+    Args:
+        nodes: an inventory, the name of one that tracebed ships (`local`, `emulated-4`), or the path of a YAML file.
+
+    Raises:
+        InputError: there is no such inventory, or the file is not valid.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> len(tb.inventory("emulated-4").nodes)
+        4
+    """
+    return nodes if isinstance(nodes, Inventory) else load_inventory(nodes)
+
+
+def replay(
+    workload: Workload,
+    policy: AnyPolicy,
+    nodes: Inventory | Path | str,
+    *,
+    speed: float = 1.0,
+    output: Path | str | None = None,
+    policy_parameters: Mapping[str, Any] | None = None,
+    priority: str = "fcfs",
+    interval_s: float = 0.0,
+    kill_at_limit: bool = False,
+    balance: Literal["static", "dynamic"] = "static",
+    name: str = "workload",
+    on_progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Run a workload under a policy on a testbed: each job is processes that compute, or sleep on emulated nodes.
+
+    Works in a thread, too, and in a notebook. In the main thread SIGINT (Ctrl-C, or the stop button of a notebook),
+    SIGTERM and SIGHUP end all jobs; the run that is returned has `info.state` `interrupted`.
+
+    Args:
+        workload: the workload.
+        policy: name of an installed policy, a policy class or an instance.
+        nodes: an inventory, or the name or path of one.
+        speed: trace seconds per wall second.
+        output: folder of the run; by default the run is kept in memory only (`Run.save` writes it).
+        policy_parameters: parameters of a policy that is given by name or class.
+        priority: order in which the policy considers waiting jobs.
+        interval_s: scheduling interval, trace s; 0 schedules on every event.
+        kill_at_limit: whether jobs are killed at their time limit.
+        balance: work of the ranks of a job: equal shares (`static`), or chunks from a common pool (`dynamic`).
+        name: name of the workload in reports.
+        on_progress: called from time to time with the number of ended jobs.
+
+    Raises:
+        InputError: the workload or the inventory cannot be used, or `output` cannot be written.
+        TestbedError: the agents of the testbed do not start.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> tb.replay(w, "easy", "emulated-4", speed=1e6).info.execution
+        'emulated'
+    """
+    options = Options(speed, interval_s, kill_at_limit, balance, priority)
+
+    def carry_out(folder: Path) -> Run:
+        run = session.replay(
+            workload,
+            inventory(nodes),
+            policy,
+            folder,
+            name=name,
+            policy_parameters=policy_parameters,
+            options=options,
+            on_progress=on_progress,
+        )
+        return Run.of(run)
+
+    if output is not None:
+        return carry_out(Path(output))
+    with tempfile.TemporaryDirectory(prefix="tracebed-") as folder:
+        return carry_out(Path(folder, "run"))
+
+
+def as_run(workload: Workload, *, name: str = "workload") -> Run:
+    """Return the run that a log describes: what the real machine did with each job.
+
+    Args:
+        workload: a workload with logged starts and ends.
+        name: name of the workload in reports.
+
+    Raises:
+        InputError: no job has a logged start and end.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.generate("cirne", jobs=30, nodes=16, seed=3)
+        >>> jobs = tb.simulate(w, "fcfs").jobs
+        >>> logged = w.table.assign(logged_start=jobs["start"], logged_end=jobs["end"])
+        >>> tb.as_run(tb.Workload(logged, w.provenance)).info.execution
+        'logged'
+    """
+    return Run.of(run_of_log(workload, name=name))
+
+
+def metrics(
+    runs: AnyRun | Mapping[str, AnyRun] | Sequence[AnyRun],
+    *,
+    tau: float = 10.0,
+    window: WindowName = "arrivals",
+    after: float = 0.0,
+    ended: bool = False,
+) -> pd.DataFrame:
+    """Return the metrics of runs side by side.
+
+    Args:
+        runs: a run, or several, by name or in a sequence; each a run or its folder.
+        tau: threshold of the bounded slowdown, s.
+        window: where utilization, throughput and loss of capacity are measured: `arrivals`, `full`, or two instants
+            in s after the first submission.
+        after: leave out the jobs of the first seconds, s.
+        ended: leave out jobs that have not ended by the last submission.
+
+    Returns:
+        a row per metric (index `metric`), column `unit`, and a column per run, NaN where a metric is not defined.
+
+    Raises:
+        InputError: a run cannot be read, or an option is out of its range.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.generate("cirne", jobs=30, nodes=16, seed=3)
+        >>> table = tb.metrics({name: tb.simulate(w, name) for name in ("fcfs", "easy")})
+        >>> bool(table.loc["mean_wait_s", "easy"] <= table.loc["mean_wait_s", "fcfs"])
+        True
+    """
+    if isinstance(runs, orchestrator.Run | Path | str):
+        runs = [runs]
+    if not isinstance(runs, Mapping):
+        names = [str(run) if isinstance(run, Path | str) else run.info.policy for run in runs]
+        if len(set(names)) < len(names):
+            names = [f"{name} {number}" for number, name in enumerate(names, 1)]
+        runs = dict(zip(names, runs, strict=True))
+    return metrics_table(
+        {name: _loaded(run) for name, run in runs.items()}, tau=tau, window=window, after=after, ended=ended
+    )
+
+
+def compare(
+    real: AnyRun, predicted: AnyRun, *, tau: float = 10.0, allow_different_workloads: bool = False
+) -> Comparison:
+    """Compare a predicted run with a real one: a verdict on each metric, with margin and reason.
+
+    Args:
+        real: a replay, or a log as a run; or its folder.
+        predicted: the run of a simulator, or its folder.
+        tau: threshold of the bounded slowdown, s.
+        allow_different_workloads: match jobs by id although the workloads differ.
+
+    Raises:
+        InputError: the sides are swapped, the workloads differ, or the runs have no job in common.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> real = tb.replay(w, "easy", "emulated-4", speed=1e6)
+        >>> str(tb.compare(real=real, predicted=tb.simulate(w, "easy", nodes=4)).verdict)
+        'inconclusive'
+    """
+    sides = _loaded(real), _loaded(predicted)
+    return Comparison.of(compare_runs(*sides, tau, allow_different_workloads=allow_different_workloads))
+
+
+def policies() -> pd.DataFrame:
+    """Return the installed policies.
+
+    Returns:
+        a row per policy (index `policy`), columns `malleable` (whether it decides sizes), `parameters` (with their
+        defaults) and `summary`.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> bool(tb.policies().loc["pref", "malleable"])
+        True
+    """
+    rows = {}
+    for name in registry.names():
+        policy = registry.load(name)
+        rows[name] = {
+            "malleable": policy.malleable,
+            "parameters": ", ".join(f"{key}={value}" for key, value in registry.parameters(policy).items()),
+            "summary": (inspect.getdoc(policy) or "").partition("\n")[0],
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
+
+
+def sweep(
+    study: Path | str,
+    *,
+    logs: Mapping[str, Path | str] | None = None,
+    only: Mapping[str, Sequence[str]] | None = None,
+    output: Path | str = "sweeps",
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """Compute a study: every point of its grid, simulated once. A stopped sweep resumes where it stopped.
+
+    Args:
+        study: name of a study that tracebed ships (`tracebed sweep --list`), or path of a study file.
+        logs: workload of the study -> path of its log.
+        only: key of a point -> the values to compute.
+        output: folder of the results.
+        workers: simulations at a time; by default one per core.
+        on_progress: called with the number of computed cells, and of all that were to compute.
+
+    Returns:
+        a row per point: its keys (workload, policy, share, seed, ...) and the metrics of its run.
+
+    Raises:
+        InputError: the study is not valid, a log is missing, or no point could be computed.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tracebed.api as tb
+        >>> text = "workloads: {small: {model: cirne, options: {jobs: 20, nodes: 16}}}\\npolicies: [fcfs, easy]\\n"
+        >>> _ = Path("study.yaml").write_text(text)
+        >>> sorted(tb.sweep("study.yaml", workers=1)["policy"])
+        ['easy', 'fcfs']
+    """
+    file, folder = load_study(str(study)), Path(output)
+    points = file.selected({key: list(values) for key, values in (only or {}).items()})
+    paths = {name: Path(path) for name, path in (logs or {}).items()}
+    with sweeping.only_one(folder), LocalEngine(workers) as engine:
+        plan = sweeping.plan(file, points, folder, paths)
+        done = sweeping.sweep(file, plan, folder, engine, on_progress)
+    for reason, failed in done.failed.items():
+        if not len(done.table):
+            raise InputError(f"no point could be computed: {reason}", where=str(study), hint=f"{len(failed):,} points")
+    return done.table
+
+
+def _loaded(run: AnyRun) -> orchestrator.Run:
+    return Run.load(run) if isinstance(run, Path | str) else run

@@ -1,0 +1,358 @@
+"""Workloads: drawn, read, cleaned, scaled, made malleable, described and written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from tracebed.api.results import Workload
+from tracebed.converters import description, scaling
+from tracebed.converters import workload as converters
+from tracebed.converters.applications import with_applications
+from tracebed.converters.cleaning.audit import Cleaned
+from tracebed.converters.cleaning.audit import clean as clean_log
+from tracebed.converters.cleaning.recipes import load_recipe
+from tracebed.converters.formats.reading import read_raw, read_workload
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.malleability import Thresholds, to_malleable
+from tracebed.converters.models import moldability, tsafrir05
+from tracebed.converters.models.registry import MODELS, draw
+from tracebed.converters.workload import Kind, System
+from tracebed.errors import InputError, tolerate
+from tracebed.registry import unknown
+
+
+def generate(
+    model: str,
+    jobs: int | None = None,
+    *,
+    seed: int = 0,
+    load: float | None = None,
+    estimates: Literal["tsafrir05"] | Mapping[str, float] | None = None,
+    kind: Literal["moldable", "malleable"] | None = None,
+    applications: bool = False,
+    **options: Any,
+) -> Workload:
+    """Draw a workload from a model, or a paper's workload by its name.
+
+    Args:
+        model: name of the model; `tracebed generate --help` lists the models.
+        jobs: number of jobs; the workload of a paper has its own.
+        seed: seed of all draws.
+        load: offered load to which the arrivals, not the run times, are scaled.
+        estimates: draw users' estimates as time limits (Tsafrir, Etsion and Feitelson 2005); a mapping sets constants.
+        kind: make the rigid jobs moldable or malleable by the model of Cirne and Berman over Downey's speedup.
+        applications: assign each job the application that stands for it, in the shares of the SD-Policy paper.
+        options: arguments of the model, such as `nodes` and `cores_per_node`.
+
+    Raises:
+        InputError: there is no such model or option, or a value is out of its range.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.generate("cirne", jobs=30, nodes=16, seed=3).provenance.system.nodes
+        16
+    """
+    taken = inspect.signature(MODELS.load(model)).parameters
+    for option in options:
+        if option not in taken:
+            raise unknown(f"option of the model {model}", option, list(taken))
+    drawn = draw(model, jobs, seed=seed, **options)
+    if estimates:
+        constants = {} if isinstance(estimates, str) else dict(estimates)
+        drawn = tsafrir05.with_estimates(drawn, seed, replace(tsafrir05.Parameters(), **constants))
+    if kind:
+        drawn = moldability.with_moldability(drawn, seed, kind=Kind(kind))
+    if applications:
+        drawn = with_applications(drawn, seed=seed)
+    return Workload.of(drawn if load is None else scaling.to_load(drawn, load))
+
+
+def read(path: Path | str, *, format: str | None = None, **options: Any) -> Workload:
+    """Read a workload or log of any known format.
+
+    Args:
+        path: the file, also compressed, or a folder of files.
+        format: name of the format; by default the content of the file tells it.
+        options: options of the reader, such as `by="core"` for SWF.
+
+    Raises:
+        InputError: there is no such file, or it is damaged or of no known format.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> _ = tb.write(tb.generate("lublin99", jobs=20, seed=1), "w.swf.gz")
+        >>> len(tb.read("w.swf.gz"))
+        20
+    """
+    return Workload.of(read_workload(path, format, **options))
+
+
+def write(workload: converters.Workload, path: Path | str, *, format: str | None = None, **options: Any) -> Path:
+    """Write a workload, whole or not at all, and return its path.
+
+    Args:
+        workload: the workload.
+        path: the file, or the folder of a format that has several files. A name that ends in .gz is compressed.
+        format: name of the format; by default the name of the file tells it.
+        options: options of the writer, such as `whole_seconds=True` for SWF.
+
+    Raises:
+        InputError: the name tells no format that can be written, or the file cannot be written.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.write(tb.generate("cirne", jobs=30, nodes=16), "w.parquet").name
+        'w.parquet'
+    """
+    write_workload(workload, path, format, **options)
+    return Path(path)
+
+
+def convert(
+    source: Path | str, target: Path | str, *, to: str | None = None, format: str | None = None, **options: Any
+) -> Workload:
+    """Read the workload in `source`, write it to `target`, and return it.
+
+    Args:
+        source: the file or folder to read.
+        target: the file or folder to write.
+        to: name of the format to write; by default the name of `target` tells it.
+        format: name of the format to read; by default the content of `source` tells it.
+        options: options of the writer.
+
+    Raises:
+        InputError: as for `read` and `write`.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16), "w.parquet")
+        >>> len(tb.convert("w.parquet", "w.swf", whole_seconds=True))
+        30
+    """
+    workload = read(source, format=format)
+    write(workload, target, format=to, **options)
+    return workload
+
+
+def clean(
+    files: Path | str | Sequence[Path | str],
+    recipe: Path | str,
+    *,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    without: Sequence[str] = (),
+    **options: Any,
+) -> Workload:
+    """Make a clean workload of a raw log, by a recipe of named steps.
+
+    Args:
+        files: a file, a folder of files, or several of them, of one log.
+        recipe: name of a recipe (`tracebed clean --list` lists them), or path of a recipe file.
+        settings: step -> parameter -> value, in place of those of the recipe.
+        without: steps of the recipe to leave out.
+        options: options of the reader.
+
+    Raises:
+        InputError: the log or the recipe cannot be read, or no job is left.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tracebed.api as tb
+        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16, seed=1), "raw.swf")
+        >>> _ = Path("recipe.yaml").write_text("steps: [{drop_short: {shorter: 60}}]")
+        >>> bool(tb.clean("raw.swf", "recipe.yaml").table["run_time"].min() >= 60)
+        True
+    """
+    done = clean_with_audit(files, recipe, settings=settings, without=without, **options)
+    return Workload.of(done.workload)
+
+
+def clean_with_audit(
+    files: Path | str | Sequence[Path | str],
+    recipe: Path | str,
+    *,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    without: Sequence[str] = (),
+    explain: bool = False,
+    **options: Any,
+) -> Cleaned:
+    """Clean a raw log as `clean` does, and return the audit, too.
+
+    Args:
+        files, recipe, settings, without, options: as in `clean`.
+        explain: list every touched record with the reason, in `touched`.
+
+    Returns:
+        `workload`; `audit`, an entry per step with jobs and node hours before and after; and `touched`, a frame with
+        a row per touched record (record, job_id, submit_time in s, step, action, reason).
+
+    Raises:
+        InputError: as for `clean`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tracebed.api as tb
+        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16, seed=1), "raw.swf")
+        >>> _ = Path("recipe.yaml").write_text("steps: [{drop_short: {shorter: 60}}]")
+        >>> done = tb.clean_with_audit("raw.swf", "recipe.yaml", explain=True)
+        >>> done.audit[0].dropped == len(done.touched)
+        True
+    """
+    chosen = load_recipe(str(recipe))
+    for step in without:
+        chosen = chosen.without(step)
+    chosen = chosen.with_settings(settings or {})
+    paths = [Path(path) for path in ([files] if isinstance(files, str | Path) else files)]
+    done = clean_log(  # without a name for the log, which would keep a large one in memory
+        read_raw(paths, **(chosen.read | options)), chosen.steps, system=chosen.system, explain=explain
+    )
+    expected = chosen.expect.get("jobs")
+    if expected not in (None, len(done.workload)) and chosen.expect.get("records") == done.audit[0].jobs_before:
+        tolerate({f"{len(done.workload):,} jobs are left, where the recipe {chosen.name} expects {expected:,}": 1})
+    return done
+
+
+def audit(workload: converters.Workload) -> pd.DataFrame:
+    """Return how a workload was made: a row per step of its provenance, in order.
+
+    Args:
+        workload: the workload.
+
+    Returns:
+        columns `step`, `parameters` (as text), `seed`, `version` (of tracebed), and one for each count of any step
+        (jobs before, dropped, ...), 0 where a step does not count it.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=30, nodes=16), nodes=4)
+        >>> list(tb.audit(w)["step"])
+        ['cirne', 'scale']
+    """
+    rows = [
+        {
+            "step": step.name,
+            "parameters": ", ".join(f"{name}={value}" for name, value in step.parameters.items()),
+            "seed": step.seed,
+            "version": step.version,
+            **step.counts,
+        }
+        for step in workload.provenance.steps
+    ]
+    table = pd.DataFrame(rows)
+    counts = [name for step in workload.provenance.steps for name in step.counts]
+    return table.astype({"seed": "Int64"} if rows else {}).fillna(dict.fromkeys(counts, 0))
+
+
+def describe(workload: converters.Workload | Path | str) -> dict[str, Any]:
+    """Return the statistics of a workload: sizes, run times, load, occupation and arrivals.
+
+    Args:
+        workload: a workload, or the path of one.
+
+    Returns:
+        plain values, as `tracebed describe --json` prints them; None for what the workload does not know.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.describe(tb.generate("cirne", jobs=30, nodes=16))["jobs"]
+        30
+    """
+    return description.describe(read(workload) if isinstance(workload, str | Path) else workload)
+
+
+def scale(
+    workload: converters.Workload,
+    nodes: int | None = None,
+    cores_per_node: int | None = None,
+    *,
+    window: float | None = None,
+    start: float | str | None = None,
+    run_time: float | None = None,
+    longest: float | None = None,
+    arrivals: float | None = None,
+    load: float | None = None,
+    system: System | None = None,
+) -> Workload:
+    """Map a workload onto a smaller machine, cut a window, and compress its times.
+
+    Args:
+        workload: the workload.
+        nodes: nodes of the target machine; sizes are mapped in proportion, at least 1.
+        cores_per_node: cores of each node of the target machine.
+        window: duration of the window in which jobs are kept, s.
+        start: start of the window, s since time 0 or a date; by default the first submission.
+        run_time: factor on run times and time limits, above 0.
+        longest: run time that the longest job gets, s, in place of `run_time`.
+        arrivals: factor on the times between submissions.
+        load: offered load to which the arrivals are scaled in the end.
+        system: the machine the workload was made for, if the workload does not know it.
+
+    Raises:
+        InputError: a value is out of its range, or a needed size is unknown.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.scale(tb.generate("cirne", jobs=30, nodes=16), nodes=4).provenance.system.nodes
+        4
+    """
+    scaled = scaling.scale(
+        workload,
+        nodes,
+        cores_per_node,
+        window=window,
+        start=scaling.seconds_since_start(start, workload.provenance) if isinstance(start, str) else start,
+        run_time=run_time,
+        longest=longest,
+        arrivals=arrivals,
+        system=system,
+    )
+    return Workload.of(scaled if load is None else scaling.to_load(scaled, load))
+
+
+def make_malleable(
+    workload: converters.Workload,
+    share: float,
+    seed: int = 0,
+    *,
+    nodes: int | None = None,
+    speedup: Literal["amdahl", "downey"] = "amdahl",
+    kind: Literal["malleable", "moldable"] = "malleable",
+    preferred: float | None = None,
+    most: float | None = None,
+    least: float | None = None,
+) -> Workload:
+    """Turn a share of the rigid jobs into malleable (or moldable) ones.
+
+    Args:
+        workload: the workload.
+        share: share of the rigid jobs, 0 to 1.
+        seed: seed of all draws.
+        nodes: nodes of the machine; by default those of the workload's system.
+        speedup: `amdahl` with thresholds of efficiency, or `downey` with the model of Cirne and Berman.
+        kind: what the jobs become; `moldable` with `downey` only.
+        preferred, most, least: thresholds of efficiency for `amdahl`: efficiency to exceed at the requested size, at
+            the largest size, and the smallest size as a share of the requested one.
+
+    Raises:
+        InputError: an argument is out of its range, or the size of the machine is unknown.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.make_malleable(tb.generate("cirne", jobs=30, nodes=16, seed=3), share=0.5, seed=1)
+        >>> int((w.table["kind"] == "malleable").sum())
+        15
+    """
+    given = {"preferred": preferred, "most": most, "least": least}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if speedup == "downey":
+        if chosen:
+            raise InputError("the speedup downey takes no thresholds", hint=f"leave out {', '.join(chosen)}")
+        return Workload.of(moldability.with_moldability(workload, seed, kind=Kind(kind), share=share, nodes=nodes))
+    if kind == "moldable":
+        raise InputError("the speedup amdahl makes no moldable jobs", hint="choose the speedup downey")
+    return Workload.of(to_malleable(workload, share, seed, nodes=nodes, thresholds=Thresholds(**chosen)))
