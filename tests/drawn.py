@@ -64,7 +64,7 @@ def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> 
     options: dict[str, Any] = {
         "interval_s": rng.choice([0.0, 0.0, 4.0, 3.3]),
         "malleability_interval_s": rng.choice([0.0, 2.0, 3.7, 11.0]),
-        "kill_at_limit": rng.random() < 0.3,
+        "over_limit": rng.choice(["extend", "kill", "again", "now"]),
         "priority": rng.choice(PRIORITIES) if rng.random() < 0.5 else "fcfs",
     }
     if policy in MALLEABLE:

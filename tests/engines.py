@@ -19,6 +19,7 @@ from drawn import MALLEABLE, draw
 from reference_scheduler import RefJob
 from test_scheduling import POLICY_PARAMETERS, workload_of
 from tracebed.orchestrator.run import TABLES, NodeFacts, Run
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
@@ -46,6 +47,7 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
         "overheads": rng.choice([None, None, Overheads(0.5, 0.25, 1.5)]),
         "speed": rng.choice([1.0, 3.0]),
         **options,
+        "over_limit": OverLimit(options["over_limit"]),
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reference_scheduler import RefJob, _Reference, _Running
 
@@ -16,8 +16,10 @@ from reference_scheduler import RefJob, _Reference, _Running
 class DmrReference(_Reference):
     """dmr, in the order of the sentences of its section."""
 
-    def __init__(self, jobs: list[RefJob], nodes: int, *, interval_s: float, malleability_interval_s: float) -> None:
-        super().__init__(jobs, nodes, "dmr", malleability_interval_s, False, "fcfs")
+    def __init__(
+        self, jobs: list[RefJob], nodes: int, *, interval_s: float, malleability_interval_s: float, over_limit: str
+    ) -> None:
+        super().__init__(jobs, nodes, "dmr", malleability_interval_s, over_limit, "fcfs")
         self.interval_s = interval_s
         self.call = self.dmr
 
@@ -83,6 +85,8 @@ class Run:
     start: float
     number: int
     since: float
+    limit: float
+    """The progress by the worst case at which its limit ends."""
     rate: float = 1.0
     worst: float = 1.0
     done: float = 0.0
@@ -104,8 +108,20 @@ class Outcome:
 class CoresReference:
     """The model of docs/reference/policies.md, "Sharing nodes", and the two policies that need it."""
 
-    def __init__(self, jobs: list[CoreJob], nodes: int, cores: int, sockets: int, model: str, policy: str, **options):  # type: ignore[no-untyped-def]
-        self.cores, self.sockets, self.model = cores, sockets, model
+    def __init__(  # type: ignore[no-untyped-def]
+        self,
+        jobs: list[CoreJob],
+        nodes: int,
+        cores: int,
+        sockets: int,
+        model: str,
+        policy: str,
+        over_limit: str = "extend",
+        **options,
+    ):
+        self.cores, self.sockets, self.model, self.over_limit = cores, sockets, model, over_limit
+        if over_limit == "extend":
+            jobs = [replace(job, limit=max(job.limit, job.run_time)) for job in jobs]
         self.nodes = [Node() for _ in range(nodes)]
         self.to_come = sorted(jobs, key=lambda job: job.submit)
         self.queue: list[CoreJob] = []
@@ -128,6 +144,8 @@ class CoresReference:
                 self.to_come.remove(job)
                 if job.nodes <= len(self.nodes):
                     self.queue.append(job)
+            if self.over_limit == "again":
+                self.expect_again()
             self.policy()
         assert not self.queue
         return self.outcomes
@@ -161,7 +179,8 @@ class CoresReference:
                 has = [min(self.has(run.job.id, node), wanted) for node in self.held(run.job.id)]
                 run.rate = sum(has) / (wanted * len(has)) if self.model == "ideal" else min(has) / wanted
                 run.worst = min(has) / wanted
-                run.end = self.now + max(0.0, run.job.run_time - run.done) / run.rate
+                work = min(run.job.run_time, run.job.limit) if self.over_limit == "kill" else run.job.run_time
+                run.end = self.now + max(0.0, work - run.done) / run.rate
             staircase = self.outcomes[run.job.id].cores
             if staircase and staircase[-1][0] == self.now:
                 staircase.pop()
@@ -169,10 +188,17 @@ class CoresReference:
         for run in (self.running[job] for job in changed):
             self.expect(run)
 
+    def expect_again(self) -> None:
+        """Expect who is past its limit to take another one, 1 s at least, from now on."""
+        for run in sorted(self.running.values(), key=lambda run: run.expected_end):
+            if run.expected_end <= self.now:
+                run.limit = run.worst_done + (self.now - run.since) * run.worst + max(run.job.limit, 1.0)
+                self.expect(run)
+
     def expect(self, run: Run) -> None:
         guests = {node.guest for node in self.nodes if node.owner == run.job.id and node.guest is not None}
         at, rate, gone = self.now, run.worst, set[int]()
-        left = run.job.limit - run.worst_done - (self.now - run.since) * run.worst
+        left = run.limit - run.worst_done - (self.now - run.since) * run.worst
         for guest in sorted(guests, key=lambda guest: self.running[guest].expected_end):
             until = self.running[guest].expected_end
             there = max(0.0, until - at) * rate
@@ -191,7 +217,7 @@ class CoresReference:
         """Start `job` on idle nodes and on `lent`: node -> cores."""
         self.queue.remove(job)
         self.started += 1
-        self.running[job.id] = Run(job, self.now, self.started, self.now)
+        self.running[job.id] = Run(job, self.now, self.started, self.now, job.limit)
         self.outcomes[job.id].start = self.now
         for node in [node for node in self.nodes if node.owner is None][:own]:
             node.owner = job.id

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -76,6 +76,7 @@ class _Running:
     since: float = 0.0  # when progress was last brought up to date
     end: float = 0.0
     expected_end: float = 0.0
+    limit: float = 0.0  # the progress at which its limit ends
     point: float | None = None  # the malleability point that the pending resize waits for; None: none pending
     call_resized: int = -1
 
@@ -100,12 +101,12 @@ def reference_schedule(
     *,
     interval_s: float = 0.0,
     malleability_interval_s: float = 0.0,
-    kill_at_limit: bool = False,
+    over_limit: str = "extend",
     priority: str = "fcfs",
     **parameters: Any,
 ) -> dict[int, RefResult]:
     """Return what becomes of each job, by id, under `policy` with its `parameters` on `nodes` nodes."""
-    reference = _Reference(jobs, nodes, policy, malleability_interval_s, kill_at_limit, priority, **parameters)
+    reference = _Reference(jobs, nodes, policy, malleability_interval_s, over_limit, priority, **parameters)
     reference.interval_s = interval_s
     reference.go()
     return reference.results
@@ -118,7 +119,7 @@ class _Reference:
         nodes: int,
         policy: str,
         malleability_interval_s: float,
-        kill_at_limit: bool,
+        over_limit: str,
         priority: str,
         count_idle: bool = True,
         grow_at_start: bool = False,
@@ -127,6 +128,8 @@ class _Reference:
         backfill_depth: int = 0,
         backfill_interval_s: float = 0.0,
     ) -> None:
+        if over_limit == "extend":
+            jobs = [replace(job, limit=max(job.expected_run_time(), job.run_time)) for job in jobs]
         self.policy = policy
         self.call = {
             "fcfs": self.fcfs,
@@ -137,7 +140,7 @@ class _Reference:
         self.nodes = nodes
         self.interval_s = 0.0
         self.malleability_interval_s = malleability_interval_s
-        self.kill_at_limit = kill_at_limit
+        self.over_limit = over_limit
         self.priority_of_queue = priority
         self.count_idle = count_idle
         self.grow_at_start = grow_at_start
@@ -221,6 +224,8 @@ class _Reference:
                 call_at = self.wake = None
                 self.calls += 1
                 self.queue.sort(key=self.queue_key)
+                if self.over_limit == "again":
+                    self.expect_again()
                 self.call()
                 self.serve_promises()
                 self.ended_since_call = False
@@ -301,7 +306,7 @@ class _Reference:
     # ---- what happens to a job -----------------------------------------------------------------------------
 
     def start(self, job: RefJob, n: int, call: int) -> None:
-        run = _Running(job, self.now, call, held=n, used=n, decided=n, since=self.now)
+        run = _Running(job, self.now, call, held=n, used=n, decided=n, since=self.now, limit=job.expected_run_time())
         self.running.append(run)
         self.results[job.id] = RefResult(self.now, None, "completed", [(self.now, n)])
         self.set_ends(run)
@@ -314,10 +319,20 @@ class _Reference:
         """Reckon the end and the expected end from the progress so far and the speed from now on."""
         rate = run.job.rate(run.used)
         run.end = self.now + max(0.0, run.job.run_time - run.progress) / rate
-        run.expected_end = self.now + max(0.0, run.job.expected_run_time() - run.progress) / rate
-        killed = self.kill_at_limit and run.expected_end < run.end
+        run.expected_end = self.now + max(0.0, run.limit - run.progress) / rate
+        killed = self.over_limit == "kill" and run.expected_end < run.end
         run.end = run.expected_end if killed else run.end
         self.results[run.job.id].state = "killed" if killed else "completed"
+
+    def expect_again(self) -> None:
+        """Expect who is past its limit to take another one, 1 s at least, from now on; no reservation holds then."""
+        for run in self.running:
+            if run.expected_end <= self.now:
+                rate = run.job.rate(run.used)
+                run.limit = run.progress + rate * (self.now - run.since) + max(run.job.expected_run_time(), 1.0)
+                run.expected_end = self.now + max(run.job.expected_run_time(), 1.0) / rate
+                self.reservations.clear()
+                self.ended_since_call = True
 
     def resize(self, run: _Running, n: int) -> None:
         """Note the decision that `run` is to have n nodes; a second one in one call changes the first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
@@ -53,10 +55,17 @@ def workload_of(jobs: list[CoreJob]) -> Workload:
 
 
 def simulated(
-    jobs: list[CoreJob], policy: Policy, *, nodes: int, cores: int, sockets: int = 1, model: str = "ideal"
+    jobs: list[CoreJob],
+    policy: Policy,
+    *,
+    nodes: int,
+    cores: int,
+    sockets: int = 1,
+    model: str = "ideal",
+    over_limit: OverLimit = OverLimit.EXTEND,
 ) -> tuple[Record, Simulator]:
     simulator = Simulator(
-        Jobs.of(workload_of(jobs), cores_per_node=cores),
+        Jobs.of(workload_of(jobs), cores_per_node=cores, over_limit=over_limit),
         [cores] * nodes,
         policy,
         runtime_model=RuntimeModel(model),
@@ -97,11 +106,12 @@ def drawn(rng: np.random.Generator, nodes: int, cores: int, *, limits_hold: bool
 
 
 def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[str, Any]]:
-    """Return jobs, the machine with the runtime model, and the policy's parameters."""
+    """Return jobs, the machine with the runtime model and what becomes of limits, and the policy's parameters."""
     rng = np.random.default_rng(seed)
     nodes, cores = int(rng.integers(1, 8)), int(rng.choice([1, 2, 4, 8]))
     machine = {"nodes": nodes, "cores": cores, "sockets": int(rng.choice([1, 2 if cores > 1 else 1]))}
     machine["model"] = str(rng.choice(["ideal", "worst-case"]))
+    machine["over_limit"] = random.Random(seed).choice([*OverLimit])
     jobs = drawn(rng, nodes, cores, limits_hold=bool(rng.random() < 0.5))
     if policy == "drom-share":
         modes = ["share", "share", "share", "serial"]
@@ -126,9 +136,7 @@ def compare(seed: int, policy: str) -> int:
     """Compare one drawn case with the slow twin; return how many jobs shared nodes."""
     jobs, machine, parameters = case(seed, policy)
     record, simulator = simulated(jobs, POLICIES[policy](**parameters), **machine)
-    expected = CoresReference(
-        jobs, machine["nodes"], machine["cores"], machine["sockets"], machine["model"], policy, **parameters
-    ).go()
+    expected = CoresReference(jobs, policy=policy, **machine, **parameters).go()
     held = pieces(simulator)
     for job in jobs:
         want = expected[job.id]
@@ -175,9 +183,10 @@ def compare_dmr(seed: int) -> int:
         "interval_s": float(rng.choice([0.0, 0.0, 4.0])),
         "malleability_interval_s": float(rng.choice([0.0, 0.0, 2.0, 3.7])),
     }
-    simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * nodes, Dmr(), **options)
+    over_limit = random.Random(seed).choice([*OverLimit])
+    simulator = Simulator(Jobs.of(whole_nodes(jobs), over_limit=over_limit), [1] * nodes, Dmr(), **options)
     record = simulator.run()
-    reference = DmrReference(jobs, nodes, **options)
+    reference = DmrReference(jobs, nodes, over_limit=over_limit, **options)
     reference.go()
     for job in jobs:
         want = reference.results[job.id]
@@ -231,7 +240,7 @@ def test_no_core_is_given_twice_and_no_job_is_left_without_one(policy: str) -> N
 
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])
 def test_work_is_conserved_under_both_runtime_models(policy: str) -> None:
-    """The integral of the rate over a job's life is its run time; the rate is worked out from who had which cores."""
+    """The integral of the rate over a job's life is its work: its run time, or its limit if it is killed there."""
     shared = 0
     for seed in range(20_000, 20_060):
         jobs, machine, parameters = case(seed, policy)
@@ -248,7 +257,7 @@ def test_work_is_conserved_under_both_runtime_models(policy: str) -> None:
                 done += (end - start) * rate
                 shared += rate < 1
             if instants[0] < instants[-1]:
-                assert done == pytest.approx(jobs[job].run_time, abs=1e-6), (seed, job)
+                assert done == pytest.approx(simulator.jobs.work[job], abs=1e-6), (seed, job)
     assert shared > 20
 
 

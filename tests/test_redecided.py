@@ -16,6 +16,7 @@ from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Reject, Reserve, Start, State, Wake, shares
 
@@ -72,7 +73,8 @@ def twice(
     monkeypatch.setattr(registry, "load", load)
     run = replay(work, INVENTORY, "under test", folder / "run", options=options)
     path = folder / "run" / JOURNAL
-    jobs = Jobs.of(work, cores_per_node=max(node.cores for node in INVENTORY.nodes))
+    most = max(node.cores for node in INVENTORY.nodes)
+    jobs = Jobs.of(work, cores_per_node=most, over_limit=options.over_limit)
     done_again = decided_again(path, jobs, INVENTORY, noting(make(), again), options)
     return Twice(said, again, decided(path), done_again, run.jobs["state"].tolist())
 
@@ -100,6 +102,21 @@ def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
     at_intervals = "backfill_interval_s" in parameters
     assert (Reserve in said) == (policy == "conservative" and not at_intervals)
     assert (Wake in said) == at_intervals
+
+
+@pytest.mark.parametrize("over_limit", OverLimit)
+@pytest.mark.parametrize("policy", ["easy", "conservative", "pref", "sd"])
+def test_it_does_where_jobs_outlive_their_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, over_limit: OverLimit
+) -> None:
+    work = workload(14, seed=7)
+    work.table["time_limit"] *= [0.4, 1.0] * 7  # of 1.5 run times
+    options = Options(SPEED, over_limit=over_limit)
+    load = registry.load
+    result = twice(monkeypatch, tmp_path, lambda: load(policy), options, work)
+    assert result.said_again == result.said
+    assert result.done_again == result.done
+    assert set(result.states) == ({"completed", "killed"} if over_limit is OverLimit.KILL else {"completed"})
 
 
 def test_no_policy_is_left_out() -> None:

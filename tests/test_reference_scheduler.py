@@ -68,12 +68,12 @@ def test_a_job_past_its_limit_counts_as_ending_now() -> None:
     # 4 nodes. 1 (3 nodes) is over its limit of 10 from then on. 2 needs 2 at 20: shadow 20, 4 idle then, 2
     # extra. 3 (1 node, 100 s) at 21: 121 > 21, but 1 <= 2 extra: starts. 2 starts when 1 really ends.
     jobs = [rigid(1, 0, 3, 50, limit=10), rigid(2, 20, 2, 5), rigid(3, 21, 1, 100)]
-    assert spans(reference_schedule(jobs, 4, "easy")) == {1: (0, 50), 2: (50, 55), 3: (21, 121)}
+    assert spans(reference_schedule(jobs, 4, "easy", over_limit="now")) == {1: (0, 50), 2: (50, 55), 3: (21, 121)}
     # A head that needs all 4 leaves no extra node: 3 waits for it.
     jobs[1] = rigid(2, 20, 4, 5)
-    assert spans(reference_schedule(jobs, 4, "easy")) == {1: (0, 50), 2: (50, 55), 3: (55, 155)}
+    assert spans(reference_schedule(jobs, 4, "easy", over_limit="now")) == {1: (0, 50), 2: (50, 55), 3: (55, 155)}
     # Killed at its limit, 1 is out of everybody's way.
-    results = reference_schedule(jobs, 4, "easy", kill_at_limit=True)
+    results = reference_schedule(jobs, 4, "easy", over_limit="kill")
     assert spans(results) == {1: (0, 10), 2: (20, 25), 3: (25, 125)}
     assert [results[id].state for id in (1, 2, 3)] == ["killed", "completed", "completed"]
 
@@ -83,7 +83,7 @@ def test_a_job_without_a_limit_is_expected_to_take_its_run_time() -> None:
     # is never killed.
     for run_time, span in ((8.0, (2.0, 10.0)), (9.0, (15.0, 24.0))):
         jobs = [RefJob(1, 0, 10, None, 3), rigid(2, 1, 4, 5), RefJob(3, 2, run_time, None, 1)]
-        results = reference_schedule(jobs, 4, "easy", kill_at_limit=True)
+        results = reference_schedule(jobs, 4, "easy", over_limit="kill")
         assert spans(results) == {1: (0, 10), 2: (10, 15), 3: span}
         assert results[3].state == "completed"
 
@@ -261,9 +261,9 @@ def test_a_stretched_limit_kills_no_job_that_does_its_work() -> None:
     # less do kill it: its limit of 50 on 6 nodes is 100 s on 3 nodes, and ends at 100 - before it would
     # grow.
     jobs = [rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 2, 6, 8)]
-    assert reference_schedule(jobs, 10, "pref", kill_at_limit=True)[2].state == "completed"
+    assert reference_schedule(jobs, 10, "pref", over_limit="kill")[2].state == "completed"
     jobs[1].limit = 50
-    results = reference_schedule(jobs, 10, "pref", kill_at_limit=True)
+    results = reference_schedule(jobs, 10, "pref", over_limit="kill")
     assert results[2] == RefResult(0, 100, "killed", [(0, 3)], [])
 
 
@@ -325,7 +325,7 @@ def workloads(draw: st.DrawFn) -> list[RefJob]:
             "malleability_interval_s": st.sampled_from([0.0, 2.5]),
             "count_idle": st.booleans(),
             "grow_at_start": st.booleans(),
-            "kill_at_limit": st.booleans(),
+            "over_limit": st.sampled_from(["extend", "kill", "again", "now"]),
         }
     ),
 )

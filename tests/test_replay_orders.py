@@ -25,6 +25,7 @@ from tracebed.orchestrator.replay import journal, loop
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import Decision, Resize, State
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.inventory import Inventory
@@ -267,7 +268,7 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     inventory = emulated(4, cores=4)
     work = crowd(draw.randint(5, 50), seed, resizes=resizes)
     policy = Resizing if resizes else Crowding
-    options = Options(1000.0, kill_at_limit=draw.random() < 0.4, interval_s=draw.choice([0.0, 0.0, 20.0]))
+    options = Options(1000.0, over_limit=draw.choice([*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0]))
     testbed = Modelled(inventory, draw, deaths)
     monkeypatch.setattr(loop, "time", testbed)
     run = carry_out(work, policy(seed, cancels), folder, inventory, options, testbed)
@@ -277,7 +278,8 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     assert not testbed.ranks
     assert_no_core_has_two_jobs(run.allocations, [4] * 4)
     assert_ranks_end_where_their_jobs_are(run, folder / JOURNAL)
-    again = decided_again(folder / JOURNAL, Jobs.of(work), inventory, policy(seed, cancels), options)
+    jobs = Jobs.of(work, over_limit=options.over_limit)
+    again = decided_again(folder / JOURNAL, jobs, inventory, policy(seed, cancels), options)
     assert again == decided(folder / JOURNAL)
     return states + testbed.seen + Counter(f"resize {state}" for state in run.reconfigurations["state"])
 

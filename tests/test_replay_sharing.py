@@ -25,6 +25,7 @@ from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Lend, Reject, Resize, Share, Start, State
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
@@ -309,7 +310,7 @@ def test_a_limit_goes_by_the_cores_that_an_overdue_guest_still_has(tmp_path: Pat
         yield [(0, {**ended(0, "killed")[1], "job": name}) for name in ("mate", "guest")]
 
     table = MATE_AND_GUEST | {"submit_time": 0.0, "run_time": [1e3, 1.0], "time_limit": [10.0, np.nan]}
-    options = Options(100.0, kill_at_limit=True)
+    options = Options(100.0, over_limit=OverLimit.KILL)
     run = carry_out(Workload(pd.DataFrame(table)), Generous(), tmp_path, emulated(1), options, Scripted(script))
     assert run.jobs["state"].tolist() == ["killed", "killed"]
     killed = next(entry.time for entry in journal.read(tmp_path / JOURNAL)[1] if entry.kind == "kill")
@@ -340,10 +341,10 @@ def test_a_job_that_has_done_its_work_can_no_longer_be_cancelled(tmp_path: Path)
 def test_a_limit_ends_guests_and_mates_at_the_speed_that_they_should_have(tmp_path: Path, policy: str) -> None:
     work = workload(12)
     inventory = Inventory("test", "local", tuple(Node(f"n{n}", 2, 1, None, True) for n in range(4)), grain_s=0.02)
-    options = Options(speed=1000, kill_at_limit=True)
+    options = Options(speed=1000, over_limit=OverLimit.KILL)
     run = replay(work, inventory, policy, tmp_path / "run", options=options)
     assert set(run.jobs["state"]) <= {"completed", "killed"}
     assert_no_core_has_two_jobs(run.allocations, [2] * 4)
-    jobs = Jobs.of(work, cores_per_node=2)
+    jobs = Jobs.of(work, cores_per_node=2, over_limit=OverLimit.KILL)
     path = tmp_path / "run" / JOURNAL
     assert decided_again(path, jobs, inventory, registry.load(policy), options) == decided(path)

@@ -26,6 +26,7 @@ from tracebed.orchestrator.replay.programs import parallel_fraction
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 
@@ -127,7 +128,7 @@ def test_a_replay_that_computes_shrinks_and_expands_on_real_cpus(tmp_path: Path)
 def test_a_job_is_killed_at_its_limit_where_that_is_asked_for(tmp_path: Path) -> None:
     table = {"job_id": ["long", "short"], "submit_time": [0.0, 1.0], "run_time": [900.0, 5.0], "nodes": 2}
     work = Workload(pd.DataFrame(table | {"time_limit": [30.0, 30.0]}))
-    run = replay(work, emulated(2), "fcfs", tmp_path / "run", options=Options(speed=100, kill_at_limit=True))
+    run = replay(work, emulated(2), "fcfs", tmp_path / "run", options=Options(speed=100, over_limit=OverLimit.KILL))
     assert run.jobs["state"].tolist() == ["killed", "completed"]
     assert run.jobs["reason"].tolist() == ["time limit", ""]
     assert 30.0 <= run.jobs["end"][0] < 900.0

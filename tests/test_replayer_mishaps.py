@@ -39,6 +39,7 @@ from tracebed.orchestrator.replay.recovery import recover
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Resize, Start, State
 from tracebed.orchestrator.tables import make_run
@@ -86,7 +87,7 @@ def carry_out(
     work: Workload, policy: Policy, folder: Path, inventory: Inventory, options: Options, testbed: Any = None
 ) -> Run:
     """Replay with a policy of the test's own, on real agents or on `testbed`; journal and spool are in `folder`."""
-    jobs = Jobs.of(work)
+    jobs = Jobs.of(work, over_limit=options.over_limit)
     testbed = testbed or LocalTestbed(inventory, folder / "spool")
     log = journal.Journal(folder / JOURNAL, {"jobs": jobs.ids})
     own = Replayer(jobs, testbed, inventory, policy, options, log)
@@ -287,7 +288,7 @@ def test_no_more_ranks_are_launched_for_a_job_that_is_ending(tmp_path: Path) -> 
         yield [ended(0, "killed", "time limit")]
 
     work = one_job(nodes=2, time_limit=1.0, kind="rigid")
-    run, sent = scripted(tmp_path, work, script, kill_at_limit=True)
+    run, sent = scripted(tmp_path, work, script, over_limit=OverLimit.KILL)
     assert [(node, message["type"]) for node, message in sent] == [(0, "launch"), (0, "kill")]
     assert run.jobs["state"].tolist() == ["killed"] and run.jobs["reason"].tolist() == ["time limit"]
 
@@ -378,7 +379,7 @@ def test_jobs_of_any_name_and_of_no_length(tmp_path: Path, execution: str, balan
 def test_only_a_limit_of_its_own_kills_a_job(tmp_path: Path) -> None:
     """A job without one is given its run time for planning; launching it takes longer than that."""
     table = {"job_id": ["none", "own"], "submit_time": 0.0, "run_time": 50.0, "time_limit": [np.nan, 20.0], "nodes": 1}
-    options = Options(500.0, kill_at_limit=True)
+    options = Options(500.0, over_limit=OverLimit.KILL)
     run = replay(Workload(pd.DataFrame(table)), emulated(2), "fcfs", tmp_path / "run", options=options)
     assert run.jobs["state"].tolist() == ["completed", "killed"]
 
@@ -386,7 +387,7 @@ def test_only_a_limit_of_its_own_kills_a_job(tmp_path: Path) -> None:
 def test_the_limit_of_a_malleable_job_goes_by_the_speed_that_it_has(tmp_path: Path) -> None:
     """Killed at 100 s on its one node; on two, to which it grows at once, half of that (and its limit) is enough."""
     work = one_job(1e4, time_limit=100.0, speedup_parameters="1.0")
-    run = carry_out(work, GROWING, tmp_path, emulated(2), Options(100.0, kill_at_limit=True))
+    run = carry_out(work, GROWING, tmp_path, emulated(2), Options(100.0, over_limit=OverLimit.KILL))
     assert run.reconfigurations["state"].tolist() == ["applied"]
     grown = run.reconfigurations["ended"][0]
     assert run.jobs["state"].tolist() == ["killed"]

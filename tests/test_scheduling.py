@@ -15,6 +15,7 @@ from reference_scheduler import RefJob, reference_schedule
 from runs import resize_rows
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.simulation.simulator import Simulator
@@ -70,7 +71,8 @@ def ref_jobs(draw: st.DrawFn, machine: int, *, malleable: bool) -> list[RefJob]:
 
 def simulated(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> tuple[Record, Simulator]:
     parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
-    simulator = Simulator(Jobs.of(workload_of(jobs)), [1] * machine, registry.load(policy, parameters), **options)
+    read = Jobs.of(workload_of(jobs), over_limit=OverLimit(options.pop("over_limit", "extend")))
+    simulator = Simulator(read, [1] * machine, registry.load(policy, parameters), **options)
     return simulator.run(), simulator
 
 
@@ -134,8 +136,7 @@ def _merged(steps: list[tuple[float, int]]) -> list[tuple[float, int]]:
 def test_rigid_schedules_equal_the_reference(data: st.DataObject, machine: int, policy: str) -> None:
     jobs = data.draw(ref_jobs(machine, malleable=True))
     interval = data.draw(st.sampled_from([0.0, 0.0, 4.0]))
-    kill = data.draw(st.booleans())
-    assert_same(jobs, machine, policy, interval_s=interval, kill_at_limit=kill)
+    assert_same(jobs, machine, policy, interval_s=interval, over_limit=data.draw(st.sampled_from(OverLimit)))
 
 
 @settings(max_examples=300, deadline=None)
@@ -150,7 +151,7 @@ def test_malleable_schedules_equal_the_reference(data: st.DataObject, machine: i
         malleability_interval_s=data.draw(st.sampled_from([0.0, 0.0, 2.0, 3.7])),
         count_idle=data.draw(st.booleans()),
         grow_at_start=data.draw(st.booleans()),
-        kill_at_limit=data.draw(st.booleans()),
+        over_limit=data.draw(st.sampled_from(OverLimit)),
     )
 
 

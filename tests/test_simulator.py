@@ -25,6 +25,7 @@ from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import NodeFacts, Run, nodes_of
 from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.queue import Queue
@@ -135,7 +136,7 @@ def test_queue_answers_like_a_list(data: st.DataObject) -> None:
     nodes = rng.integers(1, 400, count)
     limits = rng.choice([0.0, 1.0, 10.0, 100.0], count)
     table = {"job_id": np.arange(count).astype(str), "submit_time": 0.0, "run_time": 1.0, "time_limit": limits}
-    jobs = Jobs.of(Workload(pd.DataFrame(table | {"nodes": nodes})))
+    jobs = Jobs.of(Workload(pd.DataFrame(table | {"nodes": nodes})), over_limit=OverLimit.NOW)
     queue, waiting = Queue(jobs), []
     for job in range(count):
         if rng.random() < 0.9:

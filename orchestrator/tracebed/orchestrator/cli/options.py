@@ -174,9 +174,16 @@ class ExtensionOption(click.Option):
 
 
 def policy_options(command: Command) -> Command:
-    """Add `--policy`, `--policy-option`, `--priority`, `--interval` and `--kill-at-limit`: options of all executors."""
+    """Add `--policy`, `--policy-option`, `--priority`, `--interval` and `--over-limit`: options of all executors."""
     for option in (
-        click.option("--kill-at-limit", is_flag=True, help="Kill jobs at their time limit."),
+        click.option(
+            "--over-limit",
+            type=click.Choice(["extend", "kill", "again", "now"]),
+            default="extend",
+            show_default=True,
+            help="Jobs that outlive their time limit: extend the limit to the run time, kill the job, or expect it to "
+            "take the limit again, or to end now.",
+        ),
         click.option(
             "--interval",
             type=DURATION,

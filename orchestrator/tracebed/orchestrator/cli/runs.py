@@ -74,7 +74,7 @@ def simulate(
     policy_options: Sequence[str],
     priority: str,
     interval: float,
-    kill_at_limit: bool,
+    over_limit: str,
     inventory: Path | None,
     nodes: int | None,
     cores_per_node: int | None,
@@ -99,6 +99,7 @@ def simulate(
     """
     from tracebed.converters.workload import System
     from tracebed.orchestrator.run import NodeFacts, check_target, nodes_of
+    from tracebed.orchestrator.scheduling.limits import OverLimit
     from tracebed.orchestrator.simulation.prediction import predict
     from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
     from tracebed.orchestrator.simulation.simulator import Overheads
@@ -126,7 +127,7 @@ def simulate(
             speed=speed,
             interval_s=interval,
             malleability_interval_s=malleability_interval,
-            kill_at_limit=kill_at_limit,
+            over_limit=OverLimit(over_limit),
             priority=priority,
             engine=engine,
             on_progress=bar.update,
@@ -161,7 +162,7 @@ def replay(
     policy_options: Sequence[str],
     priority: str,
     interval: float,
-    kill_at_limit: bool,
+    over_limit: str,
     inventory: Path,
     speed: float,
     balance: str,
@@ -181,6 +182,7 @@ def replay(
     end_on_signals()
     from tracebed.orchestrator.replay.loop import Options
     from tracebed.orchestrator.replay.session import replay as replay_workload
+    from tracebed.orchestrator.scheduling.limits import OverLimit
     from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     jobs = load_workload(workload)
@@ -193,7 +195,7 @@ def replay(
             output,
             name=workload.name,
             policy_parameters=parsed(policy_options),
-            options=Options(speed, interval, kill_at_limit, balance, priority),
+            options=Options(speed, interval, OverLimit(over_limit), balance, priority),
             on_progress=bar.update,
         )
     summary(run, output, as_json)

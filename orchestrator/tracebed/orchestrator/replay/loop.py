@@ -22,6 +22,7 @@ from tracebed.orchestrator.replay.programs import program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
@@ -47,14 +48,15 @@ class Options:
     Attributes:
         speed: trace seconds a wall second.
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
-        kill_at_limit: jobs are killed at their time limit (by the speed that they should have).
+        over_limit: what happens to jobs that outlive their time limit; `KILL` ends them when it passes at the speed
+            that they should have, all others concern only what the scheduler expects.
         balance: of the ranks of a job, `static` or `dynamic`.
         priority: in which order waiting jobs are considered, a name of `priorities`.
     """
 
     speed: float = 1.0
     interval_s: float = 0.0
-    kill_at_limit: bool = False
+    over_limit: OverLimit = OverLimit.EXTEND
     balance: str = "static"
     priority: str = FCFS
 
@@ -289,13 +291,13 @@ class Replayer:
         return (monotonic - self._zero) * self.options.speed
 
     def _next_limit(self) -> float:
-        if not self.options.kill_at_limit:
+        if self.jobs.over_limit is not OverLimit.KILL:
             return math.inf
         ends = (self.scheduler.limit_end(job, self._now) for job in self._ranks.running if self._limited(job))
         return min(ends, default=math.inf)
 
     def _enforce_limits(self, now: float) -> None:
-        if not self.options.kill_at_limit:
+        if self.jobs.over_limit is not OverLimit.KILL:
             return
         for job, active in self._ranks.running.items():
             if self._limited(job) and self.scheduler.limit_end(job, now) <= now:

@@ -60,7 +60,7 @@ def replay(
     policy_name, chosen = registry.resolve(policy, policy_parameters)
     if "+" in inventory.execution:
         raise InputError("computing and emulated nodes are mixed", where=inventory.where, hint="replay on one kind")
-    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes))
+    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes), over_limit=options.over_limit)
     check_target(output)
     info = RunInfo(
         source="replay",
@@ -74,7 +74,7 @@ def replay(
             "testbed": inventory.testbed,
             "grain_s": inventory.grain_s,
             "interval_s": options.interval_s,
-            "kill_at_limit": options.kill_at_limit,
+            "over_limit": str(options.over_limit),
             "priority": options.priority,
             "balance": options.balance,
         },

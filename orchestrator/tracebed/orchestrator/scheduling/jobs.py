@@ -11,6 +11,7 @@ import numpy as np
 from tracebed.converters.speedup import SpeedupFunction, speedup_function
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.limits import OverLimit
 
 SHORTEST_S = 1.0
 """A shorter time limit counts as this long where slowdowns are compared or somebody is planned around it."""
@@ -37,7 +38,7 @@ class Jobs:
     run_time: list[float]
     """Static run time on `nodes`, s."""
     limit: list[float]
-    """Time limit, s; of a job without one its run time."""
+    """Time limit, s; of a job without one its run time. With `OverLimit.EXTEND` at least the run time."""
     nodes: list[int]
     low: list[int]
     """The fewest nodes; for any but a malleable job `nodes`, like `high` and `pref`."""
@@ -52,6 +53,8 @@ class Jobs:
     user: list[str] = field(repr=False)
     speedup: list[SpeedupFunction | None] = field(repr=False)
     """S(n) of a malleable job; None for all others, which run on the nodes that they asked for."""
+    over_limit: OverLimit = OverLimit.EXTEND
+    """What happens to jobs that outlive their limit."""
     counts: dict[str, int] = field(default_factory=dict)
     """What had to be assumed or left out, for the run's warnings."""
 
@@ -59,6 +62,11 @@ class Jobs:
     def arrays(self) -> JobArrays:
         """The columns that policies read by the thousand, as arrays."""
         return JobArrays(*(np.array(values) for values in (self.submit, self.limit, self.nodes, self.cores)))
+
+    @cached_property
+    def work(self) -> list[float]:
+        """Seconds of static run time after which each job ends by itself or is killed at its limit."""
+        return [*map(min, self.run_time, self.limit)] if self.over_limit is OverLimit.KILL else self.run_time
 
     @cached_property
     def adaptable(self) -> bool:
@@ -100,11 +108,13 @@ class Jobs:
         )
 
     @classmethod
-    def of(cls, workload: Workload, *, cores_per_node: int | None = None) -> Jobs:
+    def of(
+        cls, workload: Workload, *, cores_per_node: int | None = None, over_limit: OverLimit = OverLimit.EXTEND
+    ) -> Jobs:
         """Read `workload`.
 
-        Jobs without a run time or a size are left out, and more cores a node than `cores_per_node` are clipped;
-        `counts` says how many.
+        Jobs without a run time or a size are left out, more cores a node than `cores_per_node` are clipped, and jobs
+        that outlive their limit are treated as `over_limit` says; `counts` says how many.
 
         Raises:
             InputError: no job can be run, or a speedup model is not known.
@@ -119,6 +129,10 @@ class Jobs:
         limit = runnable.floats("time_limit")
         no_limit = np.isnan(limit)
         counts["jobs without a time limit: their run time taken"] = int(no_limit.sum())
+        counts[f"jobs outlive their limit: {over_limit.consequence}"] = int((limit < run_time).sum())
+        limit = np.where(no_limit, run_time, limit)
+        if over_limit is OverLimit.EXTEND:
+            limit = np.maximum(limit, run_time)
         kind = [str(value) for value in runnable.column("kind")]
         is_malleable = np.array([value == Kind.MALLEABLE for value in kind], dtype=bool)
         nodes = runnable.ints("nodes")
@@ -134,7 +148,7 @@ class Jobs:
             ids=[str(value) for value in runnable.column("job_id")],
             submit=runnable.floats("submit_time").tolist(),
             run_time=run_time.tolist(),
-            limit=np.where(no_limit, run_time, limit).tolist(),
+            limit=limit.tolist(),
             nodes=nodes.tolist(),
             low=bounds["min"].tolist(),
             high=bounds["max"].tolist(),
@@ -145,6 +159,7 @@ class Jobs:
             malleable=is_malleable.tolist(),
             user=[str(value) for value in runnable.column("user")],
             speedup=_speedups(runnable, is_malleable),
+            over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
         )
 

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from tracebed.errors import TracebedError
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import FCFS, queue_by
 from tracebed.orchestrator.scheduling.promises import Promises
 from tracebed.orchestrator.scheduling.sharing import Progress, Sharing
@@ -106,7 +107,10 @@ class Scheduler:
         self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
         self._promises = Promises()
         self._progress: dict[int, Progress] = {}
-        self._sharing = Sharing(jobs, cluster, self.state, self._progress)
+        self._limit = list(
+            jobs.limit
+        )  # [job] where its progress reaches its limit, or by `OverLimit.AGAIN` the next one
+        self._sharing = Sharing(jobs, cluster, self.state, self._progress, self._limit)
         self._shares = shares(policy)
         self._resized_in_call = False
         self._wake = math.inf
@@ -153,7 +157,7 @@ class Scheduler:
         done += (now - since) * rate
         rate = self.jobs.rate(job, state.size[job])
         self._progress[job] = (done, now, rate)
-        self._expect(job, now + (self.jobs.limit[job] - done) / rate)
+        self._expect(job, now + (self._limit[job] - done) / rate)
         self._came_free()
 
     def unstarted(self, job: int, now: float) -> None:
@@ -193,6 +197,8 @@ class Scheduler:
         state.woken = now >= self._wake
         self._wake = math.inf
         state.queue.arrange(now)
+        if self.jobs.over_limit is OverLimit.AGAIN:
+            self._expect_again()
         decided = 0
         for decision in self.policy.decide(state):
             decided += 1
@@ -300,6 +306,27 @@ class Scheduler:
         state.releases.remove(job, state.expected_end[job])
         state.releases.add(job, end, state.size[job])
         state.expected_end[job] = end
+
+    def _expect_again(self) -> None:
+        """Expect every running job whose limit has passed to take another whole limit from now on.
+
+        Reservations were made in the expectation that these jobs would have ended, so all of them lapse.
+        """
+        state, passed = self.state, False
+        for job in state.releases.due(state.now):
+            if job not in state.size or state.expected_end[job] > state.now:
+                continue  # promised its nodes, and yet to start; or the host of a guest that now stays longer
+            passed = True
+            done, since, rate = self._progress.get(job, (0.0, state.now, 1.0))
+            limit = max(self.jobs.limit[job], SHORTEST_S)
+            self._limit[job] = done + (state.now - since) * rate + limit
+            if self._shares:
+                self._sharing.expect([job])
+            else:
+                self._expect(job, state.now + limit / rate)
+        if passed:
+            state.reserved.clear()
+            self._came_free()  # with later ends than before, jobs that were refused may be backfilled
 
     def serve(self) -> None:
         """Start every promised job for which enough nodes are idle, in the order of the promises.

@@ -23,11 +23,14 @@ class Sharing:
         cluster: its nodes.
         state: where expected ends stand.
         progress: job -> its progress; of every running job whose cores may change.
+        limit: [job] the progress at which its limit ends.
     """
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, state: State, progress: dict[int, Progress]) -> None:
+    def __init__(
+        self, jobs: Jobs, cluster: Cluster, state: State, progress: dict[int, Progress], limit: list[float]
+    ) -> None:
         """Begin with nobody sharing."""
-        self.jobs, self.cluster, self.state, self.progress = jobs, cluster, state, progress
+        self.jobs, self.cluster, self.state, self.progress, self.limit = jobs, cluster, state, progress, limit
 
     def fault(self, decision: Share) -> str | None:
         """Return what is impossible about `decision`; None: nothing is."""
@@ -77,7 +80,7 @@ class Sharing:
         self.started(job)
         self.state.releases.add(job, now, 0)
         self._adapt([loan.owner for loan in loans])
-        self._expect([job])
+        self.expect([job])
 
     def changed(self, others: Iterable[int]) -> list[int]:
         """Take in that `others` have more or fewer cores now, and return those that work on other cores by that.
@@ -87,7 +90,7 @@ class Sharing:
         others = list(others)
         adapting = [job for job in others if self.jobs.kind[job] == Kind.MALLEABLE]
         self._adapt(adapting)
-        self._expect(others)
+        self.expect(others)
         return adapting
 
     def _adapt(self, jobs: Iterable[int]) -> None:
@@ -113,7 +116,7 @@ class Sharing:
     def end(self, job: int) -> float:
         """Return when the limit of `job` ends, if its guests end when they are expected to."""
         done, since, rate = self.progress[job]
-        now, left = self.state.now, self.jobs.limit[job] - done - (self.state.now - since) * rate
+        now, left = self.state.now, self.limit[job] - done - (self.state.now - since) * rate
         ends = self.state.expected_end
         gone: set[int] = set()
         for guest in sorted(self.cluster.guests(job), key=ends.__getitem__):
@@ -126,7 +129,7 @@ class Sharing:
             rate = self._rate(job, gone)
         return now + left / rate
 
-    def _expect(self, jobs: Iterable[int]) -> None:
+    def expect(self, jobs: Iterable[int]) -> None:
         """Reckon anew when `jobs` will end, and with them their hosts, to whom their cores go back."""
         state, cluster = self.state, self.cluster
         entered: dict[int, float] = {}

@@ -152,6 +152,11 @@ class Releases:
         self._count = count - 1
         self.changes += 1
 
+    def due(self, now: float) -> list[int]:
+        """Return the jobs whose expected end is not after `now`, in the order of these ends."""
+        passed = int(self._rows[0, : self._count].searchsorted(now, "right"))
+        return [int(job) for job in self._rows[2, :passed]]
+
     @property
     def rows(self) -> tuple[FloatArray, IntArray, IntArray]:
         """Expected ends, ascending; the nodes that come free by then; and the jobs."""

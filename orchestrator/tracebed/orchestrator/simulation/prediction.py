@@ -12,6 +12,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.state import Policy
@@ -36,7 +37,7 @@ def predict(
     speed: float = 1.0,
     interval_s: float = 0.0,
     malleability_interval_s: float = 0.0,
-    kill_at_limit: bool = False,
+    over_limit: OverLimit = OverLimit.EXTEND,
     priority: str = FCFS,
     engine: EngineChoice = "auto",
     on_progress: Callable[[int], None] | None = None,
@@ -54,7 +55,7 @@ def predict(
         speed: trace seconds a wall second; it turns overheads into trace seconds and does nothing else.
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
         malleability_interval_s: > 0: resizes take effect only at multiples of it since a job's start.
-        kill_at_limit: jobs are killed at their time limit.
+        over_limit: what happens to jobs that outlive their time limit.
         priority: in which order waiting jobs are considered, a name of `priorities`.
         engine: `auto` takes the compiled simulator for what it knows; the results are the same.
         on_progress: called now and then with the number of jobs submitted so far.
@@ -65,7 +66,7 @@ def predict(
     """
     policy_name, chosen = registry.resolve(policy, policy_parameters)
     overheads = overheads or Overheads()
-    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes))
+    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes), over_limit=over_limit)
     reason = "" if engine == "python" else obstacle(jobs, chosen, len(nodes), priority)
     if reason and engine == "compiled":
         raise InputError(reason, hint="leave the choice of the engine to us (auto), or take python")
@@ -78,7 +79,6 @@ def predict(
         overheads=Overheads(**{key: value * speed for key, value in asdict(overheads).items()}),
         interval_s=interval_s,
         malleability_interval_s=malleability_interval_s,
-        kill_at_limit=kill_at_limit,
         priority=priority,
     )
     simulator.cluster.sockets = [node.sockets for node in nodes]
@@ -96,7 +96,7 @@ def predict(
             "runtime_model": str(runtime_model),
             "interval_s": interval_s,
             "malleability_interval_s": malleability_interval_s,
-            "kill_at_limit": kill_at_limit,
+            "over_limit": str(over_limit),
             "priority": priority,
             **{f"overhead_{key}": value for key, value in asdict(overheads).items()},
         },

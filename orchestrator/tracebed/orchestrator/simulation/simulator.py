@@ -46,7 +46,6 @@ class Simulator:
         overheads: what launches, ends and reconfigurations cost.
         interval_s: > 0: the policy is called only at multiples of it.
         malleability_interval_s: > 0: a resize takes effect only at multiples of it since the job's start.
-        kill_at_limit: a job is killed when its work reaches its time limit.
         priority: in which order waiting jobs are considered, a name of `priorities`.
         sockets: sockets of each node; none: one each.
     """
@@ -61,7 +60,6 @@ class Simulator:
         overheads: Overheads | None = None,
         interval_s: float = 0.0,
         malleability_interval_s: float = 0.0,
-        kill_at_limit: bool = False,
         priority: str = FCFS,
         sockets: list[int] | None = None,
     ) -> None:
@@ -73,7 +71,7 @@ class Simulator:
         self.runtime_model = runtime_model
         self.overheads = overheads or Overheads()
         self.malleability_interval_s = malleability_interval_s
-        self._work = [*map(min, jobs.run_time, jobs.limit)] if kill_at_limit else jobs.run_time
+        self._work = jobs.work
         self._cancelled: dict[int, str] = {}
         self._shares = shares(policy)
         self._uneven = min(cores, default=0) < max(jobs.cores, default=0)

@@ -21,6 +21,7 @@ from tracebed.converters.workload import System, Workload
 from tracebed.errors import Tolerated
 from tracebed.orchestrator import scheduling, simulation
 from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.simulation.prediction import predict
@@ -43,7 +44,7 @@ class Cell:
     runtime_model: str
     interval_s: float
     malleability_interval_s: float
-    kill_at_limit: bool
+    over_limit: str
     tau: float
     windows: tuple[tuple[str, WindowSpec], ...]
     identity: str
@@ -83,7 +84,7 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "runtime_model": point.runtime_model,
         "interval_s": point.interval_s,
         "malleability_interval_s": point.malleability_interval_s,
-        "kill_at_limit": study.kill_at_limit,
+        "over_limit": str(study.over_limit),
         "tau": study.tau,
     }
     identity = {
@@ -115,7 +116,7 @@ def compute(cell: Cell) -> Measured:
             runtime_model=RuntimeModel(cell.runtime_model),
             interval_s=cell.interval_s,
             malleability_interval_s=cell.malleability_interval_s,
-            kill_at_limit=cell.kill_at_limit,
+            over_limit=OverLimit(cell.over_limit),
         )
         rows = [{"window": name, **_row(run, cell.tau, window)} for name, window in cell.windows]
         jobs = _jobs(run, workload) if cell.jobs else None

@@ -25,6 +25,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tracebed.converters.malleability import Thresholds
 from tracebed.converters.models.registry import MODELS
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -253,7 +254,7 @@ class Study(_Part):
     runtime_model: Annotated[list[str], *AXIS] = ["ideal"]
     interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     malleability_interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
-    kill_at_limit: bool = False
+    over_limit: Annotated[OverLimit, Field(strict=False)] = OverLimit.EXTEND
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
     exclude: list[Where] = []

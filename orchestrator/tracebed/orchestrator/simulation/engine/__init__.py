@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tracebed.converters.speedup import SpeedupFunction
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
@@ -56,7 +57,7 @@ class Setup(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("submit", "run_time", "work", "limit")),
         *((name, ctypes.c_void_p) for name in ("requested", "low", "high", "pref", "job_cores")),
         *((name, ctypes.c_void_p) for name in ("malleable", "curve", "speedup", "cores")),
-        *((name, ctypes.c_int64) for name in ("policy", "runtime_model")),
+        *((name, ctypes.c_int64) for name in ("policy", "runtime_model", "over_limit")),
         *((name, ctypes.c_int64) for name in ("first_fit_only", "count_idle", "grow_at_start")),
         ("backfill_depth", ctypes.c_int64),
         ("backfill_interval_s", ctypes.c_double),
@@ -111,7 +112,6 @@ class CompiledSimulator:
         overheads: Overheads | None = None,
         interval_s: float = 0.0,
         malleability_interval_s: float = 0.0,
-        kill_at_limit: bool = False,
         priority: str = FCFS,
     ) -> None:
         """Lay the workload out. Raises ValueError where there is an obstacle."""
@@ -122,16 +122,15 @@ class CompiledSimulator:
         self.record = Record(jobs)
         self._seen = seen = seen_by(policy, jobs)
         overheads = overheads or Overheads()
-        run_time, limit = np.array(jobs.run_time), np.array(jobs.limit)
         curve, speedup = _curves(seen, len(cores))
         uneven = min(cores, default=0) < max(jobs.cores, default=0)
         pref = policy if isinstance(policy, Pref) else Pref()
         slurm = policy if isinstance(policy, Conservative) else Conservative()
         arrays: dict[str, Array | None] = {
             "submit": np.array(jobs.submit),
-            "run_time": run_time,
-            "work": np.minimum(run_time, limit) if kill_at_limit else run_time,
-            "limit": limit,
+            "run_time": np.array(jobs.run_time),
+            "work": np.array(jobs.work),
+            "limit": np.array(jobs.limit),
             **{name: np.array(getattr(seen, name), dtype=np.int32) for name in ("low", "high", "pref")},
             "requested": np.array(jobs.nodes, dtype=np.int32),
             "job_cores": np.array(jobs.cores, dtype=np.int32),
@@ -146,6 +145,7 @@ class CompiledSimulator:
             nodes=len(cores),
             policy=POLICIES[type(policy)],
             runtime_model=list(RuntimeModel).index(runtime_model),
+            over_limit=list(OverLimit).index(jobs.over_limit),
             first_fit_only=pref.backfill == "firstfit",
             count_idle=pref.count_idle,
             grow_at_start=pref.grow_at_start,

@@ -28,6 +28,7 @@
 enum { FCFS, FIRSTFIT, EASY, PREF, AVG, CONSERVATIVE };    /* policies, as in __init__.py */
 enum { PENDING, COMPLETED, KILLED, REJECTED };             /* states of a job */
 enum { IDEAL, WORST_CASE };                                /* runtime models */
+enum { EXTEND, KILL, AGAIN, NOW };                         /* what happens to jobs that outlive their limit */
 enum { END, POINT };                                       /* events; at one instant ends come first */
 enum { DONE, MORE, NO_MEMORY = -1, IMPOSSIBLE = -2 };      /* what `advance` returns */
 
@@ -40,7 +41,7 @@ struct setup {
     const int64_t *curve;     /* job -> where its S(0) would stand in `speedup`; S(n) of the jobs' sizes do */
     const double *speedup;
     const int32_t *cores;     /* of each node; null: nodes never have fewer than a job asks for */
-    int64_t policy, runtime_model;
+    int64_t policy, runtime_model, over_limit;
     int64_t first_fit_only, count_idle, grow_at_start;   /* of the Kassel family */
     int64_t backfill_depth;   /* of conservative */
     double backfill_interval_s, launch_s, end_s, reconfiguration_s, interval_s, malleability_interval_s;
@@ -85,6 +86,7 @@ struct engine {
     int32_t *size;                   /* 0: not running */
     double *expected_end;
     struct progress *limits;         /* scheduler's, of malleable jobs */
+    double *limit;                   /* the progress at which a job's limit ends, or with AGAIN the next one */
     uint8_t *resizing;
     int32_t *giving_back;            /* nodes that a pending shrink will give back */
     int64_t sum_promised, sum_giving_back;
@@ -106,6 +108,7 @@ struct engine {
     int32_t *promises_to, *promise_sizes;
     double *times; int32_t *idle_then; int64_t step, steps, step_room, steps_merged;  /* the profile: [step, steps) */
     double *reserved;                /* waiting job -> when it is to start; NaN: not planned */
+    int lapsed;                      /* whether all of these are void, and the profile with them */
     /* record */
     double *start, *launched, *end; uint8_t *state;
     int64_t row_count, row_room;                    /* reconfigurations */
@@ -558,6 +561,33 @@ static void launch(struct engine *e, int32_t job, int32_t nodes) {
     end_at(e, job, begin + in->work[job] / r + in->end_s);
 }
 
+static double planned_s(const struct engine *e, int32_t job) {
+    return e->in.limit[job] > SHORTEST_S ? e->in.limit[job] : SHORTEST_S;
+}
+
+/* Expect every running job whose limit has passed to take another whole limit from now on. All reservations lapse. */
+static void expect_again(struct engine *e) {
+    int64_t count = 0;
+    for (int64_t at = 0; at < e->chunk_count && e->chunks[at]->row[0].end <= e->now; at++) {
+        const struct chunk *chunk = e->chunks[at];
+        for (int32_t row = 0; row < chunk->count && chunk->row[row].end <= e->now; row++)
+            if (e->size[chunk->row[row].job]) e->eligible[count++] = chunk->row[row].job;  /* else it is promised */
+    }
+    if (!count) return;
+    for (int64_t at = 0; at < count; at++) {
+        int32_t job = e->eligible[at];
+        double limit = planned_s(e, job), r = 1.0;
+        if (e->in.malleable[job]) {
+            const struct progress *p = &e->limits[job];
+            r = p->rate;
+            e->limit[job] = p->done + (e->now - p->since) * r + limit;
+        }
+        expect(e, job, e->now + limit / r);
+    }
+    e->lapsed = 1;
+    came_free(e);
+}
+
 /* Start every promised job for which enough nodes are idle, in the order of the promises. */
 static void serve(struct engine *e) {
     if (!e->promises) return;
@@ -617,7 +647,7 @@ static void resized(struct engine *e, int32_t job) {
     double done = limit->done + (e->now - limit->since) * limit->rate;
     double r = rate(e, job, e->size[job]);
     *limit = (struct progress){done, e->now, r};
-    expect(e, job, e->now + (e->in.limit[job] - done) / r);
+    expect(e, job, e->now + (e->limit[job] - done) / r);
     came_free(e);
 }
 
@@ -958,10 +988,6 @@ static double earliest(const struct engine *e, int32_t nodes, double duration, d
     }
 }
 
-static double planned_s(const struct engine *e, int32_t job) {
-    return e->in.limit[job] > SHORTEST_S ? e->in.limit[job] : SHORTEST_S;
-}
-
 /* Whether the profile stands from call to call, with all reservations in it. */
 static int keeps_reservations(const struct engine *e) {
     return e->in.policy == CONSERVATIVE && !e->in.backfill_depth && e->in.backfill_interval_s == 0.0;
@@ -971,8 +997,9 @@ static int keeps_reservations(const struct engine *e) {
 static void keep_reservations(struct engine *e) {
     const struct setup *in = &e->in;
     int32_t started = -1, first = queue_first(e), end = e->queue_end;
-    int anew = 0;
+    int anew = e->lapsed;
     if (first < 0) return;
+    e->lapsed = 0;
     profile_go_on(e);
     for (int32_t job = first; job < end && !anew; job++) anew = e->waiting[job] && e->reserved[job] < e->now;
     if (anew) profile_of_running(e);
@@ -1038,6 +1065,7 @@ static void conserve(struct engine *e, int woken) {
 static void decide(struct engine *e) {
     int woken = e->now >= e->wake;
     e->wake = INFINITY;
+    if (e->in.over_limit == AGAIN) expect_again(e);
     switch (e->in.policy) {
     case FCFS: heads(e); break;
     case FIRSTFIT: fit_first(e); break;
@@ -1143,7 +1171,7 @@ void tracebed_engine_free(struct engine *e) {
         e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->open,
         e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->eligible, e->candidates,
         e->new_size, e->started_in, e->shrunk_in, e->promises_to, e->promise_sizes, e->shortest_limit,
-        e->times, e->idle_then, e->reserved,
+        e->limit, e->times, e->idle_then, e->reserved,
     };
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(e);
@@ -1222,6 +1250,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->held_since = make(e, e->held_room, 8);
     e->held_until = make(e, e->held_room, 8);
     e->shortest_limit = make(e, jobs, 8);
+    e->limit = make(e, jobs, 8);
     e->reserved = make(e, jobs, 8);
     e->step_room = 256;
     e->times = make(e, e->step_room, 8);
@@ -1244,6 +1273,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     for (int64_t at = 0; at < e->classes * e->groups; at++) e->group_shortest[at] = INFINITY;
     for (int64_t job = 0; job < jobs; job++) {
         e->shortest_limit[job] = shortest_limit(in, job);
+        e->limit[job] = in->limit[job];
         e->reserved[job] = e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
         e->held[job] = e->place[job] = e->open[job] = -1;
     }
