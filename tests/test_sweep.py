@@ -22,14 +22,14 @@ from click.testing import CliRunner, Result
 
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.registry import draw
-from tracebed.errors import ExitCode, InputError
+from tracebed.errors import ExitCode, InputError, Tolerated
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import metrics
-from tracebed.validation.studies import plots, workloads
-from tracebed.validation.studies.engines import DaskEngine, LocalEngine
+from tracebed.validation.studies import cells, plots, workloads
+from tracebed.validation.studies.pools import DaskPool, LocalPool
 from tracebed.validation.studies.published import beside
 from tracebed.validation.studies.study import load_study, names
 from tracebed.validation.studies.sweep import only_one, plan, sweep
@@ -134,7 +134,7 @@ def test_what_only_a_sweep_can_know_is_said_with_its_line(study: Callable[..., P
         ({}, ("--log", "x"), "names no log"),
         ({}, ("--only", "policy=pref"), "no point with policy=pref .*easy, tight"),
         ({}, ("--only", "policy"), "chooses nothing"),
-        ({}, ("--engine", "dask"), "scheduler's address"),
+        ({}, ("--pool", "dask"), "scheduler's address"),
     ]
     for changes, words, says in cases:
         result = run(study(**changes), "-o", tmp_path / "out", *words)
@@ -148,11 +148,11 @@ def test_cells_are_measured_as_single_simulations_are(study: Callable[..., Path]
     points = file.selected({})
     assert len(points) == 3 * 2 * 2
     folder = tmp_path / "out"
-    with only_one(folder), LocalEngine(2) as engine:
+    with only_one(folder), LocalPool(2) as pool:
         planned = plan(file, points, folder, {})
         # Of each seed's workload: easy once, whatever the share; tight for shares 0, 0.5 and 1.
         assert (planned.distinct, len(planned.todo), len(planned.variants)) == (8, 8, 4)
-        swept = sweep(file, planned, folder, engine)
+        swept = sweep(file, planned, folder, pool)
         assert (swept.computed, swept.failed) == (8, {})
         again = plan(file, points, folder, {})
         assert (len(again.todo), again.variants, again.cells) == (0, [], planned.cells)
@@ -274,7 +274,7 @@ def test_a_sweep_that_is_stopped_goes_on(study: Callable[..., Path], tmp_path: P
         os.killpg(process.pid, end)  # as a terminal does
     _, said = process.communicate(timeout=30)
     assert process.returncode == (-signal.SIGKILL if end == signal.SIGKILL else ExitCode.INTERRUPTED)
-    assert end == signal.SIGKILL or "the same command goes on" in said
+    assert end == signal.SIGKILL or "the same command continues the sweep" in said
     while_stopped = cells_in(folder)
     total = 5 * (1 + 3)
     assert 2 <= len(while_stopped) < total
@@ -309,27 +309,97 @@ def test_a_cell_that_fails_leaves_the_others(study: Callable[..., Path], tmp_pat
     assert list(table["workload"]) == ["w"]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"rows": 3}', "null"])
-def test_a_damaged_cell_is_named(study: Callable[..., Path], tmp_path: Path, content: str) -> None:
-    path = study(policies=["easy"], seeds=1, malleable=None)
-    assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
-    (cell,) = (tmp_path / "out" / "cells").glob("*.json")
-    cell.write_text(content)
-    caught = run(path, "-o", tmp_path / "out", *HERE).exception
-    assert isinstance(caught, InputError) and caught.where == str(cell) and caught.hint
-    cell.unlink()
-    assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
+def edited(text: str) -> str:
+    """A cell whose mean wait somebody made better."""
+    content = json.loads(text)
+    content["rows"][0]["mean_wait_s"] /= 2
+    return json.dumps(content)
 
 
-def test_a_damaged_table_of_jobs_is_named(study: Callable[..., Path], tmp_path: Path) -> None:
+DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
+    "empty": (lambda text: "", "not the JSON of a cell"),
+    "truncated": (lambda text: text[: len(text) // 2], "not the JSON of a cell"),
+    "a list": (lambda text: "[]", "not the JSON of a cell"),
+    "null": (lambda text: "null", "not the JSON of a cell"),
+    "deeply nested": (lambda text: "[" * 100_000, "not the JSON of a cell"),
+    "without rows": (lambda text: text.replace('"rows"', '"row"'), "the key 'rows' is missing"),
+    "without a checksum": (lambda text: text.replace('"sha256"', '"sum"'), "the key 'sha256' is missing"),
+    "edited": (edited, "does not match its checksum"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_cell_is_computed_again(study: Callable[..., Path], tmp_path: Path, damage: str) -> None:
+    path, out = study(policies=["easy", "fcfs"], seeds=1, malleable=None), tmp_path / "out"
+    assert run(path, "-o", out, *HERE).exit_code == 0
+    table = pd.read_parquet(out / "small" / "table.parquet")
+    cell, other = sorted((out / "cells").glob("*.json"))
+    whole = cell.read_text()
+    change, says = DAMAGES[damage]
+    cell.write_text(change(whole))
+    with pytest.warns(Tolerated, match="the cell is computed again") as said:
+        result = run(path, "-o", out, "--json", *HERE)
+    assert json.loads(result.stdout)["computed"] == 1
+    (warning,) = [str(item.message) for item in said if issubclass(item.category, Tolerated)]
+    assert warning.startswith(f"{cell}: damaged: {says}")
+    assert_same_but_seconds(pd.read_parquet(out / "small" / "table.parquet"), table)
+    assert json.loads(run(path, "-o", out, "--json", *HERE).stdout)["computed"] == 0
+
+    cell.write_text(other.read_text())
+    with pytest.warns(Tolerated, match=f"belongs to the cell {other.stem}"):
+        run(path, "-o", out, *HERE)
+    assert_same_but_seconds(pd.read_parquet(out / "small" / "table.parquet"), table)
+
+
+def assert_same_but_seconds(one: pd.DataFrame, other: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(one.drop(columns="seconds"), other.drop(columns="seconds"))
+
+
+def test_a_cell_that_is_damaged_and_fails_has_no_row(study: Callable[..., Path], tmp_path: Path) -> None:
+    path, out = study(policies=["easy"], seeds=1, malleable=None), tmp_path / "out"
+    assert run(path, "-o", out, *HERE).exit_code == 0
+    (cell,) = (out / "cells").glob("*.json")
+    cell.write_text("")
+    failing: Callable[[object], object] = _fail
+    with pytest.MonkeyPatch.context() as patch, pytest.warns(Tolerated, match="computed again"):
+        patch.setattr(cells, "compute", failing)
+        assert run(path, "-o", out, *HERE).return_value == ExitCode.USAGE
+
+
+def _fail(cell: object) -> object:
+    raise InputError("no")
+
+
+def test_a_damaged_table_of_jobs_is_made_again(study: Callable[..., Path], tmp_path: Path) -> None:
     wide = {"at": {"policy": "fcfs"}, "relative_to": {"policy": "easy"}}
     plot = {"kind": "heatmap", "figures": "wait", **wide}
     path = study(policies=["easy", "fcfs"], seeds=1, malleable=None, plots={"p": plot})
     assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
     damaged = next((tmp_path / "out" / "cells").glob("*.jobs.parquet"))
+    whole = damaged.read_bytes()
     damaged.write_bytes(b"PAR1")
-    caught = run(path, "-o", tmp_path / "out", *HERE).exception
-    assert isinstance(caught, InputError) and caught.where == str(damaged)
+    with pytest.warns(Tolerated, match=f"{damaged.name}: damaged: does not match its checksum"):
+        assert json.loads(run(path, "-o", tmp_path / "out", "--json", *HERE).stdout)["computed"] == 1
+    assert damaged.read_bytes() == whole
+
+
+def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: Path) -> None:
+    """The drawn workload and its malleable variant: another, valid one in their place is damage, too."""
+    path, out = study(policies=["pref"], seeds=1, malleable={"shares": 0.5}), tmp_path / "out"
+    assert run(path, "-o", out, *HERE).exit_code == 0
+    table = pd.read_parquet(out / "small" / "table.parquet")
+    for cell in (out / "cells").glob("*.json"):
+        cell.unlink()
+    kept = {file: file.read_bytes() for file in (out / "workloads").glob("*.parquet")}
+    assert len(kept) == 2
+    for file in kept:
+        file.unlink()
+        write_workload(draw("lublin99", jobs=60, nodes=32, seed=9), file)
+    with pytest.warns(Tolerated, match="the workload is made again") as said:
+        assert run(path, "-o", out, *HERE).exit_code == 0
+    assert {str(item.message).partition(":")[0] for item in said} == set(map(str, kept))
+    assert_same_but_seconds(pd.read_parquet(out / "small" / "table.parquet"), table)
+    assert {file: file.read_bytes() for file in kept} == kept
 
 
 def test_two_sweeps_do_not_share_a_folder_at_a_time(tmp_path: Path) -> None:
@@ -484,10 +554,10 @@ def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> N
     path = study(seeds=1)
     options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(processes=True, **options) as cluster:
-        result = run(path, "-o", tmp_path / "dask", "--engine", "dask", "--scheduler", cluster.scheduler_address)
+        result = run(path, "-o", tmp_path / "dask", "--pool", "dask", "--scheduler", cluster.scheduler_address)
         assert result.exit_code == 0, result.output
-        with DaskEngine(cluster.scheduler_address) as engine:  # what one item did wrong is its own business
-            found = dict(engine.map(_picky, [1, 2, 3]))
+        with DaskPool(cluster.scheduler_address) as pool:  # what one item did wrong is its own business
+            found = dict(pool.map(_picky, [1, 2, 3]))
         assert (found[1], found[3]) == (10, 30)
         assert str(found[2]) == "two is not liked"
     run(path, "-o", tmp_path / "local", *HERE)
@@ -497,8 +567,8 @@ def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> N
 
 def test_nobody_answers_at_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("tracebed.validation.studies.engines.PATIENCE_S", 0.2)
-    with pytest.raises(InputError, match="no Dask scheduler answers"), DaskEngine("tcp://127.0.0.1:9"):
+    monkeypatch.setattr("tracebed.validation.studies.pools.PATIENCE_S", 0.2)
+    with pytest.raises(InputError, match="no Dask scheduler answers"), DaskPool("tcp://127.0.0.1:9"):
         pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import secrets
 import shutil
@@ -12,6 +13,12 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from tracebed.errors import InputError
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of the content of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

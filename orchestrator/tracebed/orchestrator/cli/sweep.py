@@ -17,7 +17,7 @@ from tracebed.orchestrator.cli.options import json_option, output_option
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracebed.validation.studies.engines import Engine
+    from tracebed.validation.studies.pools import Pool
     from tracebed.validation.studies.study import Point, StudyFile
     from tracebed.validation.studies.sweep import Plan, Swept
 
@@ -34,7 +34,11 @@ SHOWN = ("mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "m
 @click.option("--dry-run", is_flag=True, help="List the points and their number, and compute nothing.")
 @click.option("--workers", type=click.IntRange(1), help="Simulations at a time.  [default: this machine's cores]")
 @click.option(
-    "--engine", type=click.Choice(["local", "dask"]), default="local", show_default=True, help="What computes."
+    "--pool",
+    type=click.Choice(["local", "dask"]),
+    default="local",
+    show_default=True,
+    help="Where simulations run: processes on this machine, or the workers of a Dask cluster.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Of Dask: tcp://host:8786.")
 @output_option("The output folder; studies that share one share cells.  [default: sweeps]", required=False)
@@ -47,7 +51,7 @@ def sweep(
     only: tuple[str, ...],
     dry_run: bool,
     workers: int | None,
-    engine: str,
+    pool: str,
     scheduler: str | None,
     output: Path | None,
     as_json: bool,
@@ -78,7 +82,7 @@ def sweep(
     if dry_run:
         _dry_run(file, points, as_json)
         return ExitCode.OK
-    chosen = _engine(engine, scheduler, workers)
+    workers_of = _pool(pool, scheduler, workers)
     folder = output or Path("sweeps")
 
     from tracebed.validation.studies import sweep as sweeping
@@ -88,10 +92,10 @@ def sweep(
             plan = sweeping.plan(file, points, folder, paths)
         say(f"{file.name}: {len(points):,} points, {plan.distinct:,} cells, {len(plan.todo):,} of them to compute")
         try:
-            with chosen, progress(f"sweeping {file.name}", total=len(plan.todo)) as bar:
-                done = sweeping.sweep(file, plan, folder, chosen, lambda done, total: bar.update(done))
+            with workers_of, progress(f"sweeping {file.name}", total=len(plan.todo)) as bar:
+                done = sweeping.sweep(file, plan, folder, workers_of, lambda done, total: bar.update(done))
         except KeyboardInterrupt:
-            say(f"tracebed: what was computed is in {folder}; the same command goes on from there")
+            say(f"tracebed: the computed cells are in {folder}; the same command continues the sweep")
             raise
         return _finish(file, plan, done, folder, as_json)
 
@@ -99,7 +103,7 @@ def sweep(
 def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: bool) -> ExitCode:
     """Write plots and published figures, print what there is, and say what went wrong."""
     from tracebed.files import replacing
-    from tracebed.validation.studies import plots, sweep
+    from tracebed.validation.studies import plots, store
     from tracebed.validation.studies.published import beside
 
     own = folder / file.name
@@ -111,7 +115,7 @@ def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: boo
 
     def jobs(point: Point) -> pd.DataFrame | None:
         cell = plan.cells.get(point)
-        return sweep.jobs_of(cell, folder) if cell is not None and sweep.has_jobs(cell, folder) else None
+        return store.jobs_of(cell, folder) if cell is not None and store.has_jobs(cell, folder) else None
 
     if len(done.table):
         with progress("drawing"):
@@ -194,18 +198,18 @@ def _only(texts: Sequence[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def _engine(name: str, scheduler: str | None, workers: int | None) -> Engine:
-    from tracebed.validation.studies.engines import DaskEngine, LocalEngine
+def _pool(name: str, scheduler: str | None, workers: int | None) -> Pool:
+    from tracebed.validation.studies.pools import DaskPool, LocalPool
 
     if name == "local":
         if scheduler is not None:
-            raise InputError("--scheduler goes with --engine dask", hint="add it, or leave this out")
-        return LocalEngine(workers)
+            raise InputError("--scheduler goes with --pool dask", hint="add it, or leave this out")
+        return LocalPool(workers)
     if scheduler is None:
-        raise InputError("--engine dask needs the scheduler's address", hint="--scheduler tcp://host:8786")
+        raise InputError("--pool dask needs the scheduler's address", hint="--scheduler tcp://host:8786")
     if workers is not None:
-        raise InputError("--workers goes with --engine local", hint="Dask has the workers that it was started with")
-    return DaskEngine(scheduler)
+        raise InputError("--workers goes with --pool local", hint="Dask has the workers that it was started with")
+    return DaskPool(scheduler)
 
 
 def _list() -> None:

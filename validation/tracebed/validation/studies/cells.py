@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import time
 import warnings
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from importlib.metadata import version
+from importlib.metadata import EntryPoint, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,16 @@ import pandas as pd
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import Tolerated
+from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator import scheduling, simulation
 from tracebed.orchestrator.run import Run, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.scheduling.state import shares
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.metrics import all_metrics, metrics, per_job
+from tracebed.validation.metrics.registry import REGISTRY as METRICS
 from tracebed.validation.studies.study import Point, Study, WindowSpec
 from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant
 
@@ -94,7 +95,8 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "system": asdict(base.system),
         "malleable": wanted.path.stem if wanted else None,
         "tracebed": [version("tracebed"), *(code_of(Path(room.__path__[0])) for room in (scheduling, simulation))],
-        "by": _maker(spec.policy, policy),
+        "by": _maker(registry.POLICIES.entries[spec.policy]),
+        "metrics": [_maker(entry) for entry in METRICS.entries.values()],
     }
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     path = wanted.path if wanted else base.path
@@ -130,11 +132,13 @@ def _workload(path: Path) -> Workload:
     return read_workload(path)
 
 
-def _maker(name: str, policy: Policy) -> list[str]:
-    """Return the package that brings a policy, its version, and a hash of its code: that of its module's folder."""
-    entry = registry.POLICIES.entries[name]
-    file = Path(inspect.getfile(type(policy)))
-    code = code_of(file.parent if "." in type(policy).__module__ else file)
+def _maker(entry: EntryPoint) -> list[str]:
+    """Return the package of an entry point, its version, and a hash of the code in the folder of its module."""
+    spec = find_spec(entry.module)
+    if spec is None or spec.origin is None:
+        raise InputError("there is no such module", where=entry.value, hint="install the package again")
+    file = Path(spec.origin)
+    code = code_of(file.parent if "." in entry.module else file)
     return [entry.dist.name, entry.dist.version, code] if entry.dist else [entry.value, "", code]
 
 

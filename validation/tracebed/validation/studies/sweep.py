@@ -1,6 +1,6 @@
 """A sweep: the cells of a study computed, each once, kept one file a cell, and gathered into one table.
 
-    OUTPUT/cells/IDENTITY.json           the rows of a cell; appears whole or not at all
+    OUTPUT/cells/IDENTITY.json           the rows of a cell, with a checksum; appears whole or not at all
     OUTPUT/cells/IDENTITY.jobs.parquet   its jobs, where a plot needs them
     OUTPUT/workloads/                    workloads as they are simulated
     OUTPUT/STUDY/                        study.yaml, table.parquet, table.csv, published.csv, plots
@@ -11,9 +11,9 @@ Studies that share OUTPUT share cells. Whatever ends a sweep, what was computed 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,11 +23,12 @@ import pandas as pd
 
 from tracebed.errors import InputError, TracebedError
 from tracebed.files import replacing
-from tracebed.validation.studies import cells
-from tracebed.validation.studies.cells import Cell, Measured
-from tracebed.validation.studies.engines import Engine
+from tracebed.validation.studies import cells, store
+from tracebed.validation.studies.cells import Cell
+from tracebed.validation.studies.pools import Pool
+from tracebed.validation.studies.store import Kept
 from tracebed.validation.studies.study import Point, StudyFile
-from tracebed.validation.studies.workloads import Prepared, Variant, make, prepare
+from tracebed.validation.studies.workloads import Prepared, Variant, is_kept, make, prepare
 
 Progress = Callable[[int, int], None]
 
@@ -84,60 +85,46 @@ def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[s
     for cell in found.values():
         earlier = wanted.get(cell.identity, cell)
         wanted[cell.identity] = replace(cell, jobs=cell.jobs or earlier.jobs)
-    todo = [cell for cell in wanted.values() if not _is_there(cell, folder)]
+    todo = [cell for cell in wanted.values() if not store.is_kept(cell, folder)]
     missing = {cell.workload for cell in todo}
-    needed = [variant for path, variant in variants.items() if path in missing and not path.exists()]
+    needed = [variant for path, variant in variants.items() if path in missing and not is_kept(path)]
     return Plan(found, needed, sorted(todo, key=lambda cell: cell.workload))  # a worker reads a workload once
 
 
-def sweep(file: StudyFile, plan: Plan, folder: Path, engine: Engine, on_progress: Progress | None = None) -> Swept:
+def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> Swept:
     """Compute what `plan` says is still to be computed, and gather the table.
 
     Args:
         file: the study.
         plan: of this study, in this folder.
         folder: the output folder; call within `only_one`.
-        engine: what computes.
+        pool: the workers that compute cells.
         on_progress: called with cells done and to do, of this sweep, after each of them.
 
     Raises:
-        InputError: the folder cannot be written, or the engine broke down.
+        InputError: the folder cannot be written, or a worker died.
     """
     errors: dict[str, str] = {}
     unmade: dict[Path, str] = {}
-    for variant, path in engine.map(make, plan.variants):
+    for variant, path in pool.map(make, plan.variants):
         if isinstance(path, TracebedError):
             unmade[variant.path] = str(path)
     errors |= {cell.identity: unmade[cell.workload] for cell in plan.todo if cell.workload in unmade}
     todo = [cell for cell in plan.todo if cell.workload not in unmade]
-    for done, (cell, result) in enumerate(engine.map(cells.compute, todo), start=1):
+    for done, (cell, result) in enumerate(pool.map(cells.compute, todo), start=1):
         if isinstance(result, TracebedError):
             errors[cell.identity] = str(result)
         else:
-            _keep(cell, result, folder)
+            store.keep(cell, result, folder)
         if on_progress is not None:
             on_progress(done, len(todo))
     failed: dict[str, list[Point]] = {}
     for point, cell in plan.cells.items():
         if cell.identity in errors:
             failed.setdefault(errors[cell.identity], []).append(point)
-    table, warnings = _gathered(plan, folder)
+    table, warnings = _gathered(plan, folder, errors)
     _write(file, table, folder / file.name)
     return Swept(table, len(plan.todo) - len(errors), failed, warnings)
-
-
-def jobs_of(cell: Cell, folder: Path) -> pd.DataFrame:
-    """Return the jobs of a cell that kept them. Raises InputError where the file is damaged."""
-    path = _jobs_path(cell, folder)
-    try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
-        raise InputError(f"is damaged: {error}", where=str(path), hint="delete it, and sweep again") from error
-
-
-def has_jobs(cell: Cell, folder: Path) -> bool:
-    """Return whether a cell kept its jobs."""
-    return _jobs_path(cell, folder).exists()
 
 
 @contextmanager
@@ -166,52 +153,19 @@ def only_one(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _path(cell: Cell, folder: Path) -> Path:
-    return folder / "cells" / f"{cell.identity}.json"
-
-
-def _jobs_path(cell: Cell, folder: Path) -> Path:
-    return folder / "cells" / f"{cell.identity}.jobs.parquet"
-
-
-def _is_there(cell: Cell, folder: Path) -> bool:
-    return _path(cell, folder).exists() and (not cell.jobs or _jobs_path(cell, folder).exists())
-
-
-def _keep(cell: Cell, result: Measured, folder: Path) -> None:
-    """Write a cell's files; the one that says that it is done comes last."""
-    if result.jobs is not None:
-        with replacing(_jobs_path(cell, folder)) as stream:
-            result.jobs.to_parquet(stream, index=False)
-    facts = {key: value for key, value in asdict(cell).items() if key not in ("jobs", "windows")}
-    facts["workload"] = cell.workload.name
-    kept = {"cell": facts, "seconds": result.seconds, "warnings": result.warnings, "rows": result.rows}
-    with replacing(_path(cell, folder)) as stream:
-        stream.write(json.dumps(kept, indent=1).encode() + b"\n")
-
-
-def _gathered(plan: Plan, folder: Path) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Return the rows of all points whose cells are there, and what was tolerated in how many cells."""
-    kept: dict[str, dict[str, Any]] = {}
+def _gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Return the rows of the points whose cells did not fail, and the warnings with their numbers of cells."""
+    kept: dict[str, Kept] = {}
     rows: list[dict[str, Any]] = []
-    warnings: dict[str, int] = {}
     for point, cell in plan.cells.items():
+        if cell.identity in failed:
+            continue
         if cell.identity not in kept:
-            path = _path(cell, folder)
-            if not path.exists():
-                continue
-            try:
-                found = json.loads(path.read_bytes())
-                kept[cell.identity] = {key: found[key] for key in ("warnings", "seconds", "rows")}
-            except (ValueError, KeyError, TypeError) as error:
-                what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-                raise InputError(f"is damaged: {what}", where=str(path), hint="delete it, and sweep again") from error
-            for warning in kept[cell.identity]["warnings"]:
-                warnings[warning] = warnings.get(warning, 0) + 1
+            kept[cell.identity] = store.read(cell, folder)
         found = kept[cell.identity]
-        about = {**asdict(point), "parameters": cell.parameters, "cell": cell.identity, "seconds": found["seconds"]}
-        rows += [{**about, **row} for row in found["rows"]]
-    return pd.DataFrame(rows), warnings
+        about = {**asdict(point), "parameters": cell.parameters, "cell": cell.identity, "seconds": found.seconds}
+        rows += [{**about, **row} for row in found.rows]
+    return pd.DataFrame(rows), dict(Counter(warning for found in kept.values() for warning in found.warnings))
 
 
 def _write(file: StudyFile, table: pd.DataFrame, folder: Path) -> None:

@@ -21,7 +21,8 @@ from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.models.registry import draw
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, tolerate
+from tracebed.files import replacing, sha256_of
 from tracebed.validation.studies.study import LogSpec, StudyFile, WorkloadSpec
 
 
@@ -97,10 +98,10 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
     key = json.dumps([name, spec.model_dump(), seed, state, _maker()], sort_keys=True)
     target = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
     try:
-        if not target.exists():
+        if not is_kept(target):
             workload = _made(file, name, spec, seed, paths)
             folder.mkdir(parents=True, exist_ok=True)
-            write_workload(workload, target)
+            _keep(workload, target)
         workload = read_workload(target)
         own = workload.provenance.system
         system = System(spec.nodes or own.nodes, spec.cores_per_node or own.cores_per_node)
@@ -125,8 +126,35 @@ def make(variant: Variant) -> Path:
     """Write the workload of a variant."""
     base = read_workload(variant.base)
     malleable = to_malleable(base, variant.share, variant.seed, nodes=variant.nodes, thresholds=variant.thresholds)
-    write_workload(malleable, variant.path)
+    _keep(malleable, variant.path)
     return variant.path
+
+
+def is_kept(path: Path) -> bool:
+    """Return whether a workload is kept at `path` with its checksum; warn of a damaged one."""
+    if not path.exists() or not _checksum_path(path).exists():
+        return False
+    if _checksum_path(path).read_bytes() == _checksum_line(path):
+        return True
+    tolerate({"damaged: does not match its checksum; the workload is made again": 1}, where=str(path))
+    return False
+
+
+def _keep(workload: Workload, path: Path) -> None:
+    """Write a workload, then its checksum, which marks it as complete."""
+    _checksum_path(path).unlink(missing_ok=True)
+    write_workload(workload, path)
+    with replacing(_checksum_path(path)) as stream:
+        stream.write(_checksum_line(path))
+
+
+def _checksum_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _checksum_line(path: Path) -> bytes:
+    """Return the line that `sha256sum` prints of a file."""
+    return f"{sha256_of(path)}  {path.name}\n".encode()
 
 
 def _sources(file: StudyFile, name: str, spec: WorkloadSpec, logs: Mapping[str, Path]) -> list[Path]:

@@ -1,7 +1,7 @@
-"""Where cells are computed: on the cores of this machine, or by Dask on those of a cluster.
+"""Pools of workers that compute cells: processes on this machine, or Dask workers on a cluster.
 
-An engine has one method. `map(function, items)` yields (item, result) as the results come, in any order; where
-`function` raised a TracebedError, that is the result. Leaving the `with` block ends what still runs.
+A pool has one method. `map(function, items)` yields (item, result) as the results arrive, in any order. If
+`function` raised a TracebedError, the error is the result. Leaving the `with` block ends running computations.
 """
 
 from __future__ import annotations
@@ -20,41 +20,42 @@ from typing import Any, Protocol, TypeVar
 from tracebed.errors import InputError, TracebedError
 
 PATIENCE_S = 15.0
-"""How long a Dask scheduler may take to answer."""
+"""Time limit for the answer of a Dask scheduler, s."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Engine(Protocol):
-    """What computes cells."""
+class Pool(Protocol):
+    """A pool of workers."""
 
     def map(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[Item, Result | TracebedError]]:
-        """Yield each item with its result, as the results come."""
+        """Yield each item with its result, as the results arrive."""
 
-    def __enter__(self) -> Engine:
-        """Get ready."""
+    def __enter__(self) -> Pool:
+        """Start the workers."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what still runs."""
+        """End running computations."""
 
 
-class LocalEngine:
-    """The cores of this machine: a process each, one item at a time.
+class LocalPool:
+    """Processes on this machine, each of which computes one item at a time.
 
     Args:
-        workers: processes; as many as this process may use cores where left out. One is this very process.
+        workers: number of processes; by default the number of cores that this process may use. With 1, items are
+            computed in this process.
     """
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or len(os.sched_getaffinity(0))
 
-    def __enter__(self) -> LocalEngine:
-        """Open the lifeline: workers end themselves once its other end is closed, also where we are killed."""
+    def __enter__(self) -> LocalPool:
+        """Open the lifeline, a pipe: workers exit when its other end closes, even if this process is killed."""
         self._end, self._lifeline = multiprocessing.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(
             self.workers,
@@ -67,7 +68,7 @@ class LocalEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let idle workers go, or, after an error, cut the lifeline of all."""
+        """End the workers; after an error, close the lifeline so that busy workers exit, too."""
         if kind is not None:
             self._lifeline.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -77,10 +78,10 @@ class LocalEngine:
     def map(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[Item, Result | TracebedError]]:
-        """Yield each item with its result, as the results come.
+        """Yield each item with its result, as the results arrive.
 
         Raises:
-            InputError: a worker was killed by somebody else.
+            InputError: a worker was killed from outside.
         """
         if self.workers == 1:
             yield from ((item, _tried(function, item)) for item in items)
@@ -91,37 +92,37 @@ class LocalEngine:
                 yield futures.pop(future), future.result()
         except BrokenProcessPool as error:
             raise InputError(
-                "a worker was killed, maybe for want of memory",
-                hint="the same command goes on; give it fewer --workers",
+                "a worker was killed, maybe for lack of memory",
+                hint="the same command continues the sweep; try fewer --workers",
             ) from error
 
 
-class DaskEngine:
+class DaskPool:
     """A Dask cluster; its workers must see the output folder under the same path.
 
     Args:
         scheduler: its address, as tcp://host:8786.
 
     Raises:
-        InputError: dask.distributed is not installed, or nobody answers at the address.
+        InputError: dask.distributed is not installed, or no scheduler answers at the address.
     """
 
     def __init__(self, scheduler: str) -> None:
         self.scheduler = scheduler
 
-    def __enter__(self) -> DaskEngine:
+    def __enter__(self) -> DaskPool:
         """Connect."""
         try:
             from distributed import Client
         except ImportError as error:
             raise InputError(
-                f"dask.distributed cannot be used: {error}", hint="pip install 'tracebed[dask]', or --engine local"
+                f"dask.distributed cannot be used: {error}", hint="pip install 'tracebed[dask]', or --pool local"
             ) from error
         try:
             self._client: Any = Client(self.scheduler, timeout=PATIENCE_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"no Dask scheduler answers: {error}", where=self.scheduler, hint="start one: docs/sweeps.md"
+                f"no Dask scheduler answers: {error}", where=self.scheduler, hint="start one with `dask scheduler`"
             ) from error
         self.workers = sum(self._client.nthreads().values())
         return self
@@ -129,16 +130,16 @@ class DaskEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave; what was not finished is dropped, for nobody wants it any more."""
+        """Disconnect; unfinished computations are canceled."""
         self._client.close()
 
     def map(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[Item, Result | TracebedError]]:
-        """Yield each item with its result, as the results come.
+        """Yield each item with its result, as the results arrive.
 
         Raises:
-            InputError: the cluster lost a cell again and again.
+            InputError: workers died repeatedly while computing a cell.
         """
         from distributed import as_completed as finished
         from distributed.scheduler import KilledWorker
@@ -149,13 +150,15 @@ class DaskEngine:
             try:
                 result = future.result()
             except KilledWorker as error:
-                raise InputError(f"Dask workers died of it: {error}", hint="give them more memory") from error
+                raise InputError(
+                    f"Dask workers died while computing a cell: {error}", hint="give the workers more memory"
+                ) from error
             yield futures.pop(future), result
             future.release()
 
 
 def _tried(function: Callable[[Any], Any], item: Any) -> Any:
-    """Return the result, or what the user can do about it, of which other items know nothing."""
+    """Return the result of an item, or its TracebedError, so that other items are still computed."""
     try:
         return function(item)
     except TracebedError as error:
@@ -163,7 +166,7 @@ def _tried(function: Callable[[Any], Any], item: Any) -> Any:
 
 
 def _live_while(end: Connection) -> None:
-    """Leave Ctrl-C to the main process, and end this one when it closes the lifeline or dies."""
+    """Leave Ctrl-C to the main process, and exit when the main process closes the lifeline or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

@@ -1,0 +1,127 @@
+"""The results of cells, kept in the output folder: one JSON file per cell, with a checksum over its content.
+
+A kept cell that is truncated, edited or of another cell is not used: the cell is computed again, with a warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tracebed.errors import InputError, tolerate
+from tracebed.files import replacing, sha256_of
+from tracebed.validation.studies.cells import Cell, Measured
+
+SCHEMA = "tracebed-cell/1"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The result of a cell as its file has it."""
+
+    rows: list[dict[str, Any]]
+    """A row per window."""
+    seconds: float
+    """Time of the computation, s."""
+    warnings: list[str]
+    jobs_sha256: str | None
+    """Checksum of the table of jobs; None if the jobs were not kept."""
+
+
+def keep(cell: Cell, result: Measured, folder: Path) -> None:
+    """Write the files of a cell. The JSON file, which marks the cell as done, is written last."""
+    jobs = _jobs_path(cell, folder)
+    if result.jobs is not None:
+        with replacing(jobs) as stream:
+            result.jobs.to_parquet(stream, index=False)
+    facts = {key: value for key, value in asdict(cell).items() if key not in ("jobs", "windows")}
+    content = {
+        "schema": SCHEMA,
+        "cell": facts | {"workload": cell.workload.name},
+        "seconds": result.seconds,
+        "warnings": result.warnings,
+        "rows": result.rows,
+        "jobs_sha256": sha256_of(jobs) if result.jobs is not None else None,
+    }
+    with replacing(_path(cell, folder)) as stream:
+        stream.write(json.dumps(content | {"sha256": _checksum(content)}, indent=1).encode() + b"\n")
+
+
+def is_kept(cell: Cell, folder: Path) -> bool:
+    """Return whether the result of a cell is there, with its jobs if the cell needs them; warn of a damaged one."""
+    if not _path(cell, folder).exists():
+        return False
+    try:
+        kept = read(cell, folder)
+        if not cell.jobs:
+            return True
+        if kept.jobs_sha256 is None or not has_jobs(cell, folder):
+            return False
+        if sha256_of(_jobs_path(cell, folder)) != kept.jobs_sha256:
+            raise InputError("does not match its checksum", where=str(_jobs_path(cell, folder)))
+    except InputError as error:
+        tolerate({f"damaged: {error.what}; the cell is computed again": 1}, where=error.where)
+        return False
+    return True
+
+
+def read(cell: Cell, folder: Path) -> Kept:
+    """Return the kept result of a cell.
+
+    Raises:
+        InputError: the file cannot be read, is not JSON, lacks a key, does not match its checksum, or belongs to
+            another cell.
+    """
+    path = _path(cell, folder)
+
+    def damaged(what: str) -> InputError:
+        return InputError(what, where=str(path), hint="sweep again: the cell is computed again")
+
+    try:
+        content = json.loads(path.read_bytes())
+        expected = content.pop("sha256")
+        kept = Kept(content["rows"], content["seconds"], content["warnings"], content["jobs_sha256"])
+        identity = content["cell"]["identity"]
+    except OSError as error:
+        raise damaged(f"cannot be read: {error.strerror}") from error
+    except KeyError as error:
+        raise damaged(f"the key {error} is missing") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged(f"not the JSON of a cell: {error}") from error
+    if _checksum(content) != expected:
+        raise damaged("does not match its checksum")
+    if identity != cell.identity:
+        raise damaged(f"belongs to the cell {identity}")
+    return kept
+
+
+def has_jobs(cell: Cell, folder: Path) -> bool:
+    """Return whether the jobs of a cell were kept."""
+    return _jobs_path(cell, folder).exists()
+
+
+def jobs_of(cell: Cell, folder: Path) -> pd.DataFrame:
+    """Return the kept jobs of a cell. Raises InputError if the file is damaged."""
+    path = _jobs_path(cell, folder)
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise InputError(f"is damaged: {error}", where=str(path), hint="sweep again") from error
+
+
+def _path(cell: Cell, folder: Path) -> Path:
+    return folder / "cells" / f"{cell.identity}.json"
+
+
+def _jobs_path(cell: Cell, folder: Path) -> Path:
+    return folder / "cells" / f"{cell.identity}.jobs.parquet"
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of the content of a cell as canonical JSON, without the checksum itself."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
