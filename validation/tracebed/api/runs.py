@@ -18,6 +18,7 @@ from tracebed.orchestrator.history import run_of_log
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.run import NodeFacts, nodes_of
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
@@ -45,7 +46,7 @@ def simulate(
     policy_parameters: Mapping[str, Any] | None = None,
     priority: str = "fcfs",
     interval_s: float = 0.0,
-    kill_at_limit: bool = False,
+    over_limit: Literal["extend", "kill", "again", "now"] = "extend",
     malleability_interval_s: float = 0.0,
     runtime_model: Literal["ideal", "worst-case"] = "ideal",
     launch_overhead_s: float = 0.0,
@@ -66,7 +67,8 @@ def simulate(
         policy_parameters: parameters of a policy that is given by name or class.
         priority: order in which the policy considers waiting jobs.
         interval_s: scheduling interval, s; 0 schedules on every event.
-        kill_at_limit: whether jobs are killed at their time limit.
+        over_limit: treatment of jobs that outlive their time limit: the limit is extended to the run time, the job is
+            killed, or it is expected to take its limit again, or to end now.
         malleability_interval_s: time between malleability points of a job, s; 0 resizes jobs at once.
         runtime_model: run time of jobs that hold fewer cores than requested.
         launch_overhead_s: wall time from the start of a job to its first work, s.
@@ -97,7 +99,7 @@ def simulate(
         speed=speed,
         interval_s=interval_s,
         malleability_interval_s=malleability_interval_s,
-        kill_at_limit=kill_at_limit,
+        over_limit=OverLimit(over_limit),
         priority=priority,
         engine=engine,
         on_progress=on_progress,
@@ -144,7 +146,7 @@ def replay(
     policy_parameters: Mapping[str, Any] | None = None,
     priority: str = "fcfs",
     interval_s: float = 0.0,
-    kill_at_limit: bool = False,
+    over_limit: Literal["extend", "kill", "again", "now"] = "extend",
     balance: Literal["static", "dynamic"] = "static",
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
@@ -163,7 +165,7 @@ def replay(
         policy_parameters: parameters of a policy that is given by name or class.
         priority: order in which the policy considers waiting jobs.
         interval_s: scheduling interval, trace s; 0 schedules on every event.
-        kill_at_limit: whether jobs are killed at their time limit.
+        over_limit: treatment of jobs that outlive their time limit, as in `simulate`. Only `kill` ends processes.
         balance: work of the ranks of a job: equal shares (`static`), or chunks from a common pool (`dynamic`).
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
@@ -178,7 +180,7 @@ def replay(
         >>> tb.replay(w, "easy", "emulated-4", speed=1e6).info.execution
         'emulated'
     """
-    options = Options(speed, interval_s, kill_at_limit, balance, priority)
+    options = Options(speed, interval_s, OverLimit(over_limit), balance, priority)
 
     def carry_out(folder: Path) -> Run:
         run = session.replay(
