@@ -1,4 +1,4 @@
-"""Slow twins of dmr, sd and drom-share, written from docs/reference/policies.md: the oracle for their tests.
+"""Slow twins of dmr, sd and drom-share, written from docs/reference/policies/: the oracle for their tests.
 
 `DmrReference` stands on the whole-node reference. `CoresReference` has a model of its own, in which a node is a record
 of who has how many of its cores, and every question is answered by looking at all nodes and all jobs.
@@ -106,7 +106,7 @@ class Outcome:
 
 
 class CoresReference:
-    """The model of docs/reference/policies.md, "Sharing nodes", and the two policies that need it."""
+    """The model of docs/reference/policies/, "Sharing nodes", and the two policies that need it."""
 
     def __init__(  # type: ignore[no-untyped-def]
         self,

@@ -1,4 +1,4 @@
-"""A second, slow and obvious implementation of docs/reference/policies.md: the oracle for tests of the real scheduler.
+"""A second, slow and obvious implementation of docs/reference/policies/: the oracle for tests of the real scheduler.
 
 It was written from that document alone and shares no line with the real one. There is no event heap, no index
 and no cached state: every step looks at everything anew, in the order of the document's sentences. Where the

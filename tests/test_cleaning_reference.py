@@ -229,5 +229,5 @@ def test_keep_extra_keeps_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     extra = written(tmp_path, monkeypatch, "--keep-extra")["w.csv"]
     header = extra.splitlines()[2].replace('"', "").split(",")
     assert "extra_Account Name" in header
-    assert PEOPLE[3] in extra, "as docs/reference/formats.md says: free texts as they are"
+    assert PEOPLE[3] in extra, "as docs/reference/formats/ says: free texts as they are"
     assert json.loads(extra.splitlines()[0].partition(": ")[2])["steps"][0]["parameters"]["keep_extra"] is True

@@ -1,4 +1,4 @@
-"""The oracle itself, against cases worked out by hand from docs/reference/policies.md, and against bookkeeping."""
+"""The oracle itself, against cases worked out by hand from docs/reference/policies/, and against bookkeeping."""
 
 from __future__ import annotations
 

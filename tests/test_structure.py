@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("converters", "benchmarks", "orchestrator", "validation")
 SOURCES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
 BUILD_HOOK = ROOT / "hatch_build.py"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts]
 
 GROUND = {"errors", "display", "files", "yaml_file", "cpus", "ranges", "states", "registry"}
 """The ground floor: modules beside the four roots that any of them may import; they import only each other."""
@@ -267,6 +269,26 @@ def test_dependencies_are_declared_used_and_explained() -> None:
     lines = [line for section in environments.values() for line in section.get("deps", "").splitlines()]
     tools = {re.split(r"[^\w.-]", line)[0] for line in lines if line and not line.startswith("{")}
     assert rows - {"Package"} == declared | tools | {"tox"}
+
+
+def test_lines_of_pages_have_at_most_120_characters() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in PAGES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120 and not line.startswith("|")  # a row of a table cannot be wrapped
+    ]
+    assert long == []
+
+
+def test_links_of_pages_lead_to_files() -> None:
+    broken = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in PAGES
+        for target in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
+        if not target.startswith("http") and not (path.parent / target).exists()
+    ]
+    assert broken == []
 
 
 def test_every_module_says_what_it_is_for() -> None:

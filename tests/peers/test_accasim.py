@@ -2,7 +2,7 @@
 
 AccaSim packs a job's processors core by core onto whatever is idle, so that a machine is a pool of cores to it, and
 ours has as many nodes of one core. It knows whole seconds only; workloads are rounded before either sees them.
-Run by `tox -e peers`; what it gave stands in docs/explanation/performance.md.
+Run by `tox -e peers`; what it gave stands in docs/explanation/peers.md.
 """
 
 from __future__ import annotations
