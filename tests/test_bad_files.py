@@ -16,7 +16,7 @@ from tracebed.errors import InputError
 
 @pytest.mark.parametrize("format", ["swf", "mwf", "gwf", "pbs", "sacct", "elastisim", "batsim"])
 def test_a_line_without_end_costs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 2**20)
+    monkeypatch.setattr(files, "MAX_LINE", 2**20)
     path = tmp_path / "log"
     start = EXAMPLES[format][0].partition(b'"application_model')[0].partition(b'"profile')[0].rstrip(b", ") + b"\n"
     with path.open("wb") as file:
@@ -31,7 +31,7 @@ def test_a_line_without_end_costs_no_memory(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_list_of_jobs_on_one_line_may_be_as_long_as_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 2**12)
+    monkeypatch.setattr(files, "MAX_LINE", 2**12)
     jobs = [{"id": str(number), "subtime": number, "res": 1, "profile": "p"} for number in range(500)]
     path = tmp_path / "workload.json"
     path.write_text(json.dumps({"nb_res": 4, "jobs": jobs, "profiles": {"p": {"type": "delay", "delay": 1}}}))

@@ -19,7 +19,6 @@ from tracebed.converters.description import (
     describe,
     occupation,
     occupied_nodes,
-    offered_load,
     quantiles,
     size_histogram,
 )
@@ -93,9 +92,9 @@ def test_dates_that_no_calendar_has_are_tolerated(start: float) -> None:
 
 
 def test_load_is_not_known_without_a_system_or_a_span() -> None:
-    assert offered_load(week(system=System(None))) is None
+    assert week(system=System(None)).offered_load is None
     one = Workload(week().table.iloc[:1], week().provenance)
-    assert offered_load(one) is None
+    assert one.offered_load is None
     facts = describe(one)
     assert facts["offered_load"] is None
     assert facts["interarrival_s"]["mean"] is None

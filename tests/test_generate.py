@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from tracebed.converters.description import offered_load
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models import registry
 from tracebed.converters.models.cirne import cirne
@@ -155,11 +154,11 @@ def test_load_scales_arrivals_and_not_run_times(call: Callable[[str], Result]) -
     result = call("cirne --jobs 500 --seed 2 --load 0.8 -o scaled.parquet")
     assert "offered load 0.8" in result.output
     plain, scaled = read_workload("plain.parquet"), read_workload("scaled.parquet")
-    assert offered_load(scaled) == pytest.approx(0.8)
+    assert scaled.offered_load == pytest.approx(0.8)
     assert (scaled.floats("run_time") == plain.floats("run_time")).all()
     step = scaled.provenance.steps[-1]
     assert step.name == "scale"
-    assert step.parameters["arrivals"] == pytest.approx((offered_load(plain) or 0.0) / 0.8)
+    assert step.parameters["arrivals"] == pytest.approx((plain.offered_load or 0.0) / 0.8)
     assert scaled.floats("submit_time") == pytest.approx(plain.floats("submit_time") * step.parameters["arrivals"])
 
 
@@ -185,7 +184,7 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
     assert (workload.floats("time_limit") >= workload.floats("run_time")).all()
     assert (workload.column("kind") == "malleable").mean() > 0.9
     assert (workload.ints("nodes")[workload.column("queue") == "batch"] == 1).all()
-    assert offered_load(workload) == pytest.approx(0.5)
+    assert workload.offered_load == pytest.approx(0.5)
     assert call("cirne --jobs 50 --moldable -o m.parquet").exit_code == 0
     assert set(read_workload("m.parquet").column("kind")) == {"moldable", "rigid"}
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.formats.tools.files import LONGEST_LINE
+from tracebed.converters.formats.tools.files import MAX_LINE
 from tracebed.converters.formats.tools.states import pbs_exit
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
@@ -197,7 +197,7 @@ BAD = {
         r"20210301:1: a job of 100000000000000000 nodes",
     ),
     "nothing said": (f"{E}\n{E[:20]}E;2.srv;gone\n{E}\n", r"20210301:2: a record that says nothing"),
-    "too long": (f"{E}\n{'x' * (LONGEST_LINE + 1)}\n", r"20210301:2: a line of more than 16 MiB"),
+    "too long": (f"{E}\n{'x' * (MAX_LINE + 1)}\n", r"20210301:2: a line of more than 16 MiB"),
     "another delimiter": (E.replace(";", ",") + "\n", "neither its content nor its name"),
 }
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.formats.tools.files import LONGEST_LINE
+from tracebed.converters.formats.tools.files import MAX_LINE
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
 
@@ -317,7 +317,7 @@ BAD = {
         LATE.replace("|00:01:30|Partition_Limit", "\n", 1),
         r"log.txt:7: 11 fields where the header names 23",
     ),
-    "too long": (LATE + "8|" + "x" * LONGEST_LINE + "\n", r"log.txt:14: a line of more than 16 MiB"),
+    "too long": (LATE + "8|" + "x" * MAX_LINE + "\n", r"log.txt:14: a line of more than 16 MiB"),
 }
 
 

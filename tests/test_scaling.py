@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracebed.converters.description import offered_load
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.scaling import map_sizes, scale, seconds_since_start
@@ -127,7 +126,7 @@ def test_arrivals_take_think_times_along_and_leave_run_times() -> None:
     assert dense.floats("deadline")[1] == 80.0 + 1000.0
     assert dense.floats("run_time")[1] == 1000.0
     assert "logged_end" not in dense.table
-    assert offered_load(dense) == pytest.approx(2 * (offered_load(log()) or 0.0))
+    assert dense.offered_load == pytest.approx(2 * (log().offered_load or 0.0))
 
 
 def test_the_system_and_the_load_are_recorded() -> None:
@@ -140,7 +139,7 @@ def test_the_system_and_the_load_are_recorded() -> None:
     assert (step.parameters["from_nodes"], step.parameters["nodes"]) == (64, 4)
     assert step.parameters["offered_load_before"] == pytest.approx((50 + 64 * 1000) / (64 * 300))
     assert step.parameters["offered_load_after"] == pytest.approx((50 + 4 * 1000) / (4 * 150))
-    assert step.parameters["offered_load_after"] == offered_load(small)
+    assert step.parameters["offered_load_after"] == small.offered_load
     assert "window" not in step.parameters
 
 

@@ -30,20 +30,10 @@ MOST = 0.95
 """Share of the node hours that is drawn where the rest takes longer than it."""
 MOST_SIZES = 500
 """Distinct sizes up to which a cumulative distribution has each of them."""
-SHORTEST, LONGEST = 1e-3, 1e12
+MIN_PLOTTED, MAX_PLOTTED = 1e-3, 1e12
 """Run times beyond these, s, are not told apart on a logarithmic axis."""
 LAST_INSTANT = 9.18e9
 """Late in 2260, s since 1970: 64 bits of nanoseconds, pandas' clock, do not reach much further."""
-
-
-def offered_load(workload: Workload) -> float | None:
-    """Return sum(run time * nodes) / (nodes of the system * span of the submissions).
-
-    `None` where the system's size is not known or the submissions span no time; jobs of unknown run time or
-    size do not count.
-    """
-    nodes, span = workload.provenance.system.nodes, float(np.ptp(workload.floats("submit_time")))
-    return None if nodes is None or span <= 0.0 else float(_work(workload).sum()) / (nodes * span)
 
 
 def describe(workload: Workload) -> dict[str, Any]:
@@ -54,7 +44,7 @@ def describe(workload: Workload) -> dict[str, Any]:
     """
     provenance, submit = workload.provenance, workload.floats("submit_time")
     run, limit = workload.floats("run_time"), workload.floats("time_limit")
-    nodes, work = workload.ints("nodes"), _work(workload)
+    nodes, work = workload.ints("nodes"), workload.work
     with np.errstate(divide="ignore", invalid="ignore"):
         accuracy = run / limit
     clock = local_clock(workload)
@@ -70,7 +60,7 @@ def describe(workload: Workload) -> dict[str, Any]:
         "first_submit_s": float(submit[0]),
         "last_submit_s": float(submit[-1]),
         "span_s": float(submit[-1] - submit[0]),
-        "offered_load": offered_load(workload),
+        "offered_load": workload.offered_load,
         "offered_load_steps": [
             {name: step.parameters[f"offered_load_{name}"] for name in LOADS}
             for step in provenance.steps
@@ -185,7 +175,7 @@ def _points_of_times(times: FloatArray) -> FloatArray:
     positive = times[times > 0.0]
     if not len(positive):
         return np.ones(1)
-    low, high = np.log10(np.clip([positive.min(), positive.max()], SHORTEST, LONGEST)) * POINTS_PER_DECADE
+    low, high = np.log10(np.clip([positive.min(), positive.max()], MIN_PLOTTED, MAX_PLOTTED)) * POINTS_PER_DECADE
     return np.asarray(10.0 ** (np.arange(min(np.floor(low), 0.0), max(np.ceil(high), 0.0) + 1) / POINTS_PER_DECADE))
 
 
@@ -330,13 +320,8 @@ def load_over_time(workload: Workload) -> tuple[FloatArray, FloatArray]:
     submit = workload.floats("submit_time")
     bins = int(np.clip(len(submit) // JOBS_PER_BIN, 1, LOAD_BINS))
     edges = np.linspace(submit[0], max(submit[-1], submit[0] + 1.0), bins + 1)
-    work = np.histogram(submit, edges, weights=_work(workload))[0]
+    work = np.histogram(submit, edges, weights=workload.work)[0]
     return edges, work / (np.diff(edges) * (workload.provenance.system.nodes or 1))
-
-
-def _work(workload: Workload) -> FloatArray:
-    """Return the node seconds of each job, 0 where they are not known."""
-    return np.nan_to_num(workload.floats("run_time")) * workload.ints("nodes")
 
 
 def _counts(workload: Workload, name: str) -> dict[str, int]:

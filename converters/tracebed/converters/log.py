@@ -16,11 +16,11 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.columns import relabel
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import LARGEST, SCHEMA, BoolArray, IntArray, Provenance, Step, System
+from tracebed.converters.workload import MAX_SIZE, SCHEMA, BoolArray, IntArray, Provenance, Step, System
 from tracebed.errors import InputError, tolerate
 
-LONGEST = 1e10
-"""A run time or limit beyond this (s; 317 years) is none."""
+MAX_SPAN_S = 1e10
+"""Longest accepted run time or limit: 317 years."""
 TOO_LARGE = "jobs of more nodes than the machine has, kept as they are (clean: over_machine)"
 INSTANTS = ("submit_time", "logged_start", "logged_end", "deadline", "earliest_start")
 
@@ -56,7 +56,7 @@ def make_log(
 
     Times become s since the first submission; records without a submit time are left out. What makes no sense
     is counted, and tolerated so: submitted after the start: at the start; ended before the start, a time
-    span beyond `LONGEST`, a size beyond `LARGEST`: not known.
+    span beyond `MAX_SPAN_S`, a size beyond `MAX_SIZE`: not known.
 
     Args:
         files: where it was read from.
@@ -154,14 +154,14 @@ def _mend_times(found: dict[str, Any]) -> dict[str, BoolArray]:
     for name, what in (("run_time", "run times"), ("time_limit", "time limits")):
         if name in found:
             values = np.asarray(found[name], dtype=np.float64)
-            bad = (values < 0) | (values > LONGEST)
+            bad = (values < 0) | (values > MAX_SPAN_S)
             noted[f"{what} that are negative or longer than 300 years, taken as not known"] = bad
             found[name] = np.where(bad, np.nan, values)
     if "logged_end" in found:
         end = np.asarray(found["logged_end"])
         backwards = end < start
         noted["ended before they started: end taken as not known"] = backwards
-        found["logged_end"] = np.where(backwards | (end - start > LONGEST), np.nan, end)
+        found["logged_end"] = np.where(backwards | (end - start > MAX_SPAN_S), np.nan, end)
     return noted
 
 
@@ -171,7 +171,7 @@ def _mend_sizes(found: dict[str, Any], system: System | None) -> dict[str, BoolA
     for name, least in (("nodes", 0), ("cores_per_node", 1)):
         values = np.asarray(found.get(name, np.zeros(0, np.int64)))
         if values.dtype.kind == "f":
-            sound = (values >= least) & (values <= LARGEST)
+            sound = (values >= least) & (values <= MAX_SIZE)
             found[name] = np.where(sound, np.ceil(values), least).astype(np.int64)
             if name == "nodes":
                 noted["jobs of unknown size"] = ~sound

@@ -23,7 +23,6 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.description import offered_load
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
 from tracebed.errors import InputError
 
@@ -109,9 +108,9 @@ def scale(
             **{name: value for name, value in parameters.items() if value is not None},
             "from_nodes": provenance.system.nodes,
             "from_cores_per_node": provenance.system.cores_per_node,
-            "offered_load_before": offered_load(before),
-            "offered_load_in_window": offered_load(cut),
-            "offered_load_after": offered_load(after),
+            "offered_load_before": before.offered_load,
+            "offered_load_in_window": cut.offered_load,
+            "offered_load_after": after.offered_load,
         },
         {name: count for name, count in counts.items() if count or name.startswith("jobs")},
     )
@@ -127,7 +126,7 @@ def to_load(workload: Workload, load: float) -> Workload:
     """
     if not 0 < load < np.inf:
         raise InputError(f"load {load} is out of range", hint="must be above 0")
-    offered = offered_load(workload)
+    offered = workload.offered_load
     if not offered:
         what = (
             "the size of its system is not known"

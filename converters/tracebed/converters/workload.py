@@ -1,215 +1,65 @@
-"""The Workload: a submission list, its schema, its provenance, its files.
+"""The Workload: a submission list with its schema and its provenance.
 
 A workload is a pandas table with one row a job, sorted by submit time, and the record of how it came to be.
 Columns that a workload does not have take the default of `SCHEMA`; only the `REQUIRED` ones must be there.
+This module offers all that describes a workload; the schema and the provenance have modules of their own.
 """
 
 from __future__ import annotations
 
-import enum
 import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from importlib.metadata import version
-from pathlib import Path
-from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from html import escape
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from tracebed.errors import InputError
+from tracebed.converters.provenance import Provenance, Source, Step, System, steps_of
+from tracebed.converters.schema import (
+    MAX_EXACT,
+    MAX_SIZE,
+    NOT_KNOWN,
+    REQUIRED,
+    SCHEMA,
+    BoolArray,
+    Column,
+    FloatArray,
+    IntArray,
+    Kind,
+    RowError,
+    checked_table,
+    column_of,
+    dtype_of,
+)
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+__all__ = [
+    "MAX_EXACT",
+    "MAX_SIZE",
+    "NOT_KNOWN",
+    "REQUIRED",
+    "SCHEMA",
+    "BoolArray",
+    "Column",
+    "FloatArray",
+    "IntArray",
+    "Kind",
+    "Provenance",
+    "RowError",
+    "Source",
+    "Step",
+    "System",
+    "Workload",
+    "column_of",
+    "dtype_of",
+    "steps_of",
+]
 
-
-class Kind(enum.StrEnum):
-    """Who decides a job's size, and when (Feitelson and Rudolph 1996)."""
-
-    RIGID = "rigid"
-    """The user, at submission."""
-    MOLDABLE = "moldable"
-    """The scheduler, at the start."""
-    MALLEABLE = "malleable"
-    """The scheduler, while the job runs."""
-    EVOLVING = "evolving"
-    """The job itself, while it runs."""
-
-
-class Column(NamedTuple):
-    """One column of a workload: numpy dtype, meaning with its unit, and what it is where a workload lacks it.
-
-    `default` is a value, or the name of the column that stands in for this one.
-    """
-
-    dtype: str
-    meaning: str
-    default: object = None
-
-
-NOT_KNOWN = float("nan")
-EXACT = 2.0**53
-"""Seconds (and MiB) beyond this are none: a float does not tell one from the next."""
-LARGEST = 10**8
-"""A size beyond this (nodes, or cores of a node) is none: the largest machines have some ten million cores."""
-
-SCHEMA: dict[str, Column] = {
-    "job_id": Column("str", "the job's name, unique in the workload"),
-    "submit_time": Column("float64", "s since time 0 of the workload"),
-    "run_time": Column("float64", "static run time on the requested allocation, s; NaN: not known"),
-    "time_limit": Column("float64", "wall time that the user asked for, s; NaN: none", NOT_KNOWN),
-    "nodes": Column("int64", "requested nodes; 0: not known"),
-    "cores_per_node": Column("int64", "requested cores on each of these nodes", 1),
-    "kind": Column("str", "rigid, moldable, malleable or evolving", Kind.RIGID.value),
-    "nodes_min": Column("int64", "the fewest nodes that the job can run on", "nodes"),
-    "nodes_max": Column("int64", "the most nodes that the job can use", "nodes"),
-    "nodes_pref": Column("int64", "the nodes that the job would rather have", "nodes"),
-    "speedup": Column("str", "speedup model over nodes: linear, amdahl, downey or table", "linear"),
-    "speedup_parameters": Column("str", "its numbers, separated by spaces (amdahl: parallel fraction)", ""),
-    "application": Column("str", "the benchmark that stands for the job", "pils"),
-    "application_parameters": Column("str", "its options as name=value, separated by spaces", ""),
-    "state_mib": Column("float64", "what a reconfiguration must move, MiB", 0.0),
-    "memory_mib": Column("float64", "memory asked for on each node, MiB; NaN: not known", NOT_KNOWN),
-    "user": Column("str", "user (pseudonym)", ""),
-    "group": Column("str", "group, project or account (pseudonym)", ""),
-    "queue": Column("str", "queue or quality of service", ""),
-    "partition": Column("str", "partition", ""),
-    "status": Column("str", "how the job ended in its log: completed, failed, cancelled, ...", ""),
-    "after": Column("str", "job_id that must have ended before this job is submitted", ""),
-    "think_time": Column("float64", "s between the end of `after` and the submission; NaN: none", NOT_KNOWN),
-    "deadline": Column("float64", "s since time 0; NaN: none", NOT_KNOWN),
-    "earliest_start": Column("float64", "s since time 0; NaN: none", NOT_KNOWN),
-    "behaviour": Column("str", "processes' communication (independent, bsp, forks, ...)", ""),
-    "logged_start": Column("float64", "start in the log, s since time 0; NaN: not known", NOT_KNOWN),
-    "logged_end": Column("float64", "end in the log, s since time 0; NaN: not known", NOT_KNOWN),
-}
-REQUIRED = tuple(name for name, column in SCHEMA.items() if column.default is None)
-
-
-@dataclass(frozen=True)
-class System:
-    """The machine a workload was made for: nodes, and cores on each; `None`: not known."""
-
-    nodes: int | None = None
-    cores_per_node: int | None = None
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise InputError where a size is below 1, or beyond any machine."""
-        for size in (self.nodes, self.cores_per_node):
-            if size is not None and not 1 <= size <= LARGEST:
-                hint = f"sizes are from 1 to {LARGEST:,}, or null where not known"
-                raise InputError(f"a system of size {size}", hint=hint)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file that a workload was read from; `name` without its folder: a copy elsewhere is the same."""
-
-    name: str
-    sha256: str
-    bytes: int
-
-    @classmethod
-    def of(cls, path: Path) -> Source:
-        """Describe the file at `path` as it stands on the disk (compressed, if it is)."""
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(path.name, digest, path.stat().st_size)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One thing that was done to a workload: which, how, and what it counted."""
-
-    name: str
-    parameters: dict[str, Any] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    seed: int | None = None
-    version: str = field(default_factory=lambda: version("tracebed"))
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where a workload comes from: system, clock, source files, and every step since, in order."""
-
-    system: System = field(default_factory=System)
-    time_zone: str | None = None
-    """Name in the zoneinfo database."""
-    unix_start: float | None = None
-    """The instant of time 0, s since 1970-01-01 UTC."""
-    sources: tuple[Source, ...] = ()
-    steps: tuple[Step, ...] = ()
-    header: dict[str, list[str]] = field(default_factory=dict)
-    """What the source file says of itself: label -> values, in order (SWF header comments)."""
-
-    def to_json(self) -> str:
-        """One line of JSON, keys in a fixed order."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str | bytes, *, where: str | None = None) -> Provenance:
-        """Inverse of `to_json`. Raises InputError, naming `where`, if `text` is none of ours."""
-        try:
-            raw = json.loads(text)
-            record = cls(
-                system=System(**raw["system"]),
-                time_zone=raw["time_zone"],
-                unix_start=raw["unix_start"],
-                sources=tuple(Source(**source) for source in raw["sources"]),
-                steps=tuple(Step(**step) for step in raw["steps"]),
-                header=raw["header"],
-            )
-            record._check_types()
-            return record
-        except (ValueError, TypeError, KeyError, InputError) as error:
-            what = f"not a provenance record of tracebed: {error}"
-            raise InputError(what, where=where, hint="remove it, and what it tells is not known") from error
-
-    def _check_types(self) -> None:
-        """Raise TypeError where a value cannot be what its field says: somebody edited the record."""
-        for name, kind in get_type_hints(Provenance).items():
-            if not fits(getattr(self, name), kind):
-                raise TypeError(f"{name} is not what it must be")
-
-
-def fits(value: Any, kind: Any) -> bool:
-    """Tell whether a value from JSON is of a kind, down to its parts; true and false are no numbers."""
-    inner = get_args(kind)
-    if is_dataclass(kind):
-        return all(fits(getattr(value, name), part) for name, part in get_type_hints(kind).items())
-    if isinstance(kind, UnionType):
-        return any(fits(value, part) for part in inner)
-    if isinstance(value, dict) and get_origin(kind) is dict:
-        return all(fits(element, inner[1]) for element in value.values())
-    if isinstance(value, list | tuple) and get_origin(kind) in (list, tuple):
-        return all(fits(element, inner[0]) for element in value)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= EXACT
-    return kind is Any or (isinstance(kind, type) and isinstance(value, kind) and not isinstance(value, bool))
-
-
-class RowError(InputError):
-    """A value in one row of a table makes no sense; who read the table may know its line.
-
-    Args:
-        what: the defect.
-        row: which one, from 0.
-        where: the file.
-    """
-
-    def __init__(self, what: str, row: int, where: str | None) -> None:
-        super().__init__(
-            what, where=f"{where}, row {row + 1}" if where else f"row {row + 1}", hint="correct or remove it"
-        )
-        self.row = row
+NOT_REQUESTED = ("memory_mib", "user", "group", "queue", "partition", "status", "logged_start", "logged_end")
+REQUESTED = tuple(name for name in SCHEMA if name not in NOT_REQUESTED)
+"""Columns that a scheduler or a testbed is given: what jobs request and how they behave."""
 
 
 class Workload:
@@ -230,7 +80,7 @@ class Workload:
             InputError: a column is missing, unknown or of the wrong type; a RowError, where one value is impossible
                 or an id repeated.
         """
-        self.table = _checked(table, where)
+        self.table = checked_table(table, where)
         self.provenance = provenance or Provenance()
 
     def __len__(self) -> int:
@@ -273,153 +123,70 @@ class Workload:
         keep = ~(no_time | no_nodes)
         return (self if keep.all() else Workload(self.table[keep], self.provenance)), counts
 
+    @property
+    def work(self) -> FloatArray:
+        """Node seconds of each job, shape (jobs,); 0 if its run time or size is unknown."""
+        return np.nan_to_num(self.floats("run_time")) * self.ints("nodes")
+
+    @property
+    def offered_load(self) -> float | None:
+        """sum(run time * nodes) / (nodes of the system * span of the submissions).
+
+        None if the size of the system is unknown or the submissions span no time.
+        """
+        nodes, span = self.provenance.system.nodes, self.span
+        return None if nodes is None or span <= 0.0 else float(self.work.sum()) / (nodes * span)
+
+    @property
+    def span(self) -> float:
+        """Time from the first to the last submission, s."""
+        submit = self.floats("submit_time")
+        return float(submit[-1] - submit[0]) if len(submit) else 0.0
+
     @cached_property
     def sha256(self) -> str:
-        """Hash of the jobs (not of the provenance): equal for equal tables, whatever file held them."""
-        digest = hashlib.sha256()
-        for name in sorted(self.table.columns):
-            values = self.table[name].to_numpy()
-            digest.update(name.encode())
-            if values.dtype.kind == "f":
-                values = np.where(np.isnan(values), np.nan, values)  # NaN has many bit patterns, all the same to us
-            if values.dtype.kind in "if":
-                digest.update(values.tobytes())
-            else:
-                digest.update("\0".join(map(str, values)).encode())
+        """Hash of what a scheduler or a testbed is given: the columns `REQUESTED` of the jobs, by submit time.
+
+        A missing column counts as its default. The provenance, what the log says of the past (status, logged times)
+        and of people and queues, and `extra_` columns do not change the hash.
+        """
+        digest = hashlib.sha256(f"{len(self)} jobs".encode())
+        for name in REQUESTED:
+            digest.update(f"\n{name}\n".encode())
+            digest.update(_canonical(self.column(name)))
         return digest.hexdigest()
 
+    def __repr__(self) -> str:
+        facts = self._facts()
+        return f"Workload({facts.pop('jobs')} jobs, {', '.join(f'{name} {value}' for name, value in facts.items())})"
 
-def column_of(table: pd.DataFrame, name: str) -> npt.NDArray[Any]:
-    """Return column `name` of a workload's table, shape (jobs,); its default where the table lacks it."""
-    if name in table:
-        return table[name].to_numpy()
-    default = SCHEMA[name].default
-    if isinstance(default, str) and default in SCHEMA:
-        return column_of(table, default)
-    dtype = SCHEMA[name].dtype
-    return np.full(len(table), default, dtype=object if dtype == "str" else dtype)
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        facts = {**self._facts(), "made by": " → ".join(step.name for step in self.provenance.steps) or "unknown"}
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
+        return f"<table><caption>Workload</caption>{''.join(rows)}</table>"
 
-
-def _checked(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
-    """Return `table` with the dtypes of SCHEMA, sorted by submit time; raise InputError if impossible."""
-    for name in REQUIRED:
-        if name not in table:
-            found = ", ".join(repr(str(label)) for label in table.columns[:5]) or "none"
-            raise InputError(
-                f"column {name!r} is missing", where=where, hint=f"needed are {', '.join(REQUIRED)}; found {found}"
-            )
-    if table.columns.has_duplicates:
-        twice = table.columns[table.columns.duplicated()][0]
-        raise InputError(f"column {twice!r} is there twice", where=where, hint="remove or rename one")
-    unknown = [name for name in table if name not in SCHEMA and not str(name).startswith("extra_")]
-    if unknown:
-        raise InputError(
-            f"unknown column {unknown[0]!r}",
-            where=where,
-            hint="rename it, or prefix it with 'extra_' to keep it",
-        )
-    columns: dict[str, Any] = {}
-    for label, values in table.items():
-        name = str(label)
-        dtype = SCHEMA[name].dtype if name in SCHEMA else dtype_of(values)
-        if isinstance(values.dtype, pd.CategoricalDtype):
-            values = _spelt_out(values)
-        elif values.dtype != dtype or (dtype == "str" and values.hasnans):
-            values = _converted(values, name, dtype, where)
-        columns[name] = values
-    result = pd.DataFrame(columns, index=table.index, copy=False)  # 11 million jobs are there once
-    _refuse(result, result["job_id"] == "", "job_id is missing", where)
-    _refuse(result, result["submit_time"].isna(), "submit_time is missing", where)
-    for name in (
-        "run_time",
-        "time_limit",
-        "nodes",
-        "nodes_min",
-        "nodes_max",
-        "nodes_pref",
-        "state_mib",
-        "memory_mib",
-    ):
-        if name in result:
-            _refuse(result, result[name] < 0, f"{name} is negative", where)
-    for name in result.columns.intersection(list(SCHEMA)):
-        if SCHEMA[name].dtype == "float64":
-            _refuse(result, result[name].abs() > EXACT, f"{name} is infinite, or beyond 2^53", where)
-        elif SCHEMA[name].dtype == "int64":
-            _refuse(result, result[name] > LARGEST, f"{name} is beyond {LARGEST:,}", where)
-    _refuse(
-        result,
-        columns.get("cores_per_node", pd.Series(1, result.index)) < 1,
-        "cores_per_node is below 1",
-        where,
-    )
-    if "kind" in result:
-        _refuse(result, ~result["kind"].isin([*Kind]), "kind is none of " + ", ".join(Kind), where)
-    if not result["job_id"].is_unique:
-        _refuse(result, result["job_id"].duplicated(), "job_id is not unique", where)
-    if {"nodes_min", "nodes_max"} & set(result.columns):
-        low = result.get("nodes_min", result["nodes"])
-        pref = result.get("nodes_pref", result["nodes"])
-        high = result.get("nodes_max", result["nodes"])
-        _refuse(result, (low > pref) | (pref > high), "not nodes_min <= nodes_pref <= nodes_max", where)
-    submit = result["submit_time"].to_numpy()
-    if np.any(np.diff(submit) < 0):
-        result = result.iloc[np.argsort(submit, kind="stable")]
-    return result.reset_index(drop=True)
+    def _facts(self) -> dict[str, str]:
+        """Return what is worth a line of this workload: name -> text."""
+        kinds, counts = np.unique(self.column("kind").astype(str), return_counts=True)
+        load = self.offered_load
+        return {
+            "jobs": f"{len(self):,}",
+            "kinds": " + ".join(f"{count:,} {kind}" for kind, count in zip(kinds, counts, strict=True)) or "none",
+            "system": str(self.provenance.system),
+            "span": f"{self.span:,.0f} s",
+            "offered load": "unknown" if load is None else f"{load:.3g}",
+        }
 
 
-def dtype_of(values: pd.Series[Any]) -> str:
-    """Return the one of bool, int64, float64 and str that holds `values`: the dtypes of extra columns."""
-    kind = values.dtype.kind
-    if kind in "biu":
-        return "float64" if values.hasnans else "bool" if kind == "b" else "int64"
-    return "float64" if kind == "f" else "str"
-
-
-def _spelt_out(labels: pd.Series[Any]) -> pd.Series[Any]:
-    """Return categories as texts, by way of Arrow, which is thirty times as fast as pandas."""
-    names = pa.array([str(name) for name in labels.cat.categories], pa.string())
-    codes = pa.array(labels.cat.codes.to_numpy(), mask=labels.isna().to_numpy())
-    texts = pc.fill_null(pa.DictionaryArray.from_arrays(codes, names).cast(pa.string()), "")
-    return pd.Series(texts.to_pandas(), dtype="str").set_axis(labels.index)
-
-
-def _converted(values: pd.Series[Any], name: str, dtype: str, where: str | None) -> pd.Series[Any]:
-    """Return `values` as `dtype`; raise InputError at the first one that it cannot hold."""
-    if dtype == "str":
-        return values.astype(object).where(values.notna(), "").astype("str")
-    if values.dtype.kind in "mM":
-        hint = "give seconds since time 0 as numbers"
-        raise InputError(f"{name} holds dates or time spans, not numbers", where=where, hint=hint)
-    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
-    bad = (numbers.isna() & values.notna()) | (numbers.isna() if dtype == "int64" else False)
-    if dtype == "int64":
-        bad |= numbers != np.floor(numbers)
-    if bad.any():
-        row = int(np.argmax(bad.to_numpy()))
-        wanted = "a whole number" if dtype == "int64" else "a number"
-        given = str(values.iloc[row])[:40] if values.notna().iloc[row] else None
-        what = f"{name} is missing" if given is None else f"{name} {given!r} is not {wanted}"
-        raise RowError(what, row, where)
-    return pd.Series(numbers.to_numpy(dtype=dtype), index=values.index)
-
-
-def _refuse(table: pd.DataFrame, bad: Any, what: str, where: str | None) -> None:
-    bad = np.asarray(bad, dtype=bool)
-    if bad.any():
-        row = int(np.argmax(bad))
-        more = f", and {bad.sum() - 1:,} more" if bad.sum() > 1 else ""
-        raise RowError(f"{what} (job {str(table['job_id'].iloc[row])[:40]!r}{more})", row, where)
-
-
-def _brief(value: Any) -> str:
-    return f"{value:.7g}" if isinstance(value, float) else str(value)
-
-
-def steps_of(provenance: Mapping[str, Any]) -> list[str]:
-    """Return one line a step for people: its name, parameters and counts."""
-    return [
-        f"{step['name']}({', '.join(f'{k}={_brief(v)}' for k, v in step['parameters'].items())})"
-        + (f": {', '.join(f'{k} {v:,}' for k, v in step['counts'].items())}" if step["counts"] else "")
-        for step in provenance["steps"]
-    ]
+def _canonical(values: npt.NDArray[Any]) -> bytes:
+    """Return bytes that are equal for equal columns: one value if all are the same, as defaults are."""
+    if len(values) and (values == values[0]).all():
+        values = values[:1]
+    if values.dtype.kind == "f":
+        if np.isnan(values).all():
+            return b"NaN"
+        values = np.where(np.isnan(values), np.nan, values) + 0.0  # one bit pattern for all NaN, and for 0 and -0
+    if values.dtype.kind in "if":
+        return values.tobytes()
+    return b"".join(b"%d:%b" % (len(text), text) for text in (str(value).encode() for value in values))

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.workload import LARGEST, System, Workload, fits
+from tracebed.converters.provenance import fits
+from tracebed.converters.workload import MAX_SIZE, System, Workload
 from tracebed.errors import InputError, tolerate
 from tracebed.files import check_folder, replacing_folder
 from tracebed.orchestrator.run_checks import CLOCK_SKEW_S, ROUNDING_S, Facts, check
@@ -50,10 +51,10 @@ class NodeFacts(NamedTuple):
         """Return the node in `raw`. Raises ValueError if `raw` is not a node."""
         if isinstance(raw, dict) and raw.keys() <= {*cls._fields}:
             name, cores, sockets = raw.get("name"), raw.get("cores"), raw.get("sockets", 1)
-            sized = all(type(size) is int and 1 <= size <= LARGEST for size in (cores, sockets))
+            sized = all(type(size) is int and 1 <= size <= MAX_SIZE for size in (cores, sockets))
             if isinstance(name, str) and name and sized:
                 return cls(**raw)
-        raise ValueError(f"{shown(raw)} is not a node: a name, and cores and sockets from 1 to {LARGEST:,}")
+        raise ValueError(f"{shown(raw)} is not a node: a name, and cores and sockets from 1 to {MAX_SIZE:,}")
 
 
 @dataclass

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracebed.converters.workload import EXACT, LARGEST, FloatArray, IntArray, Kind, RowError
+from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, FloatArray, IntArray, Kind, RowError
 from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.run_schema import TABLES, refuse
@@ -83,7 +83,7 @@ def _check_values(name: str, table: pd.DataFrame, where: str) -> None:
         values = table[column]
         if spec.dtype == "float64":
             numbers = values.to_numpy()
-            refuse(np.abs(numbers) > EXACT, lambda row: f"{column} is {numbers[row]:g}", where)  # noqa: B023
+            refuse(np.abs(numbers) > MAX_EXACT, lambda row: f"{column} is {numbers[row]:g}", where)  # noqa: B023
         elif spec.dtype == "str":
             refuse(values.isna().to_numpy(), lambda row: f"{column} is missing", where)  # noqa: B023
 
@@ -100,7 +100,7 @@ def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
     refuse(ids.duplicated().to_numpy(), lambda row: f"{job(row)} is there twice", where)
     for column, known in (("kind", [*Kind]), ("state", [*JobState])):
         _check_words(jobs, column, known, where)
-    refuse((nodes < 0) | (nodes > LARGEST), lambda row: f"{job(row)} requests {nodes[row]:,} nodes", where)
+    refuse((nodes < 0) | (nodes > MAX_SIZE), lambda row: f"{job(row)} requests {nodes[row]:,} nodes", where)
     for column in ("run_time", "time_limit"):
         times = jobs[column].to_numpy()
         refuse(times < 0, lambda row: f"{column} of {job(row)} is {times[row]:g} s", where)  # noqa: B023
@@ -225,7 +225,7 @@ def _fewest(cores: IntArray, first: IntArray, count: IntArray) -> IntArray:
     if not len(first) or (cores == cores[0]).all():
         return np.full(len(first), cores[0] if len(cores) else 0)
     bounds = np.column_stack((first, first + count)).ravel()
-    return np.minimum.reduceat(np.append(cores, LARGEST), bounds)[::2]
+    return np.minimum.reduceat(np.append(cores, MAX_SIZE), bounds)[::2]
 
 
 # -- cores held twice --------------------------------------------------------------------------------------------------

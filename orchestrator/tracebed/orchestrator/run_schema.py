@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.workload import EXACT, BoolArray, Column, RowError
+from tracebed.converters.workload import MAX_EXACT, BoolArray, Column, RowError
 from tracebed.errors import InputError
 
 NAN = float("nan")
@@ -108,7 +108,7 @@ def _cast(values: Any, dtype: Any, column: str, where: str | None) -> pd.Series[
     try:
         if dtype == "int64" and series.dtype.kind == "f":
             numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
-            whole = (numbers == np.floor(numbers)) & (np.abs(numbers) <= EXACT)
+            whole = (numbers == np.floor(numbers)) & (np.abs(numbers) <= MAX_EXACT)
             refuse(~whole, lambda row: f"{column} is {numbers[row]:g}, not a whole number", where)
         if dtype == "str" or series.dtype.kind in "iuf" or series.empty:
             return series.astype(dtype)

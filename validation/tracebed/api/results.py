@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from tracebed.converters import workload as converters
-from tracebed.converters.description import offered_load
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation import verdict
 
@@ -40,31 +39,6 @@ class Workload(converters.Workload):
         new = cls.__new__(cls)
         vars(new).update(vars(workload))
         return new
-
-    @property
-    def offered_load(self) -> float | None:
-        """Run time times nodes of all jobs, over nodes of the system times the span of the submissions."""
-        return offered_load(self)
-
-    def _facts(self) -> dict[str, str]:
-        system, load = self.provenance.system, self.offered_load
-        submit = self.floats("submit_time")
-        return {
-            "jobs": f"{len(self):,}",
-            "malleable": f"{int((self.column('kind') == 'malleable').sum()):,}",
-            "system": f"{_count(system.nodes)} nodes of {_count(system.cores_per_node)} cores"
-            + (f", {system.name}" if system.name else ""),
-            "submitted within": f"{submit[-1] - submit[0]:,.0f} s",
-            "offered load": "unknown" if load is None else f"{load:.3g}",
-        }
-
-    def __repr__(self) -> str:
-        facts = self._facts()
-        return f"Workload({facts['jobs']} jobs, {facts['system']}, offered load {facts['offered load']})"
-
-    def _repr_html_(self) -> str:
-        steps = " → ".join(step.name for step in self.provenance.steps)
-        return _table("Workload", {**self._facts(), "made by": steps or "unknown"})
 
 
 class Run(orchestrator.Run):
@@ -161,10 +135,6 @@ def metrics_table(runs: Mapping[str, orchestrator.Run], **options: Any) -> pd.Da
     table = {name: [values[metric] for metric in known] for name, values in found.items()}
     units = {"unit": [metric.unit for metric in known.values()]}
     return pd.DataFrame(units | table, index=pd.Index(list(known), name="metric"))
-
-
-def _count(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:,}"
 
 
 def _table(title: str, facts: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tracebed.converters.cleaning.steps import checked
-from tracebed.converters.workload import LARGEST, System
+from tracebed.converters.workload import MAX_SIZE, System
 from tracebed.errors import InputError
 from tracebed.yaml_file import YamlFile, shown
 
@@ -67,8 +67,8 @@ class _Strict(BaseModel):
 
 
 class _Machine(_Strict):
-    nodes: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
-    cores_per_node: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
+    nodes: Annotated[int, Field(ge=1, le=MAX_SIZE)] | None = None
+    cores_per_node: Annotated[int, Field(ge=1, le=MAX_SIZE)] | None = None
     name: str = ""
 
 

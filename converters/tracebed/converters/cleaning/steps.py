@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tracebed.converters.cleaning.anomalies import flag_bursts, flag_flurries, flag_gaps, flag_storms
 from tracebed.converters.cleaning.effect import HOUR, Effect, Records, texts
 from tracebed.converters.scaling import seconds_since_start
-from tracebed.converters.workload import EXACT, BoolArray
+from tracebed.converters.workload import MAX_EXACT, BoolArray
 from tracebed.errors import InputError
 from tracebed.states import JobState
 from tracebed.yaml_file import shown
@@ -296,7 +296,7 @@ KINDS: dict[Any, str] = {
 
 def _fitting(value: Any, kind: Any, parameter: str) -> Any:
     """Return a parameter's value as its annotation says; raise InputError if it is of another kind."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= EXACT
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_EXACT
     if kind == Sequence[str]:
         items = value if isinstance(value, list | tuple) else [value]
         if all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in items):

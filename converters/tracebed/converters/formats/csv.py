@@ -16,7 +16,7 @@ import pyarrow.csv as pc
 
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.columns import unreadable
-from tracebed.converters.formats.tools.files import LONGEST_LINE, PARQUET, Input
+from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
 from tracebed.errors import InputError
 
@@ -91,7 +91,7 @@ def _content(file: Input, above: int, types: Mapping[str, pa.DataType], *, caref
     with file.open() as stream:
         return pc.read_csv(
             stream,
-            pc.ReadOptions(use_threads=not careful, skip_rows=above, block_size=LONGEST_LINE if careful else 2**22),
+            pc.ReadOptions(use_threads=not careful, skip_rows=above, block_size=MAX_LINE if careful else 2**22),
             pc.ParseOptions(newlines_in_values=True),
             pc.ConvertOptions(column_types=types, null_values=["", "nan", "NaN"], strings_can_be_null=False),
         )
@@ -101,7 +101,7 @@ def _extras(line: str, where: str) -> dict[str, str]:
     try:
         dtypes = json.loads(line.removeprefix(EXTRAS))
         return {str(name): str(dtype) for name, dtype in dtypes.items() if ARROW_TYPES[dtype]}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         hint = "remove that line to let the types be guessed"
         raise InputError(f"broken tracebed-extras line: {error!r}", where=where, hint=hint) from None
 

@@ -346,10 +346,10 @@ def _row(job: Item, beside: Neighbours, counts: Counter[str], ours: bool) -> dic
         least, most = job.whole("num_nodes_min", least=1), job.whole("num_nodes_max", least=1)
         if least > most:
             job.refuse("num_nodes_max", f"at least num_nodes_min, {least}")
-        wish = arguments.whole("num_nodes_pref", most)
+        requested = arguments.whole("num_nodes_pref", most)
         counts["jobs without a preferred size, the most nodes taken"] += "num_nodes_pref" not in arguments.values
-        preferred = min(max(wish, least), most)
-        counts["preferred sizes out of the job's bounds, the nearest taken"] += preferred != wish
+        preferred = min(max(requested, least), most)
+        counts["preferred sizes out of the job's bounds, the nearest taken"] += preferred != requested
     nodes = arguments.whole("requested", preferred, least=1) if ours else preferred
     limit = job.number("walltime", 0.0, least=0.0)
     ignored = isinstance(job.values.get("walltime"), float)

@@ -27,8 +27,8 @@ from tracebed.converters.formats.tools import states, swf_header
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.swf_extension import read_extension
 from tracebed.converters.formats.tools.swf_header import Header
-from tracebed.converters.log import LONGEST, TOO_LARGE
-from tracebed.converters.workload import EXACT, LARGEST, SCHEMA, Provenance, Step, Workload, column_of
+from tracebed.converters.log import MAX_SPAN_S, TOO_LARGE
+from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, SCHEMA, Provenance, Step, Workload, column_of
 from tracebed.errors import InputError, tolerate
 from tracebed.states import JobState
 
@@ -252,7 +252,7 @@ def _numbers(values: list[str], name: str, lines: list[int], where: str) -> np.n
                 where=f"{where}:{lines[row]}",
                 hint="correct or remove the line",
             )
-    whole = (result == np.floor(result)) & (np.abs(result) < EXACT)
+    whole = (result == np.floor(result)) & (np.abs(result) < MAX_EXACT)
     return result.astype(np.int64) if whole.all() else result
 
 
@@ -264,7 +264,7 @@ def _refuse_unreadable(lines: Lines, where: str) -> None:
     """Raise InputError where a job has no number or no submit time, or where whole numbers are none."""
     assert lines.numbers is not None
     f = {name: lines.fields[name].to_numpy() for name in NUMBERS}
-    vast = {name: (f[name].dtype.kind == "f") & (np.abs(f[name]) >= EXACT) for name in NUMBERS}
+    vast = {name: (f[name].dtype.kind == "f") & (np.abs(f[name]) >= MAX_EXACT) for name in NUMBERS}
     broken = {name: vast[name] | (f[name] != np.floor(f[name])) for name in ("job", "status", "preceding")}
     for name, what, bad in (
         ("job", "no job number", broken["job"] | (f["job"] < 0)),
@@ -324,7 +324,7 @@ def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
     f = {name: fields[name].to_numpy() for name in NUMBERS}
     requested, allocated = f["requested"], f["allocated"]
     processors = np.ceil(np.where(requested > 0, requested, np.maximum(allocated, 0))).astype(np.int64)
-    vast = processors > LARGEST
+    vast = processors > MAX_SIZE
     processors[vast] = 0
     nodes = -(-processors // cores)
     cores_per_node = np.maximum(1, -(-processors // np.maximum(nodes, 1)))
@@ -339,7 +339,7 @@ def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
     unix_start = float(submit.min()) if len(submit) and submit.min() >= EPOCH else None
     submit -= unix_start or 0.0
     never_started = (f["status"] == 5) & (f["run"] < 0)
-    absurd = {name: f[name] > LONGEST for name in ("wait", "run", "limit")}
+    absurd = {name: f[name] > MAX_SPAN_S for name in ("wait", "run", "limit")}
     run = _known(f["run"], (f["run"] >= 0) & ~absurd["run"])
     limit = _known(f["limit"], (f["limit"] > 0) & ~absurd["limit"])
     logged_start = submit + _known(f["wait"], (f["wait"] >= 0) & ~never_started & ~absurd["wait"])
@@ -390,7 +390,7 @@ def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
         "jobs without requested processors, size taken from the allocation": int(
             ((requested <= 0) & (allocated > 0)).sum()
         ),
-        f"jobs of more than {LARGEST:,} processors, size taken as not known": int(vast.sum()),
+        f"jobs of more than {MAX_SIZE:,} processors, size taken as not known": int(vast.sum()),
         "jobs of unknown size": int((nodes == 0).sum()),
         "jobs with an unknown status code": int(status.isna().sum()),
         **{
@@ -465,7 +465,7 @@ def _says(values: Any) -> bool:
 def _plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a field of times or amounts: whole numbers if all are, -1 for what is not known or negative."""
     values = np.where(values >= 0, values, -1.0)
-    whole = (values == np.floor(values)) & (values < EXACT)
+    whole = (values == np.floor(values)) & (values < MAX_EXACT)
     return values.astype(np.int64) if whole.all() else values
 
 
@@ -474,7 +474,7 @@ def _amount(table: pd.DataFrame, name: str) -> np.ndarray[Any, Any]:
     if name not in table or table[name].dtype.kind not in "if":
         return np.full(len(table), np.nan)
     values = table[name].to_numpy(dtype=np.float64)
-    return np.where((values >= 0) & (values < EXACT), values, np.nan)
+    return np.where((values >= 0) & (values < MAX_EXACT), values, np.nan)
 
 
 def _canonical(texts: pd.Series[Any]) -> bool:

@@ -27,7 +27,7 @@ NAMES = {"user": "--uid=", "group": "-A ", "partition": "-p ", "queue": "-q "}
 STRANGE = re.compile(r"[^\w.@+-]")
 """What the simulator would take for the end of a word, or of the line."""
 NOBODY = "user1"
-LARGEST_ID = 2**31 - 1
+MAX_ID = 2**31 - 1
 
 
 def recognises(file: Input) -> bool:
@@ -79,7 +79,7 @@ def write(workload: Workload, file: BinaryIO) -> None:
 def _numbers(workload: Workload) -> tuple[list[int], int]:
     """Return job ids as numbers, and how many jobs got another one: all, where any is no number that Slurm can hold."""
     ids = workload.column("job_id").tolist()
-    if all(re.fullmatch("[1-9][0-9]{0,9}", job_id) and int(job_id) <= LARGEST_ID for job_id in ids):
+    if all(re.fullmatch("[1-9][0-9]{0,9}", job_id) and int(job_id) <= MAX_ID for job_id in ids):
         return [int(job_id) for job_id in ids], 0
     return list(range(1, len(ids) + 1)), len(ids)
 

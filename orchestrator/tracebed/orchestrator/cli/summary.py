@@ -60,19 +60,19 @@ def _last_steps(workload: Workload) -> list[Step]:
 
 def summarised(workload: Workload) -> dict[str, Any]:
     """Return what is said of a workload, as plain data."""
-    from tracebed.converters.description import offered_load, quantiles
+    from tracebed.converters.description import quantiles
 
-    system, submit = workload.provenance.system, workload.floats("submit_time")
+    system = workload.provenance.system
     run = quantiles(workload.floats("run_time"))
     return {
         "jobs": len(workload),
         "malleable_jobs": int((workload.column("kind") == "malleable").sum()),
         "nodes": system.nodes,
         "cores_per_node": system.cores_per_node,
-        "span_s": float(submit[-1] - submit[0]),
+        "span_s": workload.span,
         "median_run_time_s": run["median"],
         "longest_run_time_s": run["max"],
-        "offered_load": offered_load(workload),
+        "offered_load": workload.offered_load,
     }
 
 

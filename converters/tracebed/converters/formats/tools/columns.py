@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tracebed.converters.formats.tools.files import LONGEST_LINE, PARQUET, Input, delimiter_of
+from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input, delimiter_of
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 
@@ -242,7 +242,7 @@ def _read_csv(file: Input, kinds: Mapping[str, str], others: Sequence[str], quot
             return pyarrow.csv.read_csv(
                 stream,
                 pyarrow.csv.ReadOptions(
-                    use_threads=not careful, block_size=LONGEST_LINE if careful else 2**22, encoding=encoding
+                    use_threads=not careful, block_size=MAX_LINE if careful else 2**22, encoding=encoding
                 ),
                 pyarrow.csv.ParseOptions(newlines_in_values=careful and quoted, **parse),
                 pyarrow.csv.ConvertOptions(

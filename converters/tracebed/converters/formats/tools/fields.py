@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tracebed.converters.formats.tools.columns import relabel
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import EXACT, FloatArray
+from tracebed.converters.workload import MAX_EXACT, FloatArray
 from tracebed.errors import InputError
 
 NONE = ("", "-1", "-1.0")
@@ -64,7 +64,7 @@ class Fields:
             numbers = texts.cast(pa.float64()).to_numpy().astype(np.float64, copy=False)
         except pa.ArrowInvalid:  # some text is none: which, is told below
             numbers = np.asarray(pd.to_numeric(texts.to_pandas(), errors="coerce"), dtype=np.float64)
-        bad = ~(np.abs(numbers) < EXACT) & texts.is_valid().to_numpy()
+        bad = ~(np.abs(numbers) < MAX_EXACT) & texts.is_valid().to_numpy()
         if bad.any():
             row = int(np.argmax(bad))
             why = "too large" if np.isfinite(numbers[row]) else "not a number"

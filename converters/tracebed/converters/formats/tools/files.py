@@ -28,7 +28,7 @@ SUFFIXES = (".gz", ".zst")
 """Of compressed files that are written."""
 HEAD_BYTES = 65_536
 """How much of a file is looked at to tell its format."""
-LONGEST_LINE = 16 * 2**20
+MAX_LINE = 16 * 2**20
 """Bytes; no log has such a line, and a file without line breaks must not fill the memory."""
 BROKEN = (EOFError, OSError, zlib.error, zipfile.BadZipFile, RuntimeError)
 """What the decompressors raise."""
@@ -127,25 +127,25 @@ class Input:
 
     @cached_property
     def text(self) -> bytes:
-        """The whole content of a text; a line longer than `LONGEST_LINE` is an InputError before more is read."""
+        """The whole content of a text; a line longer than `MAX_LINE` is an InputError before more is read."""
         return self.bounded(b"\n", "line")
 
     def bounded(self, mark: bytes, piece: str) -> bytes:
-        """Return the whole content, but read no further where `mark` is missing for `LONGEST_LINE`.
+        """Return the whole content, but read no further where `mark` is missing for `MAX_LINE`.
 
         Args:
             mark: the byte that ends each piece of such a file.
             piece: what a piece is called.
 
         Raises:
-            InputError: a piece is longer than `LONGEST_LINE`.
+            InputError: a piece is longer than `MAX_LINE`.
         """
         blocks, lines, length = [], 1, 0
         with self.open() as file:
             while block := file.read(2**22):
                 first = block.find(mark)
                 length += len(block) if first < 0 else first
-                if length > LONGEST_LINE:
+                if length > MAX_LINE:
                     raise too_long(f"{self.where}:{lines}", piece)
                 if first >= 0:
                     length = len(block) - block.rfind(mark) - 1
@@ -176,15 +176,15 @@ class Input:
         """Yield (number, line) of a text, without line ends; bytes that are not UTF-8 are replaced.
 
         Raises:
-            InputError: a line is longer than `LONGEST_LINE`.
+            InputError: a line is longer than `MAX_LINE`.
         """
         with self.open() as file:
             reader = io.BufferedReader(cast(Any, file), 2**20)
             for number in range(1, 2**62):
-                line = reader.readline(LONGEST_LINE + 1)
+                line = reader.readline(MAX_LINE + 1)
                 if not line:
                     return
-                if len(line) > LONGEST_LINE:
+                if len(line) > MAX_LINE:
                     raise too_long(f"{self.where}:{number}")
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n")
 
@@ -211,8 +211,8 @@ def delimiter_of(header: str) -> str:
 
 
 def too_long(where: str, piece: str = "line") -> InputError:
-    """Return what to raise of a line, or another piece of a file, longer than `LONGEST_LINE`."""
-    return InputError(f"a {piece} of more than {LONGEST_LINE // 2**20} MiB", where=where, hint="check that it is a log")
+    """Return what to raise of a line, or another piece of a file, longer than `MAX_LINE`."""
+    return InputError(f"a {piece} of more than {MAX_LINE // 2**20} MiB", where=where, hint="check that it is a log")
 
 
 def inputs_at(path: Path) -> list[Input]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import EXACT
+from tracebed.converters.workload import MAX_EXACT
 from tracebed.errors import InputError
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")
@@ -24,13 +24,13 @@ class Item:
     values: Mapping[str, Any]
     where: str
 
-    def number(self, name: str, default: float | None = None, *, least: float = -EXACT) -> float:
+    def number(self, name: str, default: float | None = None, *, least: float = -MAX_EXACT) -> float:
         """Return a number; `default` where there is none. Raises InputError if it is missing or none."""
         value = self.values.get(name)
         if value is None and default is not None:
             return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= EXACT:
-            self.refuse(name, f"a number from {least:.4g} on" if least > -EXACT else "a number")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= MAX_EXACT:
+            self.refuse(name, f"a number from {least:.4g} on" if least > -MAX_EXACT else "a number")
         return float(value)
 
     def whole(self, name: str, default: int | None = None, *, least: int = 0) -> int:
@@ -92,6 +92,8 @@ def load(file: Input) -> Item:
     if HALF.search(text):
         try:
             json.dumps(document, ensure_ascii=False).encode()
+        except RecursionError:
+            raise InputError("is nested too deeply", where=file.where, hint="check the file") from None
         except UnicodeEncodeError:
             hint = "write characters beyond 16 bits as two \\u or as they are"
             raise InputError("holds half a character (\\ud800 to \\udfff alone)", where=file.where, hint=hint) from None
@@ -116,5 +118,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         if math.isnan(value):
             return None
-        return int(value) if value == math.floor(value) and abs(value) < EXACT else value
+        return int(value) if value == math.floor(value) and abs(value) < MAX_EXACT else value
     return value

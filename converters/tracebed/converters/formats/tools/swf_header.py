@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.workload import LARGEST, Provenance, System, dtype_of
+from tracebed.converters.workload import MAX_SIZE, Provenance, System, dtype_of
 from tracebed.errors import InputError
 
 OURS = "Tracebed-"
@@ -49,14 +49,14 @@ class Header:
         return int(found[1]) or None if found else None
 
     def size(self, label: str) -> int | None:
-        """Return the number in `label` unless it is beyond `LARGEST`."""
+        """Return the number in `label` unless it is beyond `MAX_SIZE`."""
         number = self.number(label)
-        return None if number is None or number > LARGEST else number
+        return None if number is None or number > MAX_SIZE else number
 
     def absurd(self) -> dict[str, int]:
         """Return the labels whose sizes are none, for a warning."""
         labels = [label for label in ("MaxNodes", "MaxProcs") if self.number(label) != self.size(label)]
-        return {f"a header with {label} of more than {LARGEST:,}, taken as not known": 1 for label in labels}
+        return {f"a header with {label} of more than {MAX_SIZE:,}, taken as not known": 1 for label in labels}
 
     def text(self, label: str) -> str:
         """Return the first value of `label`, empty if there is none."""
@@ -84,7 +84,7 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         if found and found[1].startswith(OURS):
             try:
                 ours.setdefault(found[1], []).append(json.loads(found[2]))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InputError(
                     f"broken {found[1]} comment: {error}",
                     where=f"{where}:{number}",
@@ -115,7 +115,7 @@ def _take_ours(header: Header, ours: dict[str, list[Any]], where: str) -> None:
             parts.setdefault((record["name"], record["dtype"]), []).extend(record["values"])
         for (name, dtype), values in parts.items():
             header.values[name] = pd.Series(np.array(values, dtype=object if dtype == "str" else dtype), dtype=dtype)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise InputError(
             f"broken Tracebed- comments: {error!r}",
             where=where,

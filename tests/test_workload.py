@@ -1,0 +1,165 @@
+"""The Workload itself: what identifies its jobs, how it shows itself, and what its provenance refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.workload import SCHEMA, Provenance, Step, System, Workload
+from tracebed.errors import InputError
+
+
+def jobs(**columns: Any) -> Workload:
+    table = pd.DataFrame({"job_id": ["a", "b"], "submit_time": [0.0, 3600.0], "run_time": [900.0, np.nan], "nodes": 2})
+    return Workload(table.assign(**columns), Provenance(system=System(4, 8, "m"), steps=(Step("drawn"),)))
+
+
+# -- what identifies the jobs
+
+
+LOG = """job_id,submit_time,run_time,nodes,user,queue,extra_note
+1,0,10.5,2,ann,q,x
+2,5,20,1,bob,q,
+"""
+
+
+def test_the_same_log_written_in_any_way_has_the_same_hash(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(LOG)
+    (tmp_path / "less.csv").write_text("job_id,submit_time,run_time,nodes,kind\n1,0,10.5,2,rigid\n2,5,20.0,1,rigid\n")
+    first = read_workload(tmp_path / "log.csv")
+    found = {first.sha256, read_workload(tmp_path / "less.csv").sha256}
+    for name in ("again.csv", "w.parquet", "w.swf"):
+        write_workload(first, tmp_path / name)
+        found.add(read_workload(tmp_path / name).sha256)
+    write_workload(read_workload(tmp_path / "again.csv"), tmp_path / "twice.csv")
+    assert {*found, read_workload(tmp_path / "twice.csv").sha256} == {first.sha256}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"cores_per_node": 1},
+        {"time_limit": np.nan},
+        {"nodes_min": 2, "nodes_pref": 2},
+        {"kind": pd.Categorical(["rigid", "rigid"])},
+        {"submit_time": [-0.0, 3600.0]},
+        {"user": ["u", "v"], "group": "g", "queue": "q", "partition": "p"},
+        {"status": "failed", "logged_start": 1.0, "logged_end": 2.0, "memory_mib": 5.0, "extra_gpus": 2},
+    ],
+)
+def test_what_no_scheduler_sees_does_not_change_the_hash(columns: dict[str, Any]) -> None:
+    assert jobs(**columns).sha256 == jobs().sha256
+
+
+CHANGED = {
+    "job_id": ["a", "c"],
+    "submit_time": [0.0, 3600.5],
+    "run_time": [900.0, 0.0],
+    "time_limit": [np.nan, 1.0],
+    "nodes": [2, 3],
+    "cores_per_node": 2,
+    "kind": "malleable",
+    "nodes_min": 1,
+    "nodes_max": 3,
+    "nodes_pref": [2, 3],
+    "speedup": "amdahl",
+    "speedup_parameters": ["0.9", ""],
+    "application": "stream",
+    "application_parameters": "size=1",
+    "state_mib": 1.0,
+    "after": ["", "a"],
+    "think_time": [np.nan, 0.0],
+    "deadline": [1.0, np.nan],
+    "earliest_start": 0.0,
+    "behaviour": "bsp",
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_a_scheduler_sees_changes_the_hash(name: str) -> None:
+    bounds = {"nodes_max": 3} if name in ("nodes", "nodes_pref") else {}
+    assert jobs(**bounds, **{name: CHANGED[name]}).sha256 != jobs(**bounds).sha256
+
+
+def test_every_column_is_decided_on() -> None:
+    rest = {"memory_mib", "user", "group", "queue", "partition", "status", "logged_start", "logged_end"}
+    assert set(CHANGED) | rest == set(SCHEMA)
+    assert set(CHANGED) & rest == set()
+
+
+def test_texts_that_are_shifted_between_jobs_or_columns_are_told_apart() -> None:
+    pairs = [(["1:a", ""], ["", "1:a"]), (["ab", "c"], ["a", "bc"]), (["a", "a"], ["aa", ""])]
+    for one, other in pairs:
+        assert jobs(application_parameters=one).sha256 != jobs(application_parameters=other).sha256
+    swapped = jobs(application="x", behaviour="y"), jobs(application="y", behaviour="x")
+    assert swapped[0].sha256 != swapped[1].sha256
+
+
+# -- how it shows itself
+
+
+def test_a_workload_shows_itself_in_one_line_and_as_a_table() -> None:
+    workload = jobs(kind=["rigid", "malleable"])
+    line = (
+        "Workload(2 jobs, kinds 1 malleable + 1 rigid, system 4 nodes x 8 cores (m), span 3,600 s, offered load 0.125)"
+    )
+    assert repr(workload) == line
+    shown = workload.with_provenance(system=System(name="<b>"))._repr_html_()
+    for part in ("<th>jobs</th><td>2</td>", "unknown nodes x unknown cores (&lt;b&gt;)", "<td>drawn</td>"):
+        assert part in shown
+    nothing = Workload(jobs().table.iloc[:0])
+    assert repr(nothing) == (
+        "Workload(0 jobs, kinds none, system unknown nodes x unknown cores, span 0 s, offered load unknown)"
+    )
+
+
+# -- what a provenance refuses
+
+
+def nested(depth: int) -> str:
+    record = json.loads(Provenance(steps=(Step("x"),)).to_json())
+    return json.dumps(record).replace('"parameters": {}', '"parameters": {"a": ' + "[" * depth + "]" * depth + "}")
+
+
+@pytest.mark.parametrize("depth", [25, 400, 5_000, 100_000])
+@pytest.mark.parametrize("name", ["w.csv", "w.swf"])
+def test_a_provenance_nested_too_deeply_is_one_line(depth: int, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    write_workload(jobs(), path)
+    text = path.read_text()
+    plain = next(line for line in text.splitlines() if "rovenance" in line.partition("{")[0])
+    path.write_text(text.replace(plain[plain.index("{") :], nested(depth)))
+    with pytest.raises(InputError, match=r"nested too deeply|recursion") as caught:
+        read_workload(path)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_provenance_as_deep_as_ours_is_read() -> None:
+    assert Provenance.from_json(nested(10)).steps[0].parameters["a"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"system": {"nodes": 10**20}},
+        {"system": {"nodes": True}},
+        {"system": {"nodes": 1.5}},
+        {"system": {"cores_per_node": 0}},
+        {"unix_start": 1e300},
+        {"unix_start": float("nan")},
+        {"sources": [{"name": "x", "sha256": "y", "bytes": 10**400}]},
+        {"steps": [{"name": "x", "seed": 10**400}]},
+        {"steps": [{"name": "x", "counts": {"jobs": 10**400}}]},
+    ],
+)
+def test_a_number_beyond_its_bounds_is_refused(change: dict[str, Any]) -> None:
+    record = json.loads(Provenance().to_json()) | change
+    with pytest.raises(InputError, match="not a provenance record"):
+        Provenance.from_json(json.dumps(record))
