@@ -90,6 +90,6 @@ def test_help_and_docs_say_which_formats_are_pseudonymised() -> None:
     plain = [known.name for known in registry.known() if known.reader and not known.pseudonymizes]
     assert re.findall(r"[\w-]+", PLAIN.replace(" and ", ", ")) == sorted(plain)
     assert registry.named("sacct").pseudonymizes and not registry.named("slurm").pseudonymizes
-    docs = (Path(__file__).parents[1] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+    docs = (Path(__file__).parents[1] / "docs" / "reference" / "formats" / "logs.md").read_text(encoding="utf-8")
     (sentence,) = re.findall(r"The readers of tracebed's own formats(.*?)replace no names", docs, re.DOTALL)
     assert sorted(re.findall(r"`(\w+)`", sentence)) == sorted(plain)
