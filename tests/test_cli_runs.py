@@ -112,7 +112,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
     assert small.read_bytes() == before
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e400"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e400", "1e308", "1.1e9"])
 @pytest.mark.parametrize(
     "option",
     ["speed", "interval", "malleability-interval", "launch-overhead", "end-overhead", "reconfiguration-overhead"],

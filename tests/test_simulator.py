@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from reference_scheduler import RefJob
 from runs import by_node, resize_rows
 from test_scheduling import ref_jobs, simulated, workload_of
 from tracebed.converters.speedup import speedup_function
-from tracebed.converters.workload import Step, System, Workload
+from tracebed.converters.workload import Provenance, Step, System, Workload
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import NodeFacts, Run, nodes_of
@@ -28,6 +29,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.easy import Easy
+from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.scheduler import PolicyError, Scheduler
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Resize, Start, State
@@ -381,6 +383,70 @@ def test_a_parameter_without_sense_is_refused_by_its_name(policy: str, name: str
     with pytest.raises(InputError, match=f"{policy}.{name}") as caught:
         registry.load(policy, {name: value})
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e308, 1.1e9, "2", True, None])
+@pytest.mark.parametrize(
+    "name", ["speed", "interval_s", "malleability_interval_s", "launch_s", "end_s", "reconfiguration_s"]
+)
+def test_a_number_beyond_its_bounds_is_refused_before_the_simulation(name: str, value: Any) -> None:
+    options: dict[str, Any]
+    options = {"overheads": Overheads(**{name: value})} if name in vars(Overheads()) else {name: value}
+    with pytest.raises(InputError, match=name) as caught:
+        predict(chain(), machine(2), "easy", **options)
+    assert caught.value.hint
+
+
+def test_overheads_are_bounded_in_trace_seconds() -> None:
+    assert predict(chain(), 2, "easy", overheads=Overheads(1e9)).jobs["end"].tolist() == [1e9 + 100, 2e9 + 200]
+    with pytest.raises(InputError, match="overhead launch_s is"):
+        predict(chain(), 2, "easy", overheads=Overheads(1e9), speed=2.0)
+
+
+def test_a_schedule_beyond_what_a_float_tells_apart_is_refused() -> None:
+    table = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": 2.0**53, "nodes": 1}
+    with pytest.raises(InputError, match="end later than"):
+        predict(Workload(pd.DataFrame(table)), 1, "easy")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        (0, "nodes is 0"),
+        (-1, "nodes is -1"),
+        (10**20, "nodes is"),
+        ([], "number of nodes is 0"),
+        (True, "nodes is True"),
+    ]
+    + [([NodeFacts("n1", cores)], "cores of node n1") for cores in (0, 10**12)],
+)
+def test_a_machine_of_an_impossible_size_is_refused(nodes: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        predict(chain(), nodes, "easy")
+
+
+def test_a_machine_is_a_number_of_nodes_or_a_list_or_the_system_of_the_workload() -> None:
+    workload = Workload(chain(cores=4).table, Provenance(system=System(3, 4, "tiny")))
+    assert predict(workload, None, "easy").info.nodes == nodes_of(System(3, 4))
+    assert predict(workload, 2, "easy").info.nodes == nodes_of(System(2, 4))
+    assert predict(workload, np.int64(2), "easy").info.nodes == nodes_of(System(2, 4))
+    assert predict(workload, machine(2, 4), "easy").info.nodes == machine(2, 4)
+    with pytest.raises(InputError, match="does not say how many nodes"):
+        predict(chain(), None, "easy")
+
+
+def test_a_policy_is_a_name_or_a_class_or_an_instance() -> None:
+    runs = [predict(chain(), 2, policy) for policy in ("pref", Pref, Pref())]
+    assert {run.info.policy for run in runs} == {"pref"}
+    assert {run.info.engine for run in runs} == {"compiled"}
+    assert all(run.info == runs[0].info for run in runs)
+    run = predict(chain(), 2, Pref, policy_parameters={"promise": "steal"})
+    assert run.info == predict(chain(), 2, Pref(promise="steal")).info
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no engine 'pyton' \(did you mean python\?"):
+        predict(chain(), 2, "easy", engine="pyton")  # type: ignore[arg-type]
 
 
 class Wilful:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 import pandas as pd
 
+from tracebed import bounds
 from tracebed.converters.provenance import fits
 from tracebed.converters.workload import MAX_SIZE, System, Workload
 from tracebed.errors import InputError, tolerate
@@ -33,8 +34,6 @@ from tracebed.orchestrator.run_schema import TABLES, conform
 JOURNAL = "journal.sqlite"
 FILES = ("run.json", "jobs.parquet")
 """The files by which a folder is recognized as a run."""
-MAX_SPEED = 1e9
-"""Largest speed, trace seconds per wall second."""
 FORMAT = 2
 """Version of the folder's layout; a reader refuses a newer one. In 1 the allocations had a row a node and no count."""
 
@@ -133,8 +132,8 @@ class RunInfo:
             if not fits(raw[name], kind):
                 raise damaged(f"{name} is {shown(raw[name])}, not of type {getattr(kind, '__name__', kind)}")
         info = cls(**{name: raw[name] for name in kinds}, nodes=[])
-        if not 0 < info.speed <= MAX_SPEED:
-            raise damaged(f"speed is {info.speed:g}, not above 0 and at most {MAX_SPEED:g}")
+        if not bounds.MIN_SPEED <= info.speed <= bounds.MAX_SPEED:
+            raise damaged(f"speed is {info.speed:g}, not from {bounds.MIN_SPEED} to {bounds.MAX_SPEED:,.0f}")
         if info.resolution_s < 0:
             raise damaged(f"resolution_s is {info.resolution_s:g}, below 0")
         if info.state not in ("completed", "interrupted"):

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
+from tracebed import bounds
 from tracebed.api.results import Comparison, Run, metrics_table
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
@@ -27,7 +28,7 @@ from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds.inventory import Inventory, load_inventory
 from tracebed.validation.metrics.measured import WindowName
 from tracebed.validation.studies import sweep as sweeping
-from tracebed.validation.studies.engines import LocalEngine
+from tracebed.validation.studies.pools import LocalPool
 from tracebed.validation.studies.study import load_study
 from tracebed.validation.verdict import compare as compare_runs
 
@@ -113,6 +114,8 @@ def machine(
     """Return the nodes of a simulation; the arguments are those of `simulate`."""
     own = workload.provenance.system
     if nodes is None or isinstance(nodes, int):
+        if nodes is not None:
+            bounds.check("nodes", nodes, 1, bounds.MAX_MACHINE)
         return nodes_of(System(nodes or own.nodes, cores_per_node or own.cores_per_node))
     if cores_per_node is not None:
         raise InputError("both an inventory and cores per node are given", hint="give one of them")
@@ -349,9 +352,9 @@ def sweep(
     file, folder = load_study(str(study)), Path(output)
     points = file.selected({key: list(values) for key, values in (only or {}).items()})
     paths = {name: Path(path) for name, path in (logs or {}).items()}
-    with sweeping.only_one(folder), LocalEngine(workers) as engine:
+    with sweeping.only_one(folder), LocalPool(workers) as pool:
         plan = sweeping.plan(file, points, folder, paths)
-        done = sweeping.sweep(file, plan, folder, engine, on_progress)
+        done = sweeping.sweep(file, plan, folder, pool, on_progress)
     for reason, failed in done.failed.items():
         if not len(done.table):
             raise InputError(f"no point could be computed: {reason}", where=str(study), hint=f"{len(failed):,} points")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tracebed import bounds
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,10 +79,10 @@ class Number(click.FloatRange):
         return "" if self.min is None and self.max is None else super()._describe_range()
 
 
-SIZE = click.IntRange(1, 10_000_000)
+SIZE = click.IntRange(1, bounds.MAX_MACHINE)
 """Nodes of a machine, or cores of a node: beyond the largest there are, and what memory holds."""
-SPEED = Number(0.001, 1_000_000)
-SECONDS = Number(0)
+SPEED = Number(bounds.MIN_SPEED, bounds.MAX_SPEED)
+SECONDS = Number(0, bounds.MAX_SECONDS)
 
 DURATION_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -100,7 +101,7 @@ def duration(text: str) -> float:
 
 
 class Duration(FloatType):
-    """A click type for `duration`, at least 0."""
+    """A click type for `duration`, from 0 to `bounds.MAX_SECONDS`."""
 
     name = "duration"
 
@@ -110,8 +111,8 @@ class Duration(FloatType):
             seconds = duration(str(value))
         except InputError as error:
             self.fail(str(error), param, ctx)
-        if seconds < 0:
-            self.fail(f"{value!r} is below 0", param, ctx)
+        if not 0 <= seconds <= bounds.MAX_SECONDS:
+            self.fail(f"{value!r} is not from 0 to {bounds.MAX_SECONDS:,.0f} s", param, ctx)
         return seconds
 
 

@@ -1,4 +1,4 @@
-"""Predictions: a workload under a policy on nodes that are not there."""
+"""Predictions: a workload under a policy on virtual nodes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from tracebed.converters.workload import Workload
+from tracebed import bounds
+from tracebed.converters.workload import MAX_EXACT, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, workload_facts
+from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, nodes_of, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
@@ -20,6 +21,7 @@ from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
 from tracebed.orchestrator.tables import make_run
+from tracebed.registry import unknown
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 """The simulator to use; `auto`: the compiled one for all that it supports."""
@@ -27,7 +29,7 @@ EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 
 def predict(
     workload: Workload,
-    nodes: Sequence[NodeFacts],
+    nodes: int | Sequence[NodeFacts] | None,
     policy: str | type[Policy] | Policy,
     *,
     name: str = "workload",
@@ -46,34 +48,37 @@ def predict(
 
     Args:
         workload: the submission list.
-        nodes: the machine.
-        policy: a name of `policies.registry`, a policy class or an instance.
-        name: the workload's name, for reports.
-        policy_parameters: its parameters; values may be texts.
-        runtime_model: see `runtime_models`.
+        nodes: the machine: its nodes, or the number of nodes like those of the workload's system. None: that system.
+        policy: the name of an installed policy, a policy class, or a policy.
+        name: the name of the workload, for reports.
+        policy_parameters: parameters of a name or class; values may be texts.
+        runtime_model: the speed of jobs that hold fewer cores than requested.
         overheads: in **wall** seconds of a replay at `speed`.
-        speed: trace seconds a wall second; it turns overheads into trace seconds and does nothing else.
+        speed: trace seconds per wall second; converts the overheads to trace seconds and does nothing else.
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
-        malleability_interval_s: > 0: resizes take effect only at multiples of it since a job's start.
+        malleability_interval_s: > 0: resizes take effect only at multiples of it since the start of a job.
         over_limit: what happens to jobs that outlive their time limit.
-        priority: in which order waiting jobs are considered, a name of `priorities`.
-        engine: `auto` takes the compiled simulator for what it knows; the results are the same.
+        priority: the order in which waiting jobs are considered, a name of `priorities`.
+        engine: the simulator; the results of both are the same.
         on_progress: called now and then with the number of jobs submitted so far.
 
     Raises:
-        InputError: no job can be run, the policy, its parameters or the priority are not known, or the engine that
-            was asked for does not know them.
+        InputError: no job can be run, the policy, its parameters, the priority or the engine is unknown, the chosen
+            engine does not support them, or a number is beyond its bounds (`tracebed.bounds`).
     """
     policy_name, chosen = registry.resolve(policy, policy_parameters)
+    machine = machine_of(workload, nodes)
     overheads = overheads or Overheads()
-    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes), over_limit=over_limit)
-    reason = "" if engine == "python" else obstacle(jobs, chosen, len(nodes), priority)
-    if reason and engine == "compiled":
-        raise InputError(reason, hint="leave the choice of the engine to us (auto), or take python")
-    compiled = engine != "python" and not reason
-    simulator = (CompiledSimulator if compiled else Simulator)(
+    bounds.check("speed", speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
+    for key, value in {"interval_s": interval_s, "malleability_interval_s": malleability_interval_s}.items():
+        bounds.check(key, value, 0, bounds.MAX_SECONDS)
+    for key, value in asdict(overheads).items():
+        bounds.check(f"overhead {key}", value, 0, bounds.MAX_SECONDS / speed)
+    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in machine), over_limit=over_limit)
+    simulator_class = _simulator(engine, obstacle(jobs, chosen, len(machine), priority))
+    simulator = simulator_class(
         jobs,
-        [node.cores for node in nodes],
+        [node.cores for node in machine],
         chosen,
         runtime_model=runtime_model,
         overheads=Overheads(**{key: value * speed for key, value in asdict(overheads).items()}),
@@ -81,14 +86,16 @@ def predict(
         malleability_interval_s=malleability_interval_s,
         priority=priority,
     )
-    simulator.cluster.sockets = [node.sockets for node in nodes]
+    simulator.cluster.sockets = [node.sockets for node in machine]
     with _no_collection():
         record = simulator.run(on_progress)
+    if any(end > MAX_EXACT for end in record.end):
+        raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
     info = RunInfo(
         source="simulator",
-        engine="compiled" if compiled else "python",
+        engine="compiled" if simulator_class is CompiledSimulator else "python",
         execution="simulated",
-        nodes=list(nodes),
+        nodes=machine,
         workload=workload_facts(workload, name),
         policy=policy_name,
         policy_parameters=registry.parameters(chosen),
@@ -105,9 +112,36 @@ def predict(
     return make_run(record, simulator.cluster, info)
 
 
+def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> list[NodeFacts]:
+    """Return the nodes of a machine, given as for `predict`.
+
+    Raises:
+        InputError: there are no nodes, or too many, or the system of the workload is unknown.
+    """
+    own = workload.provenance.system
+    if nodes is None:
+        return nodes_of(own)
+    if not isinstance(nodes, Sequence):
+        bounds.check("nodes", nodes, 1, bounds.MAX_MACHINE)
+        return nodes_of(System(int(nodes), own.cores_per_node))
+    bounds.check("number of nodes", len(nodes), 1, bounds.MAX_MACHINE)
+    for node in nodes:
+        bounds.check(f"cores of node {node.name}", node.cores, 1, bounds.MAX_MACHINE)
+    return list(nodes)
+
+
+def _simulator(engine: EngineChoice, obstacle: str) -> type[CompiledSimulator] | type[Simulator]:
+    """Return the simulator to use. `obstacle`: why the compiled one cannot be, or nothing."""
+    if engine not in get_args(EngineChoice):
+        raise unknown("engine", engine, list(get_args(EngineChoice)))
+    if engine == "compiled" and obstacle:
+        raise InputError(obstacle, hint="use --engine auto or --engine python")
+    return Simulator if engine == "python" or obstacle else CompiledSimulator
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep the cyclic garbage collector from looking at millions of live tuples, a tenth of the time, for no cycle."""
+    """Switch off the cyclic garbage collector: it takes a tenth of the time, and there are no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
