@@ -140,6 +140,8 @@ def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
         reaches_up = is_in(module, CLI) and found.lazy
         if target != part and target not in STANDS_ON[part] and not reaches_up:
             yield f"{where}: {part} may import {', '.join(sorted(STANDS_ON[part])) or 'no other part'} only"
+        if is_in(found.module, CLI) and not is_in(module, CLI):
+            yield f"{where}: no module outside the command line imports it"
         for room, others in APART.items():
             for other in others:
                 if is_in(module, f"{ORCHESTRATOR}.{room}") and is_in(found.module, f"{ORCHESTRATOR}.{other}"):
@@ -188,6 +190,7 @@ def test_imports_run_one_way() -> None:
         ("orchestrator/tracebed/orchestrator/cli/x.py", "import tracebed.api", False),
         ("validation/tracebed/api/x.py", "from tracebed.validation import verdict", True),
         ("validation/tracebed/api/x.py", "import tracebed.testing", False),
+        ("validation/tracebed/validation/x.py", "from tracebed.orchestrator.cli import console", False),
     ],
 )
 def test_the_import_rules_see_what_they_must(place: str, line: str, allowed: bool, tmp_path: Path) -> None:

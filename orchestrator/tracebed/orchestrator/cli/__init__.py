@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recover": (f"{CLI}.runs", "Make the run of a replay that was killed from its journal."),
     "metrics": (f"{CLI}.verdicts", "What a run amounts to: makespan, waits, slowdowns, utilisation."),
     "compare": (f"{CLI}.verdicts", "Hold a predicted run against a real one: verdict table and report."),
+    "export": (f"{CLI}.export", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
 }
 
 

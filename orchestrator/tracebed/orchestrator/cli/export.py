@@ -1,0 +1,41 @@
+"""`tracebed export`: a run in the formats of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tracebed.orchestrator.cli.console import print_json
+from tracebed.orchestrator.cli.messages import progress, say
+from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, output_option
+from tracebed.registry import Registry
+
+FORMATS = Registry[object]("tracebed.exporters", "export format").names()
+
+
+@click.command(epilog="\b\nExample:\n  tracebed export runs/sim --to perfetto -o trace.json.gz")
+@click.argument("run", type=PATH, metavar="RUN")
+@click.option("--to", "to", type=click.Choice(FORMATS), required=True, help="The format: docs/reference/export.md.")
+@output_option("The file to write, compressed if its name ends in .gz.")
+@json_option
+def export(run: Path, to: str, output: Path, as_json: bool) -> None:
+    """Write a run for another program: Perfetto, evalys, readers of SWF, spreadsheets.
+
+    perfetto is a trace for ui.perfetto.dev with a track per node; evalys is a jobs.csv; swf holds the wait and run
+    times of the run; csv is a table of the jobs. What the file lacks is printed.
+    """
+    from tracebed.orchestrator.run import Run
+    from tracebed.validation.export import export as write
+
+    keep_inputs([run], [output])
+    with progress(f"reading {run.name}"):
+        found = Run.load(run)
+    with progress(f"writing {output.name}"):
+        notes = write(found, to, output)
+    if as_json:
+        print_json("tracebed-export/1", {"run": str(run), "to": to, "output": str(output), "notes": notes})
+    else:
+        click.echo(f"{output}: {to}, {len(found.jobs):,} jobs")
+    for note in notes:
+        say(f"tracebed: note: {note}")
