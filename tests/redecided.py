@@ -19,7 +19,7 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Decision, Policy, State
-from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 
 def emulated(count: int, cores: int = 2) -> Inventory:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds import inventory
-from tracebed.orchestrator.testbeds.inventory import Node, load_inventory
+from tracebed.orchestrator.testbeds.inventory import load_inventory
+from tracebed.orchestrator.testbeds.nodes import Node, shipped
 from tracebed.ranges import parse_names
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,8 +44,20 @@ def test_what_is_no_cpu_list_is_refused(text: str) -> None:
         parse_cpus(text)
 
 
+def test_inventories_of_tracebed_are_found_by_name_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "emulated-4").mkdir()  # a folder is not an inventory
+    for name in shipped():
+        assert load_inventory(name).nodes == load_inventory(ROOT / "inventory" / f"{name}.yaml").nodes
+    assert set(shipped()) == {path.stem for path in (ROOT / "inventory").glob("*.yaml")} >= {"local", "emulated-4"}
+    (tmp_path / "local").write_text("nodes:\n  - {name: own, cores: 1, emulated: true}\n")
+    assert [node.name for node in load_inventory("local").nodes] == ["own"]  # a file of the user comes first
+    with pytest.raises(InputError, match=r"no inventory 'emulated-5'.*did you mean emulated-4.*local, or a file"):
+        load_inventory("emulated-5")
+
+
 def test_shipped_inventories() -> None:
-    local = load_inventory(ROOT / "inventory" / "local.yaml")
+    local = load_inventory("local")
     local.check_here()
     assert [node.cpus for node in local.nodes] == [(cpu,) for cpu in sorted(os.sched_getaffinity(0))]
     assert (local.nodes[0].name, local.execution) == ("n1", "computed")
@@ -84,7 +97,7 @@ def test_named_cpus_and_sockets(tmp_path: Path) -> None:
     assert [node.name for node in read.nodes[3:]] == ["e08", "e09", "e10"]
     assert (read.name, read.testbed, read.execution) == ("nodes", "local", "computed+emulated")
     with pytest.raises(
-        InputError, match="of which this machine gives us none"
+        InputError, match="of which this process may use none"
     ):  # reading it is fine, running on it is not
         read.check_here()
 
@@ -109,7 +122,7 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         ("nodes: [\n", 2, "YAML"),
         ("grain_s: 0\nnodes:\n  - {name: a, cpus: 0}\n", 1, "grain_s"),
         ("nodes:\n  - {name: a, cpus: 0}\nheartbeats: 3\n", 3, "heartbeats"),
-        ("testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n", 1, "testbed"),
+        ("testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n", 1, "no testbed 'cloud' is installed: one of local"),
         ("nodes:\n  - name: a\n    cores: many\n    emulated: true\n", 3, "cores"),
         ("nodes:\n  - {name: a, cpus: 0}\n  - {name: b, cpus: 0-1}\n", 3, "share CPU 0"),
         ("nodes:\n  - {name: a, cpus: 0}\n  - {name: a, cpus: 1}\n", 3, "two nodes are called 'a'"),

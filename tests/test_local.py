@@ -15,8 +15,8 @@ import pytest
 from tracebed.benchmarks.program import Program
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import base, local
-from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 from tracebed.orchestrator.testbeds.local import LocalTestbed
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 GUARD_S = 30.0
 CPUS = sorted(os.sched_getaffinity(0))

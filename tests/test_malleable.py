@@ -16,8 +16,8 @@ import pytest
 from tracebed.benchmarks.program import Program
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.orchestrator.testbeds.base import Event
-from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 from tracebed.orchestrator.testbeds.local import LocalTestbed
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 GUARD_S = 20.0
 CPUS = sorted(os.sched_getaffinity(0))

@@ -28,7 +28,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import Decision, Resize, State
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
-from tracebed.orchestrator.testbeds.inventory import Inventory
+from tracebed.orchestrator.testbeds.nodes import Inventory
 
 FOREVER_S = 600.0
 """Virtual time in which a replay must be over: its jobs last for some tenths of a second."""
@@ -80,6 +80,7 @@ class Modelled:
     def __init__(self, inventory: Inventory, draw: random.Random, deaths: float) -> None:
         self.nodes = inventory.nodes
         self.units_per_core_second = EMULATED_RATE
+        self.family = "AF_UNIX"
         self.hosts: list[dict[str, Any]] = []
         self.draw, self.deaths = draw, deaths
         self.pace = 10 ** draw.uniform(-4.0, -1.5)

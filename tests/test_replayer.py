@@ -22,13 +22,13 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.loop import Options
-from tracebed.orchestrator.replay.programs import parallel_fraction
+from tracebed.orchestrator.replay.programs import parallel_fraction, shortest_replay
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 GUARD_S = 60.0
 CPUS = sorted(os.sched_getaffinity(0))
@@ -260,6 +260,27 @@ def test_what_other_speedups_act_out_is_amdahl_with_the_same_reach() -> None:
     f = parallel_fraction(jobs, 1)
     assert downey is not None and 1 / ((1 - f) + f / 8) == pytest.approx(downey(8))
     assert parallel_fraction(jobs, 2) == 1.0
+
+
+def test_a_replay_takes_at_least_as_long_as_said(tmp_path: Path) -> None:
+    inventory = emulated(4)
+    pair = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": 200.0, "nodes": 4, "cores_per_node": 2}
+    for work, options in (
+        (workload(12), Options(400.0)),
+        (Workload(pd.DataFrame(pair)), Options(200.0)),
+        (workload(8, nodes=6, malleable=0.0), Options(400.0)),  # jobs of more nodes than there are never run
+    ):
+        least = shortest_replay(work, inventory, options.speed)
+        run = replay(work, inventory, "pref", tmp_path / "run", options=options)
+        took = (run.jobs["end"].max() - run.jobs["submit_planned"].min()) / options.speed
+        assert 0.5 * took < least <= took
+
+
+def test_a_time_limit_shortens_the_least_duration() -> None:
+    table = {"job_id": ["a"], "submit_time": 5.0, "run_time": 100.0, "time_limit": 20.0, "nodes": 1}
+    work = Workload(pd.DataFrame(table))
+    assert shortest_replay(work, emulated(1), 10.0) == pytest.approx(10.0)
+    assert shortest_replay(work, emulated(1), 10.0, over_limit=OverLimit.KILL) == pytest.approx(2.0)
 
 
 def test_lateness_is_told_in_milliseconds() -> None:

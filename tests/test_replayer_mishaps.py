@@ -45,8 +45,8 @@ from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Res
 from tracebed.orchestrator.tables import make_run
 from tracebed.orchestrator.testbeds import local
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
-from tracebed.orchestrator.testbeds.inventory import Inventory, Node
 from tracebed.orchestrator.testbeds.local import LocalTestbed
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -219,6 +219,7 @@ class Scripted:
     def __init__(self, script: Callable[[Said], Iterator[Said]]) -> None:
         self.nodes = emulated(2).nodes
         self.units_per_core_second = EMULATED_RATE
+        self.family = "AF_UNIX"
         self.hosts: list[dict[str, Any]] = []
         self.sent: Said = []
         self.script = script(self.sent)

@@ -14,3 +14,14 @@ def cell(value: Any) -> str:
     if 1000 <= abs(value) < 1e15 or isinstance(value, int):
         return f"{value:,.0f}"
     return f"{value:.4g}"
+
+
+def time_text(seconds: float) -> str:
+    """Return a duration in its two largest units: `0.5 s`, `12 s`, `1 min 12 s`, `2 h 5 min`, `3 d 4 h`."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    for unit, smaller, name, other in ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
+        if seconds >= unit:
+            count, rest = divmod(int(seconds), unit)
+            return f"{count:,} {name} {rest // smaller} {other}" if rest // smaller else f"{count:,} {name}"
+    return f"{int(seconds)} s"

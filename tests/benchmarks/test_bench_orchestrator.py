@@ -27,7 +27,7 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.policies import registry as policies
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
-from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 RICC = "logs/RICC-2010-2.swf.gz"
 PEAK = """

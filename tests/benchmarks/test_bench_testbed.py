@@ -11,8 +11,9 @@ import pytest
 
 from tracebed.benchmarks.kernels import calibrate, compute
 from tracebed.benchmarks.program import Program
-from tracebed.orchestrator.testbeds.inventory import Inventory, Node, load_inventory
+from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.local import LocalTestbed
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDLESS = Program("pils", 0, 10**12, 10**9, emulated_rate=1e6)

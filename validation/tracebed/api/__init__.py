@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tracebed.converters.workload import System
     from tracebed.errors import InputError, TestbedError, Tolerated, TracebedError
     from tracebed.orchestrator.scheduling.state import Policy
-    from tracebed.orchestrator.testbeds.inventory import Inventory
+    from tracebed.orchestrator.testbeds.nodes import Inventory
 
 __all__ = [
     "Comparison",
@@ -88,7 +88,7 @@ _HOME = {
     "tracebed.converters.workload": ("System",),
     "tracebed.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),
     "tracebed.orchestrator.scheduling.state": ("Policy",),
-    "tracebed.orchestrator.testbeds.inventory": ("Inventory",),
+    "tracebed.orchestrator.testbeds.nodes": ("Inventory",),
 }
 """Module -> the names it defines. A module is imported when one of its names is first used."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -25,7 +25,8 @@ from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
-from tracebed.orchestrator.testbeds.inventory import Inventory, load_inventory
+from tracebed.orchestrator.testbeds.inventory import load_inventory
+from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.metrics.measured import WindowName
 from tracebed.validation.studies import sweep as sweeping
 from tracebed.validation.studies.pools import LocalPool

@@ -169,7 +169,7 @@ class ExtensionOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the two columns of help."""
-        assert isinstance(self.type, ExtensionName)
+        assert isinstance(self.type, ExtensionName | InventoryName)
         self.help = (self.help or "").replace("{names}", ", ".join(self.type.names()))
         return super().get_help_record(ctx)
 
@@ -220,6 +220,30 @@ def policy_options(command: Command) -> Command:
     return command
 
 
-def inventory_option(*, required: bool = False) -> Callable[[Command], Command]:
-    """`--inventory FILE`, the same everywhere."""
-    return click.option("--inventory", type=PATH, required=required, metavar="FILE", help="Inventory of nodes (YAML).")
+class InventoryName(FilePath):
+    """A click type: the name of an inventory that is part of tracebed, or the path of a file."""
+
+    def names(self) -> list[str]:
+        """Return the names."""
+        from tracebed.orchestrator.testbeds.nodes import shipped
+
+        return shipped()
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that begin with `incomplete`, and have the shell complete files."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
+        return names + super().shell_complete(ctx, param, incomplete)
+
+
+def inventory_option(*, required: bool = False, what: str = "Inventory of nodes") -> Callable[[Command], Command]:
+    """`--inventory NAME|FILE`, the same everywhere."""
+    return click.option(
+        "--inventory",
+        cls=ExtensionOption,
+        type=InventoryName(),
+        required=required,
+        metavar="NAME|FILE",
+        help=f"{what}: {{names}}, or a YAML file.",
+    )

@@ -172,21 +172,25 @@ def replay(
     """Run WORKLOAD under a policy on a testbed, for real.
 
     Jobs are processes that compute (or, on emulated nodes, sleep) for their run time divided by --speed, and
-    shrink and expand while they run. Ctrl-C, SIGTERM and SIGHUP end
-    all of them and leave a readable, interrupted run. What a killed replay leaves: tracebed recover.
+    shrink and expand while they run. Ctrl-C, SIGTERM and SIGHUP end all of them
+    and leave an interrupted run. `tracebed recover` makes the run of a replay that was killed.
 
     \b
     Example:
-      tracebed replay small.parquet --policy pref --inventory inventory/local.yaml --speed 200 -o runs/real
+      tracebed replay small.parquet --policy pref --inventory local --speed 200 -o runs/real
     """
     end_on_signals()
+    from tracebed.display import time_text
     from tracebed.orchestrator.replay.loop import Options
+    from tracebed.orchestrator.replay.programs import shortest_replay
     from tracebed.orchestrator.replay.session import replay as replay_workload
     from tracebed.orchestrator.scheduling.limits import OverLimit
     from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     jobs = load_workload(workload)
     machine = load_inventory(inventory)
+    least = shortest_replay(jobs, machine, speed, over_limit=OverLimit(over_limit))
+    say(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
     with progress(f"replaying {policy} on {machine.execution} nodes at {speed:g}x", total=len(jobs)) as bar:
         run = replay_workload(
             jobs,

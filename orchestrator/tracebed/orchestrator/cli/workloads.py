@@ -17,6 +17,7 @@ from tracebed.orchestrator.cli.options import (
     SIZE,
     Number,
     duration,
+    inventory_option,
     json_option,
     keep_inputs,
     output_option,
@@ -64,12 +65,7 @@ def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: 
 @workload_argument
 @click.option("--nodes", type=SIZE, help="Map sizes onto a machine of this many nodes.")
 @click.option("--cores-per-node", type=SIZE, help="Map cores onto nodes of this many cores.")
-@click.option(
-    "--inventory",
-    type=PATH,
-    metavar="FILE",
-    help="Take nodes and cores per node (the fewest) from an inventory.",
-)
+@inventory_option(what="Take nodes and cores per node (the fewest) from an inventory")
 @click.option("--window", type=DURATION, help="Keep the jobs submitted in this time: 90s, 15m, 2h, 1d.")
 @click.option(
     "--start",

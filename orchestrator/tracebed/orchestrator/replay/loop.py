@@ -28,7 +28,7 @@ from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.testbeds.base import Event, Testbed
-from tracebed.orchestrator.testbeds.inventory import Inventory
+from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.states import JobState
 
 LEAD_S = 0.2

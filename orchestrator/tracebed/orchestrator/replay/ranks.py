@@ -162,7 +162,7 @@ class Ranks:
                 "leader": leader,
                 "members": self.names(active.nodes),
                 "address": active.address,
-                "family": "AF_UNIX",
+                "family": self.testbed.family,
                 "authkey": active.authkey,
                 "cpus": self._cpus(node, cores),
                 "cores": len(cores),

@@ -19,7 +19,7 @@ from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record
-from tracebed.orchestrator.testbeds.inventory import Inventory
+from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.states import JobState
 
 SCHEMA = "tracebed-journal/1"

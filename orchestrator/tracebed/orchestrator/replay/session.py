@@ -20,8 +20,8 @@ from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo, check_ta
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
-from tracebed.orchestrator.testbeds.inventory import Inventory
-from tracebed.orchestrator.testbeds.local import LocalTestbed
+from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.registry import TESTBEDS
 
 
 def replay(
@@ -58,6 +58,7 @@ def replay(
     """
     options = options or Options()
     policy_name, chosen = registry.resolve(policy, policy_parameters)
+    make_testbed = TESTBEDS.load(inventory.testbed)
     if "+" in inventory.execution:
         raise InputError("computing and emulated nodes are mixed", where=inventory.where, hint="replay on one kind")
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes), over_limit=options.over_limit)
@@ -83,7 +84,7 @@ def replay(
     )
     with noted() as signals, _working_folder(output, info) as folder:
         with contextlib.closing(Journal(folder.path / JOURNAL, facts_of(info, jobs, inventory))) as journal:
-            testbed = LocalTestbed(inventory, folder.path / "spool")
+            testbed = make_testbed(inventory, folder.path / "spool")
             replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
             signals.notify(replayer.interrupt)
             run = _carry_out(replayer, info, signals, on_progress)

@@ -18,65 +18,24 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from tracebed.cpus import LARGEST_NODE, format_cpus, parse_cpus
+from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.errors import InputError
+from tracebed.orchestrator.testbeds.nodes import SHIPPED, Inventory, Node, shipped
+from tracebed.orchestrator.testbeds.registry import TESTBEDS
 from tracebed.ranges import NameRange, parse_names
+from tracebed.registry import unknown
 from tracebed.yaml_file import YamlFile, shown
 
+DOCUMENTATION = "docs/reference/inventory.md"
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 LARGEST = 1_000_000
 """Largest accepted number of nodes. The largest machines have some 200,000."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node: `cores` in equal `sockets`; `cpus` are a real node's CPUs, socket after socket, one a core."""
-
-    name: str
-    cores: int
-    sockets: int = 1
-    cpus: tuple[int, ...] | None = None
-    emulated: bool = False
-
-
-@dataclass(frozen=True)
-class Inventory:
-    """The nodes of a testbed, and how it is run."""
-
-    name: str
-    testbed: str
-    nodes: tuple[Node, ...]
-    grain_s: float = 0.05
-    """Length of an iteration that a job aims at, wall seconds."""
-    heartbeat_s: float = 1.0
-    """Time between two heartbeats of an agent, wall seconds."""
-    where: str | None = None
-    """The file it was read from."""
-
-    @property
-    def execution(self) -> str:
-        """What a run on it is: `computed`, `emulated`, or `computed+emulated` where nodes are mixed."""
-        kinds = {"emulated" if node.emulated else "computed" for node in self.nodes}
-        return "+".join(sorted(kinds))
-
-    def check_here(self) -> None:
-        """Raise InputError unless this process may use every CPU of the inventory on this machine."""
-        here = os.sched_getaffinity(0)
-        for node in self.nodes:
-            absent = set(node.cpus or ()) - here
-            if absent:
-                raise InputError(
-                    f"node {node.name!r} has CPUs {format_cpus(absent)}, of which this machine gives us none",
-                    where=self.where,
-                    hint="name other CPUs, or `cpus: auto`, or `emulated: true`",
-                )
 
 
 class _Group(BaseModel):
@@ -142,22 +101,36 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str | None = None
-    testbed: Literal["local"] = "local"
+    testbed: str = "local"
     grain_s: Annotated[float, Field(gt=0, le=60)] = 0.05
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 1.0
     nodes: Annotated[list[_Group], Field(min_length=1)]
 
+    @field_validator("testbed")
+    @classmethod
+    def _installed(cls, name: str) -> str:
+        if name not in TESTBEDS.names():
+            raise ValueError(f"no testbed {name!r} is installed: one of {', '.join(TESTBEDS.names())}")
+        return name
 
-def load_inventory(path: Path | str) -> Inventory:
-    """Read an inventory file.
+
+def load_inventory(source: Path | str) -> Inventory:
+    """Read an inventory.
+
+    Args:
+        source: a file, or the name of an inventory that is part of tracebed (`local`, `emulated-4`).
 
     Raises:
-        InputError: it cannot be read, or is not one; the message names the line.
+        InputError: there is no such file or name, or its content is invalid; then the message has the line.
     """
-    path = Path(path)
-    examples = "see inventory/ for examples"
-    source = YamlFile.read(path, "inventory", hint="docs/testbeds.md has every field", unreadable=examples)
-    file = source.checked(_File)
+    path = Path(source)
+    if not path.is_file() and path.name == str(source) and path.suffix not in (".yaml", ".yml"):
+        if path.name not in shipped():
+            raise unknown("inventory", path.name, [*shipped(), "or a file"])
+        path = SHIPPED / f"{path.name}.yaml"
+    examples = f"name a file, or one of {', '.join(shipped())}"
+    yaml = YamlFile.read(path, "inventory", hint=f"{DOCUMENTATION} has every field", unreadable=examples)
+    file = yaml.checked(_File)
     nodes: list[Node] = []
     names: set[str] = set()
     owners: dict[int, str] = {}
@@ -165,18 +138,18 @@ def load_inventory(path: Path | str) -> Inventory:
         try:
             found = group.nodes()
         except (ValueError, InputError) as error:
-            raise source.error(f"node {shown(group.name)}: {error}", "nodes", index) from error
+            raise yaml.error(f"node {shown(group.name)}: {error}", "nodes", index) from error
         for node in found:
             if node.name in names:
-                raise source.error(f"two nodes are called {node.name!r}", "nodes", index)
+                raise yaml.error(f"two nodes are called {node.name!r}", "nodes", index)
             for cpu in node.cpus or ():
                 if cpu in owners:
-                    raise source.error(f"nodes {owners[cpu]!r} and {node.name!r} share CPU {cpu}", "nodes", index)
+                    raise yaml.error(f"nodes {owners[cpu]!r} and {node.name!r} share CPU {cpu}", "nodes", index)
                 owners[cpu] = node.name
             names.add(node.name)
         nodes += found
         if len(nodes) > LARGEST:
-            raise source.error(f"there are more than {LARGEST:,} nodes", "nodes", index)
+            raise yaml.error(f"there are more than {LARGEST:,} nodes", "nodes", index)
     return Inventory(file.name or path.stem, file.testbed, tuple(nodes), file.grain_s, file.heartbeat_s, str(path))
 
 

@@ -23,7 +23,7 @@ from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent import GRACE_S, PROTOCOL
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
-from tracebed.orchestrator.testbeds.inventory import Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 START_S = 60.0
 """Time that agents may take to say hello, s; and a fifth of a second more for each of them."""
@@ -77,6 +77,8 @@ class LocalTestbed:
         spool: folder for what jobs and agents write: `job-ID/NODE.out`, `job-ID/NODE.heartbeat.jsonl`,
             `agents/NODE.log`. It is made.
     """
+
+    family = "AF_UNIX"
 
     def __init__(self, inventory: Inventory, spool: Path) -> None:
         """Start nothing yet."""

@@ -1,0 +1,196 @@
+"""What every testbed must fulfil, as one check."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event, Testbed
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.registry import Factory
+
+FLOOD = 2000
+"""Messages that are sent without receiving an answer."""
+MARK = "TRACEBED_CHECK"
+"""Environment variable by which the processes of the checked testbed are found."""
+
+
+def check_testbed(factory: Factory, inventory: Inventory | None = None, *, patience_s: float = 60.0) -> None:
+    """Raise AssertionError, naming the rule, unless the testbeds that `factory` makes fulfil the contract.
+
+    The check starts agents, runs a job on all nodes, kills another, floods an agent with messages, and stops the
+    testbed while jobs run. It takes some seconds. Processes on other machines are not looked for.
+
+    Args:
+        factory: makes a testbed of an inventory and a folder, as an entry point of `tracebed.testbeds` does.
+        inventory: nodes that the testbed can reach; None: three emulated nodes.
+        patience_s: how long to wait for an answer, wall seconds.
+
+    Examples:
+        >>> from tracebed.orchestrator.testbeds.local import LocalTestbed
+        >>> from tracebed.testing import check_testbed
+        >>> check_testbed(LocalTestbed)
+    """
+    if inventory is None:
+        nodes = tuple(Node(f"n{number}", 2, emulated=True) for number in (1, 2, 3))
+        inventory = Inventory("check", "check", nodes, grain_s=0.02)
+    with tempfile.TemporaryDirectory() as spool, _marked() as processes:
+        testbed = factory(inventory, Path(spool) / "spool")
+        _demand(not processes(), "a testbed starts no process before `start`")
+        testbed.stop()
+        testbed = factory(inventory, Path(spool) / "spool")
+        try:
+            testbed.start()
+            check = _Check(testbed, inventory, patience_s)
+            check.facts()
+            check.waiting()
+            check.errors()
+            check.job()
+            check.kill()
+            check.flood()
+            check.leave_running()
+        finally:
+            testbed.stop()
+        testbed.stop()
+        until = time.monotonic() + patience_s
+        while processes() and time.monotonic() < until:
+            time.sleep(0.05)
+        _demand(not processes(), f"`stop` leaves no process, but {processes()} are left")
+
+
+class _Check:
+    """The rules for a testbed that has been started, one method each."""
+
+    def __init__(self, testbed: Testbed, inventory: Inventory, patience_s: float) -> None:
+        self.testbed, self.inventory, self.patience_s = testbed, inventory, patience_s
+        self.names = [node.name for node in testbed.nodes]
+        self.heard: list[Event] = []
+
+    def facts(self) -> None:
+        _demand(tuple(self.testbed.nodes) == self.inventory.nodes, "`nodes` are those of the inventory, in order")
+        _demand(self.testbed.family in ("AF_UNIX", "AF_INET"), "`family` is AF_UNIX or AF_INET")
+        _demand(self.testbed.units_per_core_second > 0, "`units_per_core_second` is positive")
+        _demand(bool(self.testbed.hosts), "`hosts` has the facts of at least one machine")
+
+    def waiting(self) -> None:
+        for delay in (-1.0, 0.0, 0.01):
+            until = time.monotonic() + delay
+            if not self._receive(until):
+                _demand(time.monotonic() >= until, "`receive` returns without events only when its time has come")
+        _demand(time.monotonic() - until < self.patience_s, "`receive` returns when its time has come")
+
+    def errors(self) -> None:
+        """A message that cannot be followed is answered by its node, and harms nothing."""
+        for node in range(len(self.names)):
+            self.testbed.send(node, {"type": "kill", "job": f"unknown {node}", "reason": "check"})
+        for node in range(len(self.names)):
+            [event] = self._await("error", f"unknown {node}")
+            _demand(event.node == node, "an event has the index of its node")
+            _demand(event.time <= time.monotonic(), "an event has the time of its arrival")
+
+    def job(self) -> None:
+        """A job on all nodes: its ranks find each other, and each tells its end."""
+        self._start("a job", iterations=5)
+        for event in self._await("ended", "a job", len(self.names)):
+            _demand(event.message["state"] == "completed", f"the ranks of a job complete, but: {event.message}")
+
+    def kill(self) -> None:
+        self._start("killed", iterations=10**6)
+        for node in range(len(self.names)):
+            self.testbed.send(node, {"type": "kill", "job": "killed", "reason": "check"})
+        states = {event.message["state"] for event in self._await("ended", "killed", len(self.names))}
+        _demand(states <= {"killed", "failed"}, "`kill` ends the ranks of a job")
+
+    def flood(self) -> None:
+        """Sending never waits for the agent, which has more to answer than is received."""
+        begun = time.monotonic()
+        for _ in range(FLOOD):
+            self.testbed.send(0, {"type": "kill", "job": "flood", "reason": "x" * 1000})
+        _demand(time.monotonic() - begun < self.patience_s / 2, "`send` never waits")
+        self._await("error", "flood", FLOOD)
+
+    def leave_running(self) -> None:
+        self._start("left", iterations=10**6)
+
+    def _start(self, job: str, iterations: int) -> None:
+        address = None
+        for node in range(len(self.names)):
+            self.testbed.send(node, self._launch(job, node, address, iterations))
+            if node == 0:
+                [listening] = self._await("listening", job)
+                address = listening.message["address"]
+        self._await("started", job)
+
+    def _launch(self, job: str, node: int, address: Any, iterations: int) -> dict[str, Any]:
+        facts = self.testbed.nodes[node]
+        rate = EMULATED_RATE if facts.emulated else None
+        units = int(self.testbed.units_per_core_second * 0.01 * iterations)
+        program = {"benchmark": "pils", "serial_units": 0, "parallel_units": units, "iterations": iterations}
+        return {
+            "type": "launch",
+            "job": job,
+            "rank": self.names[node],
+            "leader": node == 0,
+            "members": self.names,
+            "address": address,
+            "family": self.testbed.family,
+            "authkey": "00" * 16,
+            "cpus": None,
+            "cores": 1,
+            "program": program | {"emulated_rate": rate},
+        }
+
+    def _receive(self, until: float) -> list[Event]:
+        events = self.testbed.receive(until)
+        self.heard += events
+        for event in events:
+            _demand(event.message["type"] != "lost", f"no agent is lost, but: {event.message}")
+        return events
+
+    def _await(self, kind: str, job: str, count: int = 1) -> list[Event]:
+        """Return `count` events of a kind and a job, and forget them."""
+        until = time.monotonic() + self.patience_s
+        while True:
+            found = [e for e in self.heard if (e.message["type"], e.message.get("job")) == (kind, job)]
+            if len(found) >= count:
+                self.heard = [event for event in self.heard if event not in found]
+                return found
+            waited = f"{count} events {kind} of {job!r} come within {self.patience_s:g} s, but {len(found)} came"
+            _demand(time.monotonic() < until, waited)
+            self._receive(until)
+
+
+@contextlib.contextmanager
+def _marked() -> Iterator[Callable[[], list[int]]]:
+    """Mark all processes that are started in the block; yield a function that returns those alive on this machine."""
+    before, mark = os.environ.get(MARK), secrets.token_hex(8)
+    os.environ[MARK] = mark
+
+    def alive() -> list[int]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == mark and process.pid != os.getpid():
+                    found.append(process.pid)
+        return found
+
+    try:
+        yield alive
+    finally:
+        if before is None:
+            del os.environ[MARK]
+        else:
+            os.environ[MARK] = before
+
+
+def _demand(good: bool, rule: str) -> None:
+    if not good:
+        raise AssertionError(f"testbed: {rule}")
