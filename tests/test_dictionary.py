@@ -61,6 +61,6 @@ def test_describe_prints_it(workload: Workload, tmp_path: Path) -> None:
         assert name in shown
         assert column.meaning.split()[0] in shown
     machine = json.loads(CliRunner().invoke(describe, [str(path), "--dictionary", "--json"]).output)
-    assert machine == {"jobs": 2, "columns": dictionary(workload)}
+    assert machine == {"schema": "tracebed-dictionary/1", "jobs": 2, "columns": dictionary(workload)}
     refused = CliRunner().invoke(describe, [str(path), "--dictionary", "--plot", "x.png"])
     assert isinstance(refused.exception, InputError)
