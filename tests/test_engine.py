@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,97 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.simulation import engine
+from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library
 from tracebed.orchestrator.simulation.prediction import predict
 
-pytestmark = pytest.mark.skipif(engine._library() is None, reason="there was no C compiler")
+pytestmark = pytest.mark.skipif(not engine.LIBRARY.exists(), reason="there was no C compiler")
+SOURCE = engine.LIBRARY.with_name("engine.c").read_text()
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Return a function that takes replacements in engine.c, compiles it, and has it taken for the engine."""
+
+    def build(*replacements: tuple[str, str]) -> Path:
+        source = SOURCE
+        for old, new in replacements:
+            assert source.count(old) == 1, old
+            source = source.replace(old, new)
+        (tmp_path / "engine.c").write_text(source)
+        library = tmp_path / "engine.so"
+        command = [
+            "cc",
+            "-std=gnu11",
+            "-fPIC",
+            "-shared",
+            "-ffp-contract=off",
+            "-o",
+            library,
+            tmp_path / "engine.c",
+            "-lm",
+        ]
+        if not shutil.which("cc"):
+            pytest.skip("there is no C compiler")
+        subprocess.run(command, check=True, timeout=60)
+        monkeypatch.setattr(engine, "LIBRARY", library)
+        monkeypatch.setattr(engine, "_library", engine._library.__wrapped__)
+        return library
+
+    return build
+
+
+def test_the_library_that_is_there_is_of_this_version() -> None:
+    assert Library(engine.LIBRARY, engine.NAMES).numbers.keys() == engine.NAMES.keys()
+    assert engine._library() is not None
+
+
+def test_the_order_of_fields_and_names_is_that_of_the_library(built: Callable[..., Path]) -> None:
+    built(
+        (
+            "_(const double *, submit) _(const double *, run_time)",
+            "_(const double *, run_time) _(const double *, submit)",
+        ),
+        ("_(FCFS) _(FIRSTFIT) _(EASY)", "_(EASY) _(FCFS) _(FIRSTFIT)"),
+        ("_(COMPLETED) _(KILLED)", "_(KILLED) _(COMPLETED)"),
+        ("_(EXTEND) _(KILL)", "_(KILL) _(EXTEND)"),
+        ("_(IDEAL) _(WORST_CASE)", "_(WORST_CASE) _(IDEAL)"),
+        (
+            "_(const double *, start) _(const double *, launched)",
+            "_(const double *, launched) _(const double *, start)",
+        ),
+    )
+    for seed in range(20):
+        assert not compared(seed)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("_(NOW)", "_(NOW) _(LATER)"),
+        ("_(CONSERVATIVE)", "_(CAREFUL)"),
+        ("(int64_t)sizeof(struct setup)", "(int64_t)sizeof(struct setup) + 8"),
+        ("(int64_t)sizeof(struct results)", "(int64_t)sizeof(struct results) + 8"),
+        ("_(double, launch_s)", "_(float, launch_s)"),
+        ("tracebed_engine_description", "tracebed_engine_text"),
+    ],
+)
+def test_a_library_of_another_version_is_not_used(built: Callable[..., Path], old: str, new: str) -> None:
+    if old.startswith("_(CONS"):
+        library = built(
+            (old, new), ("case CONSERVATIVE:", "case CAREFUL:"), ("policy == CONSERVATIVE", "policy == CAREFUL")
+        )
+    else:
+        library = built((old, new))
+    with pytest.raises(DescriptionError):
+        Library(library, engine.NAMES)
+    assert "another machine or version" in engine.obstacle(Jobs.of(small()), Easy(), 1)
+    assert predict(small(), NODES, "easy").info.engine == "python"
+
+
+def test_a_field_that_python_does_not_fill_is_an_error(built: Callable[..., Path]) -> None:
+    built(("_(double, launch_s)", "_(double, launch_s) _(double, later_s)"))
+    with pytest.raises(ValueError, match="later_s"):
+        predict(small(), NODES, "easy")
 
 
 @pytest.mark.parametrize("policy", KNOWN)
@@ -85,6 +176,7 @@ def test_it_says_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs.high = [1, 2**31]
     assert "too large" in engine.obstacle(jobs, Easy(), 1)
     monkeypatch.setattr(engine, "_library", lambda: None)
+    monkeypatch.setattr(engine, "LIBRARY", Path("absent"))
     assert "no C compiler" in engine.obstacle(Jobs.of(small()), Easy(), 1)
     assert predict(small(), NODES, "easy").info.engine == "python"
 

@@ -6,8 +6,6 @@ when tracebed was built, or for what the engine does not know, the Python simula
 
 from __future__ import annotations
 
-import ctypes
-from array import array
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -28,16 +26,31 @@ from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min,
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record, Resizes
 from tracebed.orchestrator.scheduling.state import Policy, seen_by
+from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.states import JobState
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
-POLICIES: dict[type[Any], int] = {Fcfs: 0, FirstFit: 1, Easy: 2, Pref: 3, Min: 3, KeepPref: 3, Avg: 4, Conservative: 5}
-"""Policy -> its number in engine.c. Exactly these classes: what derives from one may decide otherwise."""
+POLICIES: dict[type[Any], str] = {
+    Fcfs: "FCFS",
+    FirstFit: "FIRSTFIT",
+    Easy: "EASY",
+    **dict.fromkeys((Pref, Min, KeepPref), "PREF"),
+    Avg: "AVG",
+    Conservative: "CONSERVATIVE",
+}
+"""Policy -> its name in engine.c. Exactly these classes: what derives from one may decide otherwise."""
 STATES = (JobState.UNKNOWN, JobState.COMPLETED, JobState.KILLED, JobState.REJECTED)
-"""The states of jobs by their number in engine.c."""
-MORE = 1
+"""The states in which the engine leaves jobs."""
+NAMES = {
+    "policy": set(POLICIES.values()),
+    "state": {state.name for state in STATES},
+    "runtime_model": {model.name for model in RuntimeModel},
+    "over_limit": {way.name for way in OverLimit},
+    "outcome": {"DONE", "MORE", "NO_MEMORY", "IMPOSSIBLE"},
+}
+"""The names that engine.c must have for its numbers."""
 INSTANTS = 4096
 """In one slice; between slices Ctrl-C is heard and progress is reported."""
 MAX_SPEEDUP_VALUES = 20_000_000
@@ -46,43 +59,13 @@ INT32_MAX = 2**31 - 1
 """Largest number of nodes or cores in engine.c."""
 
 Array: TypeAlias = NDArray[Any]
-DOUBLES, INTS, BYTES = (ctypes.POINTER(kind) for kind in (ctypes.c_double, ctypes.c_int32, ctypes.c_uint8))
-
-
-class Setup(ctypes.Structure):
-    """`struct setup` of engine.c; arrays by their address."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("jobs", "nodes")),
-        *((name, ctypes.c_void_p) for name in ("submit", "run_time", "work", "limit")),
-        *((name, ctypes.c_void_p) for name in ("requested", "low", "high", "pref", "job_cores")),
-        *((name, ctypes.c_void_p) for name in ("malleable", "curve", "speedup", "cores")),
-        *((name, ctypes.c_int64) for name in ("policy", "runtime_model", "over_limit")),
-        *((name, ctypes.c_int64) for name in ("first_fit_only", "count_idle", "grow_at_start")),
-        ("backfill_depth", ctypes.c_int64),
-        ("backfill_interval_s", ctypes.c_double),
-        *((name, ctypes.c_double) for name in ("launch_s", "end_s", "reconfiguration_s")),
-        *((name, ctypes.c_double) for name in ("interval_s", "malleability_interval_s")),
-    )
-
-
-class Results(ctypes.Structure):
-    """`struct results` of engine.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("reconfigurations", "ranges")),
-        *((name, DOUBLES) for name in ("start", "launched", "end")),
-        ("state", BYTES),
-        *((name, INTS) for name in ("row_job", "row_from", "row_to")),
-        *((name, DOUBLES) for name in ("row_asked", "row_decided", "row_applied")),
-        *((name, INTS) for name in ("held_job", "held_first", "held_nodes")),
-        *((name, DOUBLES) for name in ("held_since", "held_until")),
-    )
 
 
 def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> str:
     """Return why the engine cannot simulate `jobs` under `policy` on `total` nodes; nothing where it can."""
     if _library() is None:
+        if LIBRARY.exists():
+            return "the compiled engine was built for another machine or version: install tracebed again"
         return "the compiled engine was not built: no C compiler was at hand when tracebed was installed"
     if type(policy) not in POLICIES:
         return f"the compiled engine does not know the policy {type(policy).__name__}"
@@ -126,37 +109,40 @@ class CompiledSimulator:
         uneven = min(cores, default=0) < max(jobs.cores, default=0)
         pref = policy if isinstance(policy, Pref) else Pref()
         slurm = policy if isinstance(policy, Conservative) else Conservative()
-        arrays: dict[str, Array | None] = {
-            "submit": np.array(jobs.submit),
-            "run_time": np.array(jobs.run_time),
-            "work": np.array(jobs.work),
-            "limit": np.array(jobs.limit),
-            **{name: np.array(getattr(seen, name), dtype=np.int32) for name in ("low", "high", "pref")},
-            "requested": np.array(jobs.nodes, dtype=np.int32),
-            "job_cores": np.array(jobs.cores, dtype=np.int32),
-            "malleable": np.array(seen.malleable, dtype=np.uint8),
-            "curve": curve,
-            "speedup": speedup,
-            "cores": np.array(cores, dtype=np.int32) if uneven else None,
-        }
-        self._arrays = arrays  # the engine reads them
-        self._setup = Setup(
-            jobs=len(jobs),
-            nodes=len(cores),
-            policy=POLICIES[type(policy)],
-            runtime_model=list(RuntimeModel).index(runtime_model),
-            over_limit=list(OverLimit).index(jobs.over_limit),
-            first_fit_only=pref.backfill == "firstfit",
-            count_idle=pref.count_idle,
-            grow_at_start=pref.grow_at_start,
-            backfill_depth=slurm.backfill_depth,
-            backfill_interval_s=slurm.backfill_interval_s,
-            launch_s=overheads.launch_s,
-            end_s=overheads.end_s,
-            reconfiguration_s=overheads.reconfiguration_s,
-            interval_s=interval_s,
-            malleability_interval_s=malleability_interval_s,
-            **{name: None if values is None else values.ctypes.data for name, values in arrays.items()},
+        library = _library()
+        assert library is not None
+        self._library, numbers = library, library.numbers
+        self._setup = library.setup(
+            {
+                "jobs": len(jobs),
+                "nodes": len(cores),
+                "submit": jobs.submit,
+                "run_time": jobs.run_time,
+                "work": jobs.work,
+                "limit": jobs.limit,
+                "requested": jobs.nodes,
+                "low": seen.low,
+                "high": seen.high,
+                "pref": seen.pref,
+                "job_cores": jobs.cores,
+                "malleable": seen.malleable,
+                "curve": curve,
+                "speedup": speedup,
+                "cores": cores if uneven else None,
+                "policy": numbers["policy"][POLICIES[type(policy)]],
+                "runtime_model": numbers["runtime_model"][runtime_model.name],
+                "over_limit": numbers["over_limit"][jobs.over_limit.name],
+                "first_fit_only": pref.backfill == "firstfit",
+                "count_idle": pref.count_idle,
+                "grow_at_start": pref.grow_at_start,
+                "backfill_depth": slurm.backfill_depth,
+                "backfill_interval_s": slurm.backfill_interval_s,
+                "launch_s": overheads.launch_s,
+                "end_s": overheads.end_s,
+                "reconfiguration_s": overheads.reconfiguration_s,
+                "interval_s": interval_s,
+                "malleability_interval_s": malleability_interval_s,
+            }
         )
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
@@ -168,38 +154,32 @@ class CompiledSimulator:
         Raises:
             MemoryError: there is not enough.
         """
-        library = _library()
-        assert library is not None
-        engine = library.tracebed_engine_new(ctypes.byref(self._setup))
+        library = self._library
+        outcome = {number: name for name, number in library.numbers["outcome"].items()}
+        engine = library.new(self._setup)
         if not engine:
             raise MemoryError("the compiled engine")
         try:
-            while (said := library.tracebed_engine_advance(engine, INSTANTS)) == MORE:
+            while (said := outcome[library.advance(engine, INSTANTS)]) == "MORE":
                 if on_progress:
-                    on_progress(library.tracebed_engine_submitted(engine))
-            if said < 0:
-                raise MemoryError("the compiled engine") if said == -1 else AssertionError("no reservation is possible")
-            results = Results()
-            library.tracebed_engine_results(engine, ctypes.byref(results))
-            self._take_over(results)
+                    on_progress(library.submitted(engine))
+            if said == "NO_MEMORY":
+                raise MemoryError("the compiled engine")
+            assert said == "DONE", "no reservation is possible"
+            self._take_over(library.results(engine))
         finally:
-            library.tracebed_engine_free(engine)
+            library.free(engine)
         return self.record
 
     def _take_over(self, results: Results) -> None:
         """Copy the results of the engine into the record and the ledger."""
-
-        def taken(kind: str, name: str, count: int) -> array[Any]:
-            values: array[Any] = array(kind)
-            values.frombytes(ctypes.string_at(getattr(results, name), count * values.itemsize))
-            return values
-
-        jobs, record, rows, held = self.jobs, self.record, results.reconfigurations, results.ranges
+        jobs, record, rows, held = self.jobs, self.record, results.number("reconfigurations"), results.number("ranges")
+        states = {number: JobState[name] for name, number in self._library.numbers["state"].items()}
         record.submit = list(jobs.submit)
         record.start, record.launched, record.end = (
-            taken("d", name, len(jobs)).tolist() for name in ("start", "launched", "end")
+            results.array(name, len(jobs)).tolist() for name in ("start", "launched", "end")
         )
-        record.state = [STATES[number] for number in taken("B", "state", len(jobs))]
+        record.state = [states[number] for number in results.array("state", len(jobs))]
         for job, state in enumerate(record.state):
             if state == JobState.KILLED:
                 record.reason[job] = "time limit"
@@ -207,15 +187,15 @@ class CompiledSimulator:
                 record.reason[job] = f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}"
         record.close(JobState.UNKNOWN, "the policy never started it")
         record.resizes = Resizes(
-            *(taken("i", f"row_{name}", rows) for name in ("job", "from", "to")),
-            *(taken("d", f"row_{name}", rows) for name in ("asked", "decided", "applied", "applied")),
+            *(results.array(f"row_{name}", rows) for name in ("job", "from", "to")),
+            *(results.array(f"row_{name}", rows) for name in ("asked", "decided", "applied", "applied")),
         )
         self.cluster.ledger = Ledger(
-            jobs=taken("i", "held_job", held),
-            firsts=taken("i", "held_first", held),
-            counts=taken("i", "held_nodes", held),
-            starts=taken("d", "held_since", held),
-            ends=taken("d", "held_until", held),
+            jobs=results.array("held_job", held),
+            firsts=results.array("held_first", held),
+            counts=results.array("held_nodes", held),
+            starts=results.array("held_since", held),
+            ends=results.array("held_until", held),
         )
 
 
@@ -242,22 +222,9 @@ def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
 
 
 @cache
-def _library() -> Any:
-    """Return the bound engine; None where it was not built for this machine, or for another version of this module."""
+def _library() -> Library | None:
+    """Return the compiled engine; None where it was not built for this machine and this version of tracebed."""
     try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError:
+        return Library(LIBRARY, NAMES)
+    except (OSError, DescriptionError):
         return None
-    library.tracebed_engine_setup_size.restype = ctypes.c_int64
-    if library.tracebed_engine_setup_size() != ctypes.sizeof(Setup):
-        return None
-    library.tracebed_engine_new.argtypes = [ctypes.POINTER(Setup)]
-    library.tracebed_engine_new.restype = ctypes.c_void_p
-    library.tracebed_engine_free.argtypes = [ctypes.c_void_p]
-    library.tracebed_engine_free.restype = None
-    library.tracebed_engine_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    library.tracebed_engine_submitted.argtypes = [ctypes.c_void_p]
-    library.tracebed_engine_submitted.restype = ctypes.c_int64
-    library.tracebed_engine_results.argtypes = [ctypes.c_void_p, ctypes.POINTER(Results)]
-    library.tracebed_engine_results.restype = None
-    return library

@@ -25,27 +25,47 @@
 #define CHECK(good) ((void)0)
 #endif
 
-enum { FCFS, FIRSTFIT, EASY, PREF, AVG, CONSERVATIVE };    /* policies, as in __init__.py */
-enum { PENDING, COMPLETED, KILLED, REJECTED };             /* states of a job */
-enum { IDEAL, WORST_CASE };                                /* runtime models */
-enum { EXTEND, KILL, AGAIN, NOW };                         /* what happens to jobs that outlive their limit */
-enum { END, POINT };                                       /* events; at one instant ends come first */
-enum { DONE, MORE, NO_MEMORY = -1, IMPOSSIBLE = -2 };      /* what `advance` returns */
+/* What this file shares with Python (library.py): structures, and the names of numbers. Each is one list, from which both
+ * the declaration below and the text that `tracebed_engine_description` returns are made. */
+#define SETUP(_) /* the workload and the options */ \
+    _(int64_t, jobs) _(int64_t, nodes) \
+    _(const double *, submit) _(const double *, run_time) _(const double *, work) _(const double *, limit) \
+    _(const int32_t *, requested) _(const int32_t *, low) _(const int32_t *, high) _(const int32_t *, pref) \
+    _(const int32_t *, job_cores) _(const uint8_t *, malleable) \
+    _(const int64_t *, curve) /* job -> where its S(0) would stand in `speedup`; S(n) of the jobs' sizes do */ \
+    _(const double *, speedup) \
+    _(const int32_t *, cores) /* of each node; null: nodes never have fewer than a job asks for */ \
+    _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
+    _(int64_t, first_fit_only) _(int64_t, count_idle) _(int64_t, grow_at_start) /* of the Kassel family */ \
+    _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative */ \
+    _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) \
+    _(double, interval_s) _(double, malleability_interval_s)
+#define RESULTS(_) /* what has happened so far, valid until the engine goes on */ \
+    _(int64_t, reconfigurations) _(int64_t, ranges) \
+    _(const double *, start) _(const double *, launched) _(const double *, end) _(const uint8_t *, state) /* of each job */ \
+    _(const int32_t *, row_job) _(const int32_t *, row_from) _(const int32_t *, row_to) /* of each reconfiguration */ \
+    _(const double *, row_asked) _(const double *, row_decided) _(const double *, row_applied) \
+    _(const int32_t *, held_job) _(const int32_t *, held_first) _(const int32_t *, held_nodes) /* of each range of nodes */ \
+    _(const double *, held_since) _(const double *, held_until)
+#define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE)
+#define STATE(_) _(UNKNOWN) _(COMPLETED) _(KILLED) _(REJECTED) /* of a job */
+#define RUNTIME_MODEL(_) _(IDEAL) _(WORST_CASE)
+#define OVER_LIMIT(_) _(EXTEND) _(KILL) _(AGAIN) _(NOW) /* what happens to jobs that outlive their limit */
+#define OUTCOME(_) _(DONE) _(MORE) _(NO_MEMORY) _(IMPOSSIBLE) /* of `advance` */
 
-/* The workload and the options; laid out like `Setup` in __init__.py. */
-struct setup {
-    int64_t jobs, nodes;
-    const double *submit, *run_time, *work, *limit;
-    const int32_t *requested, *low, *high, *pref, *job_cores;
-    const uint8_t *malleable;
-    const int64_t *curve;     /* job -> where its S(0) would stand in `speedup`; S(n) of the jobs' sizes do */
-    const double *speedup;
-    const int32_t *cores;     /* of each node; null: nodes never have fewer than a job asks for */
-    int64_t policy, runtime_model, over_limit;
-    int64_t first_fit_only, count_idle, grow_at_start;   /* of the Kassel family */
-    int64_t backfill_depth;   /* of conservative */
-    double backfill_interval_s, launch_s, end_s, reconfiguration_s, interval_s, malleability_interval_s;
-};
+#define DECLARED(type, name) type name;
+#define DESCRIBED(type, name) " " #type " " #name ";"
+#define VALUE(name) name,
+#define NAMED(name) " " #name ";"
+
+struct setup { SETUP(DECLARED) };
+struct results { RESULTS(DECLARED) };
+enum { POLICY(VALUE) };
+enum { STATE(VALUE) };
+enum { RUNTIME_MODEL(VALUE) };
+enum { OVER_LIMIT(VALUE) };
+enum { OUTCOME(VALUE) };
+enum { END, POINT };                                       /* events; at one instant ends come first */
 
 struct event { double time; int32_t what, job; };
 struct range { int64_t row; int32_t first, count, below; };   /* nodes of a job, their row; `below`: taken before */
@@ -116,14 +136,14 @@ struct engine {
     int32_t *open;                   /* job -> its pending row; -1: none */
     int64_t held_count, held_room;                  /* ledger */
     int32_t *held_job, *held_first, *held_nodes; double *held_since, *held_until;
-    int failed;
+    int failed;                      /* NO_MEMORY, IMPOSSIBLE; 0: neither */
 };
 
 /* -- memory -------------------------------------------------------------------------------------------------------- */
 
 static void *make(struct engine *e, int64_t count, size_t size) {
     void *memory = calloc(count > 0 ? (size_t)count : 1, size);
-    if (!memory) e->failed = 1;
+    if (!memory) e->failed = NO_MEMORY;
     return memory;
 }
 
@@ -131,7 +151,7 @@ static void *make(struct engine *e, int64_t count, size_t size) {
 static int grow(struct engine *e, void *array, int64_t room, size_t size) {
     void **at = array;
     void *larger = realloc(*at, (size_t)room * size);
-    if (!larger) { e->failed = 1; return 0; }
+    if (!larger) { e->failed = NO_MEMORY; return 0; }
     *at = larger;
     return 1;
 }
@@ -344,7 +364,7 @@ static int insert_chunk(struct engine *e, int64_t at) {
         e->chunk_room *= 2;
     }
     struct chunk *chunk = calloc(1, sizeof *chunk);
-    if (!chunk) { e->failed = 1; return 0; }
+    if (!chunk) { e->failed = NO_MEMORY; return 0; }
     memmove(&e->chunks[at + 1], &e->chunks[at], (size_t)(e->chunk_count - at) * sizeof *e->chunks);
     e->chunks[at] = chunk;
     e->chunk_count++;
@@ -405,7 +425,7 @@ static void reservation(struct engine *e, int64_t need) {
     if (idle < need) {
         while (at < e->chunk_count && freed + e->chunks[at]->nodes < need) freed += e->chunks[at++]->nodes;
         CHECK(at < e->chunk_count);
-        if (at == e->chunk_count) { e->failed = 2; return; }
+        if (at == e->chunk_count) { e->failed = IMPOSSIBLE; return; }
         while (freed + e->chunks[at]->row[row].nodes < need) freed += e->chunks[at]->row[row++].nodes;
         double end = e->chunks[at]->row[row].end;
         if (end > shadow) shadow = end;
@@ -1150,7 +1170,7 @@ int tracebed_engine_advance(struct engine *e, int64_t instants) {
             decide(e);
             e->call = e->wake;
         }
-        if (e->failed) return e->failed == 1 ? NO_MEMORY : IMPOSSIBLE;
+        if (e->failed) return e->failed;
     }
     return DONE;
 }
@@ -1159,7 +1179,15 @@ int64_t tracebed_engine_submitted(const struct engine *e) { return e->next_job; 
 
 /* -- making and reading ------------------------------------------------------------------------------------------------ */
 
+/* The lists above: a line each, items end with a semicolon. */
+const char *tracebed_engine_description(void) {
+    return "setup:" SETUP(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\nstate:" STATE(NAMED)
+           "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\noutcome:" OUTCOME(NAMED);
+}
+
 int64_t tracebed_engine_setup_size(void) { return (int64_t)sizeof(struct setup); }
+
+int64_t tracebed_engine_results_size(void) { return (int64_t)sizeof(struct results); }
 
 void tracebed_engine_free(struct engine *e) {
     if (!e) return;
@@ -1286,21 +1314,13 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     return e;
 }
 
-/* What has happened so far; laid out like `Results` in __init__.py. Valid until the engine goes on. */
-struct results {
-    int64_t reconfigurations, ranges;
-    const double *start, *launched, *end;
-    const uint8_t *state;
-    const int32_t *row_job, *row_from, *row_to;
-    const double *row_asked, *row_decided, *row_applied;
-    const int32_t *held_job, *held_first, *held_nodes;
-    const double *held_since, *held_until;
-};
-
 void tracebed_engine_results(const struct engine *e, struct results *results) {
     *results = (struct results){
-        e->row_count, e->held_count, e->start, e->launched, e->end, e->state, e->row_job, e->row_from, e->row_to,
-        e->row_asked, e->row_decided, e->row_applied, e->held_job, e->held_first, e->held_nodes,
-        e->held_since, e->held_until,
+        .reconfigurations = e->row_count, .ranges = e->held_count,
+        .start = e->start, .launched = e->launched, .end = e->end, .state = e->state,
+        .row_job = e->row_job, .row_from = e->row_from, .row_to = e->row_to,
+        .row_asked = e->row_asked, .row_decided = e->row_decided, .row_applied = e->row_applied,
+        .held_job = e->held_job, .held_first = e->held_first, .held_nodes = e->held_nodes,
+        .held_since = e->held_since, .held_until = e->held_until,
     };
 }

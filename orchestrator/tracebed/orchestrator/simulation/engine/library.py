@@ -1,0 +1,136 @@
+"""The library that engine.c is compiled to: loaded, checked and bound by what it says of itself.
+
+The structures and numbers that engine.c shares with Python are declared there only. The library describes them, and
+this module makes ctypes structures of the description. Nothing about their layout is written down twice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TYPECODES = {"double": "d", "int64_t": "q", "int32_t": "i", "uint8_t": "B"}
+"""Elements of arrays in engine.c -> their type codes in `array` and NumPy."""
+SCALARS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
+
+
+class DescriptionError(Exception):
+    """A library does not describe what this version of tracebed expects."""
+
+
+class Library:
+    """The functions of the compiled engine, its structures, and the names of its numbers.
+
+    Args:
+        path: the shared library.
+        names: the names that `numbers` must have, no more and no fewer, for example `{"over_limit": {"KILL", "NOW"}}`.
+
+    Raises:
+        OSError: there is no library at `path`, or it is for another machine.
+        DescriptionError: the library belongs to another version of tracebed.
+    """
+
+    def __init__(self, path: Path, names: Mapping[str, set[str]]) -> None:
+        """Load the library and bind its functions."""
+        functions = ctypes.CDLL(str(path))
+        try:
+            self._bind(functions)
+        except (AttributeError, KeyError, ValueError) as error:
+            raise DescriptionError(f"{path} does not describe the engine: {error}") from error
+        for what, expected in names.items():
+            if (found := set(self.numbers.get(what, {}))) != expected:
+                raise DescriptionError(f"{path}: {what} has {sorted(found)}, expected are {sorted(expected)}")
+
+    def _bind(self, functions: Any) -> None:
+        functions.tracebed_engine_description.restype = ctypes.c_char_p
+        lines = (line.partition(":") for line in functions.tracebed_engine_description().decode().splitlines())
+        lists = {name: [item.strip() for item in items.split(";")[:-1]] for name, _, items in lines}
+        setup, self._results = (_fields(lists.pop(name)) for name in ("setup", "results"))
+        self._setup = setup
+        self.numbers = {what: {name: number for number, name in enumerate(names)} for what, names in lists.items()}
+        """Name of a list of engine.c -> name -> number."""
+        self._setup_type, self._results_type = _structure("Setup", setup), _structure("Results", self._results)
+        for kind, size in (
+            (self._setup_type, functions.tracebed_engine_setup_size),
+            (self._results_type, functions.tracebed_engine_results_size),
+        ):
+            size.restype = ctypes.c_int64
+            if size() != ctypes.sizeof(kind):
+                raise ValueError(f"{kind.__name__} takes {size()} bytes there, {ctypes.sizeof(kind)} here")
+        self.new = functions.tracebed_engine_new
+        self.new.argtypes, self.new.restype = [ctypes.POINTER(self._setup_type)], ctypes.c_void_p
+        self.free = functions.tracebed_engine_free
+        self.free.argtypes, self.free.restype = [ctypes.c_void_p], None
+        self.advance = functions.tracebed_engine_advance
+        self.advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        self.submitted = functions.tracebed_engine_submitted
+        self.submitted.argtypes, self.submitted.restype = [ctypes.c_void_p], ctypes.c_int64
+        self._read = functions.tracebed_engine_results
+        self._read.argtypes, self._read.restype = [ctypes.c_void_p, ctypes.POINTER(self._results_type)], None
+
+    def setup(self, values: Mapping[str, Any]) -> ctypes.Structure:
+        """Return a `struct setup` with `values`, one for each field: numbers, and sequences for arrays (None: null).
+
+        Sequences are converted to arrays of the types in engine.c, which live as long as the structure.
+
+        Raises:
+            ValueError: a field has no value, or a value has no field.
+        """
+        if values.keys() != self._setup.keys():
+            raise ValueError(
+                f"engine.c has another setup, install tracebed again: {sorted(values.keys() ^ self._setup.keys())}"
+            )
+        arrays = {
+            name: np.ascontiguousarray(values[name], dtype=typecode)
+            for name, (typecode, is_array) in self._setup.items()
+            if is_array and values[name] is not None
+        }
+        setup = self._setup_type(**{**values, **{name: column.ctypes.data for name, column in arrays.items()}})
+        setup.arrays = arrays
+        return setup
+
+    def results(self, engine: int) -> Results:
+        """Return what has happened so far, valid until the engine goes on or is freed."""
+        structure = self._results_type()
+        self._read(engine, ctypes.byref(structure))
+        return Results(structure, self._results)
+
+
+class Results:
+    """A `struct results`: its numbers and arrays by name."""
+
+    def __init__(self, structure: ctypes.Structure, fields: Mapping[str, tuple[str, bool]]) -> None:
+        """Adopt the structure."""
+        self._structure, self._fields = structure, fields
+
+    def number(self, name: str) -> int:
+        """Return a number."""
+        return int(getattr(self._structure, name))
+
+    def array(self, name: str, count: int) -> array[Any]:
+        """Return a copy of the first `count` elements of an array."""
+        values: array[Any] = array(self._fields[name][0])
+        values.frombytes(ctypes.string_at(getattr(self._structure, name), count * values.itemsize))
+        return values
+
+
+def _fields(items: list[str]) -> dict[str, tuple[str, bool]]:
+    """Return name -> (type code, whether it is an array) of fields such as `int64_t jobs` and `const double * end`."""
+    fields = {}
+    for item in items:
+        kind, name = item.rsplit(maxsplit=1)
+        element = kind.removeprefix("const ").removesuffix(" *")
+        fields[name] = (TYPECODES[element], kind != element)
+    return fields
+
+
+def _structure(name: str, fields: Mapping[str, tuple[str, bool]]) -> type[ctypes.Structure]:
+    """Return a ctypes structure; arrays are addresses."""
+    scalars = {TYPECODES[element]: kind for element, kind in SCALARS.items()}
+    layout = [(field, ctypes.c_void_p if is_array else scalars[code]) for field, (code, is_array) in fields.items()]
+    return type(name, (ctypes.Structure,), {"_fields_": layout})
