@@ -41,20 +41,10 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
             source = source.replace(old, new)
         (tmp_path / "engine.c").write_text(source)
         library = tmp_path / "engine.so"
-        command = [
-            "cc",
-            "-std=gnu11",
-            "-fPIC",
-            "-shared",
-            "-ffp-contract=off",
-            "-o",
-            library,
-            tmp_path / "engine.c",
-            "-lm",
-        ]
         if not shutil.which("cc"):
             pytest.skip("there is no C compiler")
-        subprocess.run(command, check=True, timeout=60)
+        command = ["cc", "-std=gnu11", "-fPIC", "-shared", "-ffp-contract=off", tmp_path / "engine.c", "-o", library]
+        subprocess.run([*command, "-lm"], check=True, timeout=60)
         monkeypatch.setattr(engine, "LIBRARY", library)
         monkeypatch.setattr(engine, "_library", engine._library.__wrapped__)
         return library
@@ -68,20 +58,15 @@ def test_the_library_that_is_there_is_of_this_version() -> None:
 
 
 def test_the_order_of_fields_and_names_is_that_of_the_library(built: Callable[..., Path]) -> None:
-    built(
-        (
-            "_(const double *, submit) _(const double *, run_time)",
-            "_(const double *, run_time) _(const double *, submit)",
-        ),
-        ("_(FCFS) _(FIRSTFIT) _(EASY)", "_(EASY) _(FCFS) _(FIRSTFIT)"),
-        ("_(COMPLETED) _(KILLED)", "_(KILLED) _(COMPLETED)"),
-        ("_(EXTEND) _(KILL)", "_(KILL) _(EXTEND)"),
-        ("_(IDEAL) _(WORST_CASE)", "_(WORST_CASE) _(IDEAL)"),
-        (
-            "_(const double *, start) _(const double *, launched)",
-            "_(const double *, launched) _(const double *, start)",
-        ),
+    swapped = (
+        ("const double *, submit", "const double *, run_time"),
+        ("const double *, start", "const double *, launched"),
+        ("FCFS", "FIRSTFIT"),
+        ("COMPLETED", "KILLED"),
+        ("EXTEND", "KILL"),
+        ("IDEAL", "WORST_CASE"),
     )
+    built(*((f"_({one}) _({other})", f"_({other}) _({one})") for one, other in swapped))
     for seed in range(20):
         assert not compared(seed)
 
@@ -90,20 +75,15 @@ def test_the_order_of_fields_and_names_is_that_of_the_library(built: Callable[..
     ("old", "new"),
     [
         ("_(NOW)", "_(NOW) _(LATER)"),
-        ("_(CONSERVATIVE)", "_(CAREFUL)"),
+        ("_(CONSERVATIVE)", "_(CONSERVATIVE) _(CAREFUL)"),
         ("(int64_t)sizeof(struct setup)", "(int64_t)sizeof(struct setup) + 8"),
         ("(int64_t)sizeof(struct results)", "(int64_t)sizeof(struct results) + 8"),
         ("_(double, launch_s)", "_(float, launch_s)"),
-        ("tracebed_engine_description", "tracebed_engine_text"),
+        ("char *tracebed_engine_description", "char *tracebed_engine_text"),
     ],
 )
 def test_a_library_of_another_version_is_not_used(built: Callable[..., Path], old: str, new: str) -> None:
-    if old.startswith("_(CONS"):
-        library = built(
-            (old, new), ("case CONSERVATIVE:", "case CAREFUL:"), ("policy == CONSERVATIVE", "policy == CAREFUL")
-        )
-    else:
-        library = built((old, new))
+    library = built((old, new))
     with pytest.raises(DescriptionError):
         Library(library, engine.NAMES)
     assert "another machine or version" in engine.obstacle(Jobs.of(small()), Easy(), 1)

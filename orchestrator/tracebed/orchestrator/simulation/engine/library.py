@@ -81,10 +81,8 @@ class Library:
         Raises:
             ValueError: a field has no value, or a value has no field.
         """
-        if values.keys() != self._setup.keys():
-            raise ValueError(
-                f"engine.c has another setup, install tracebed again: {sorted(values.keys() ^ self._setup.keys())}"
-            )
+        if differing := values.keys() ^ self._setup.keys():
+            raise ValueError(f"engine.c has another setup ({', '.join(sorted(differing))}): install tracebed again")
         arrays = {
             name: np.ascontiguousarray(values[name], dtype=typecode)
             for name, (typecode, is_array) in self._setup.items()
