@@ -31,7 +31,7 @@ from tracebed.validation.metrics import metrics
 from tracebed.validation.studies import cells, plots, workloads
 from tracebed.validation.studies.pools import DaskPool, LocalPool
 from tracebed.validation.studies.published import beside
-from tracebed.validation.studies.study import load_study, names
+from tracebed.validation.studies.study_file import load_study, names
 from tracebed.validation.studies.sweep import only_one, plan, sweep
 from tracebed.validation.studies.workloads import fingerprint
 
@@ -84,23 +84,23 @@ def run(*words: object) -> Result:
         (("[0, 0.5, 1]", "[0, 50]"), 3, "malleable.shares.1"),
         (("after_s: 3600, ended", "after_s: -1, ended"), 8, "windows.B.after_s"),
         (("ended: true", "ended: maybe"), 8, "windows.B.ended"),
-        (("- easy", "- easy\n  - easy"), 6, "two policies are called 'easy'"),
+        (("- easy", "- easy\n  - easy"), 6, "two policies have the name 'easy'"),
         (("seeds: 2", "exclude: [{polcy: easy}]"), 7, "no key 'polcy'"),
         (("seeds: 2", "exclude: [{policy: easier}]"), 7, "no point has policy 'easier'"),
         (("seeds: 2", "runtime_model: [ideal, worst]"), 7, "no runtime model 'worst'"),
         (("seeds: 2", "priority: fastest"), 7, "no priority 'fastest'"),
         (("seeds: 2", "published:\n  - {figure: wait, value: 1}"), 8, "no figure 'wait'"),
         (("seeds: 2", "plots:\n  p: {kind: bars, figures: makespan_s, window: C}"), 8, "no window 'C'"),
-        (("seeds: 2", "plots:\n  p: {kind: heatmap, figures: wait}"), 8, "`relative_to` goes with"),
+        (("seeds: 2", "plots:\n  p: {kind: heatmap, figures: wait}"), 8, "`relative_to` is required for"),
         (("{model: lublin99, options: {jobs: 60, nodes: 32}}", "{}"), 2, "one of `file`, `log` and `model`"),
         (("seeds: 2", "seeds: [2"), 8, "is not YAML"),
         (("seeds: 2", "policies: [pref]"), 7, "'policies' is there twice"),
         (("seeds: 2", "tau: -1e3"), 7, "tau: Input should be greater"),  # to YAML 1.1 that is a text
         (("seeds: 2", "seeds: 0"), 7, "seeds: 0 seeds"),
         (("seeds: 2", "seeds: 1000001"), 7, "seeds: 1,000,001 seeds"),
-        (("seeds: 2", "seeds: [1, 2, 1]"), 7, "seeds: 1 is there twice"),
-        (("seeds: 2", "interval_s: [0, 10, 0.0]"), 7, "interval_s: 0.0 is there twice"),
-        (("[0, 0.5, 1]", "[0, 0.5, 0.5]"), 3, "malleable.shares: 0.5 is there twice"),
+        (("seeds: 2", "seeds: [1, 2, 1]"), 7, "seeds: 1 is listed twice"),
+        (("seeds: 2", "interval_s: [0, 10, 0.0]"), 7, "interval_s: 0.0 is listed twice"),
+        (("[0, 0.5, 1]", "[0, 0.5, 0.5]"), 3, "malleable.shares: 0.5 is listed twice"),
         (("seeds: 2", "seeds: 1000000"), 1, "points, more than 1,000,000"),
         (("- easy", '- {policy: easy, label: "a\\0"}'), 5, "cannot be printed"),
     ],
@@ -467,6 +467,23 @@ def test_published_figures_stand_beside_ours(study: Callable[..., Path], tmp_pat
     held = beside(file.study, pd.DataFrame(rows + doubled))
     assert list(held["ours"]) == pytest.approx([30.0, 60.0, -0.8, -0.8])
     assert list(held["at"])[:2] == ["policy easy, interval_s 0", "policy easy, interval_s 10"]
+
+
+def test_published_figures_are_labeled_with_what_was_computed(study: Callable[..., Path]) -> None:
+    """Two of three shares are in the table, as after `--only share=0,0.5`; of the other figure, all."""
+    wanted = [
+        {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": [0, 0.5, 1]}, "note": "table 2"},
+        {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": [0, 0.5]}, "note": "table 3"},
+    ]
+    file = load_study(str(study(published=wanted, windows={"A": {}})))
+    settings = {"priority": "fcfs", "runtime_model": "ideal", "interval_s": 0.0, "malleability_interval_s": 0.0}
+    rows = [
+        {"workload": "w", "policy": "easy", "seed": 0, "window": "A", **settings, "share": share, "mean_wait_s": 2.0}
+        for share in (0.0, 0.5)
+    ]
+    held = beside(file.study, pd.DataFrame(rows))
+    assert list(held["at"]) == ["policy easy, share 0/0.5"] * 2
+    assert list(held["note"]) == ["only a part of these points was computed; table 2", "table 3"]
 
 
 def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.metrics.measured import WindowName
 from tracebed.validation.studies import sweep as sweeping
 from tracebed.validation.studies.pools import LocalPool
-from tracebed.validation.studies.study import load_study
+from tracebed.validation.studies.study_file import load_study
 from tracebed.validation.verdict import compare as compare_runs
 
 AnyPolicy: TypeAlias = str | type[Policy] | Policy

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tracebed.validation.studies.pools import Pool
-    from tracebed.validation.studies.study import Point, StudyFile
+    from tracebed.validation.studies.study import Point
+    from tracebed.validation.studies.study_file import StudyFile
     from tracebed.validation.studies.sweep import Plan, Swept
 
 SHOWN = ("mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization")
@@ -66,7 +67,7 @@ def sweep(
       tracebed sweep kassel-knl --log cori-knl/ -o sweeps
       tracebed sweep study.yaml --only policy=easy,pref --only share=0.2 --dry-run
     """
-    from tracebed.validation.studies.study import load_study
+    from tracebed.validation.studies.study_file import load_study
     from tracebed.validation.studies.workloads import logs_of
 
     if listing:
@@ -215,7 +216,7 @@ def _pool(name: str, scheduler: str | None, workers: int | None) -> Pool:
 def _list() -> None:
     import textwrap
 
-    from tracebed.validation.studies.study import load_study, names
+    from tracebed.validation.studies.study_file import load_study, names
 
     for name in names():
         click.echo(f"{name:16}  {textwrap.shorten(load_study(name).study.about, 100, placeholder=' ...')}")

@@ -1,4 +1,4 @@
-"""A cell: one simulation and its measures. What is equal in everything that shapes the result is the same cell."""
+"""A cell: one simulation and its metrics. Points that agree in all that determines the result share one cell."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
-from tracebed.validation.studies.study import Point, Study, WindowSpec
+from tracebed.validation.studies.specs import WindowSpec
+from tracebed.validation.studies.study import Point, Study
 from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What a simulation takes, and what is measured of it."""
+    """The input of a simulation, and what is measured."""
 
     workload: Path
     system: System
     policy: str
     parameters: str
-    """As JSON, defaults included."""
+    """Parameters of the policy as JSON, with defaults."""
     priority: str
     runtime_model: str
     interval_s: float
@@ -49,9 +50,9 @@ class Cell:
     tau: float
     windows: tuple[tuple[str, WindowSpec], ...]
     identity: str
-    """Hash of all that shapes the result; the name of its file."""
+    """Hash of all that determines the result; name of the file of the cell."""
     jobs: bool = False
-    """Whether the jobs are kept, too."""
+    """Whether the table of jobs is kept, too."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,18 @@ class Measured:
     """The result of a cell."""
 
     rows: list[dict[str, Any]]
-    """A row a window: its name, and the figures."""
+    """A row per window: its name, and the metrics."""
     seconds: float
     warnings: list[str]
     jobs: pd.DataFrame | None
-    """A row a job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller."""
+    """A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller."""
 
 
 def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[Cell, Variant | None]:
-    """Return the cell that a point asks for, and the variant of the workload that it runs (None: the workload itself).
+    """Return the cell of a point, and the variant of the workload that it needs (None: the workload itself).
 
-    A policy that decides neither sizes nor shares of nodes treats all jobs as rigid, so that its cells are those of
-    the workload itself; where all or none of the jobs become malleable, the seed chooses nothing.
+    A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells are those of the
+    workload itself. If all or none of the jobs become malleable, the seed has no effect.
     """
     spec = study.policy(point)
     policy = registry.load(spec.policy, spec.parameters)
@@ -104,7 +105,7 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
 
 
 def compute(cell: Cell) -> Measured:
-    """Simulate and measure a cell. Raises InputError where the simulation cannot be run."""
+    """Simulate and measure a cell. Raises InputError if the simulation cannot run."""
     begun = time.perf_counter()
     with warnings.catch_warnings(record=True) as tolerated:
         warnings.simplefilter("always", Tolerated)
@@ -128,7 +129,7 @@ def compute(cell: Cell) -> Measured:
 
 @lru_cache(maxsize=2)
 def _workload(path: Path) -> Workload:
-    """Return a workload; a worker computes the cells of one after the other."""
+    """Return a workload. A worker computes the cells of one workload after those of another, so two are cached."""
     return read_workload(path)
 
 
@@ -151,7 +152,7 @@ def _row(run: Run, tau: float, window: WindowSpec) -> dict[str, Any]:
 
 
 def _jobs(run: Run, workload: Workload) -> pd.DataFrame:
-    """Return what plots by job need: times of finished jobs, and who started on less than was asked for."""
+    """Return the jobs for plots: times of finished jobs, and whether each started on fewer cores than requested."""
     jobs = per_job(run)
     held = run.allocations
     first = held["start"].to_numpy() == held["job_id"].map(run.jobs.set_index("job_id")["start"]).to_numpy()

@@ -23,7 +23,9 @@ from matplotlib.ticker import MaxNLocator
 from tracebed.files import replacing
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.studies.published import GROUP, chosen, means
-from tracebed.validation.studies.study import Plot, Point, StudyFile
+from tracebed.validation.studies.specs import Plot
+from tracebed.validation.studies.study import Point
+from tracebed.validation.studies.study_file import StudyFile
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")
 STYLE: dict[Any, Any] = {

@@ -1,4 +1,4 @@
-"""What the papers print, beside what the sweep gave; and the table of means over seeds."""
+"""Published figures beside those of a sweep, and the table of means over seeds."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from typing import Any
 import pandas as pd
 
 from tracebed.validation.metrics import all_metrics
-from tracebed.validation.studies.study import KEYS, Published, Study
+from tracebed.validation.studies.specs import Published, as_list
+from tracebed.validation.studies.study import KEYS, Study
 
 GROUP = [key for key in KEYS if key != "seed"]
-"""What a mean over seeds is taken of."""
+"""Columns that identify a mean over seeds."""
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s"]
-"""What published figures get a row for each of, where `at` does not name it; as for windows."""
+"""Columns whose values each get a row of a published figure, unless `at` has the column. Windows do the same."""
 COLUMNS = ["figure", "at", "window", "published", "ours", "difference", "note"]
 
 
 def chosen(table: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows that have the values of `where`, each a value or several to choose from."""
+    """Return the rows that have the values of `where`, each a value or a list of allowed values."""
     for key, wanted in where.items():
         table = table[table[key].isin(wanted if isinstance(wanted, list) else [wanted])]
     return table
 
 
 def means(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the means over seeds: a row a point but for its seed, and window, in the table's order."""
+    """Return the means over seeds: a row per point (without the seed) and window, in the order of the table."""
     figures = [column for column in table if column in all_metrics() or str(column).endswith(("_p25", "_p75"))]
     return table.groupby([*GROUP, "window"], sort=False, dropna=False)[figures].mean().reset_index()
 
 
 def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the published figures that the table can be held against, beside ours, a row each and window.
+    """Return the published figures beside those of the table: a row per figure and window.
 
-    `difference` is ours / published - 1; of figures that are changes themselves, ours - published.
+    `difference` is ours / published - 1; for a relative change, ours - published. `at` names only values that were
+    computed; if others are missing, `note` says so.
     """
     averaged = means(table)
     varying = [key for key in SETTINGS if averaged[key].nunique() > 1]
@@ -49,28 +51,36 @@ def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _beside(published: Published, averaged: pd.DataFrame, settings: Mapping[str, Any], window: str) -> list[Any] | None:
-    """Return the row of a published figure under some settings and in a window; None where there is no such point."""
-    where = {**settings, **published.at}
-    found = chosen(averaged, where)[published.figure].dropna()
-    if not len(found):
+    """Return the row of a published figure for some settings and a window; None if no such point was computed."""
+    rows = chosen(averaged, {**settings, **published.at}).dropna(subset=published.figure)
+    if not len(rows):
         return None
+    found = rows[published.figure]
     ours = float({"mean": found.mean, "least": found.min, "greatest": found.max}[published.take]())
     if published.relative_to is None:
         difference = ours / published.value - 1.0 if published.value else float("nan")
     else:
-        base = chosen(averaged, {**settings, **published.relative_to})[published.figure].dropna()
+        base = chosen(averaged, {**settings, **published.relative_to}).dropna(subset=published.figure)
         if not len(base):
             return None
-        ours = ours / float(base.mean()) - 1.0
+        ours = ours / float(base[published.figure].mean()) - 1.0
         difference = ours - published.value
-    at = ", ".join(f"{key} {_spelt(value)}" for key, value in {**published.at, **settings}.items())
+    at, whole = _label({**published.at, **settings}, rows)
     at = f"{published.take} of {at}" if published.take != "mean" else at
     if published.relative_to is not None:
-        at += " against " + ", ".join(f"{key} {_spelt(value)}" for key, value in published.relative_to.items())
-    return [published.figure, at, window, published.value, ours, difference, published.note]
+        label, whole_base = _label(published.relative_to, base)
+        at, whole = f"{at} against {label}", whole and whole_base
+    notes = [published.note] if whole else ["only a part of these points was computed", published.note]
+    note = "; ".join(filter(None, notes))
+    return [published.figure, at, window, published.value, ours, difference, note]
+
+
+def _label(where: Mapping[str, Any], rows: pd.DataFrame) -> tuple[str, bool]:
+    """Return the values of `where` that `rows` have, in words, and whether these are all values."""
+    there = {key: [value for value in as_list(wanted) if (rows[key] == value).any()] for key, wanted in where.items()}
+    words = ", ".join(f"{key} {'/'.join(map(_spelt, values))}" for key, values in there.items())
+    return words, all(len(values) == len(as_list(where[key])) for key, values in there.items())
 
 
 def _spelt(value: Any) -> str:
-    if isinstance(value, list):
-        return "/".join(map(_spelt, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,11 +1,11 @@
-"""A sweep: the cells of a study computed, each once, kept one file a cell, and gathered into one table.
+"""A sweep: the cells of a study, each computed once and kept in a file, and gathered into one table.
 
-    OUTPUT/cells/IDENTITY.json           the rows of a cell, with a checksum; appears whole or not at all
-    OUTPUT/cells/IDENTITY.jobs.parquet   its jobs, where a plot needs them
-    OUTPUT/workloads/                    workloads as they are simulated
+    OUTPUT/cells/IDENTITY.json           the metrics of a cell, with a checksum; written atomically
+    OUTPUT/cells/IDENTITY.jobs.parquet   its jobs, if a plot needs them
+    OUTPUT/workloads/                    the simulated workloads, with checksums
     OUTPUT/STUDY/                        study.yaml, table.parquet, table.csv, published.csv, plots
 
-Studies that share OUTPUT share cells. Whatever ends a sweep, what was computed is there, and the next one goes on.
+Studies that share OUTPUT share cells. An interrupted sweep keeps the computed cells, and the next sweep continues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tracebed.validation.studies import cells, store
 from tracebed.validation.studies.cells import Cell
 from tracebed.validation.studies.pools import Pool
 from tracebed.validation.studies.store import Kept
-from tracebed.validation.studies.study import Point, StudyFile
+from tracebed.validation.studies.study import Point
+from tracebed.validation.studies.study_file import StudyFile
 from tracebed.validation.studies.workloads import Prepared, Variant, is_kept, make, prepare
 
 Progress = Callable[[int, int], None]
@@ -35,35 +36,35 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a study: which are there, and which are still to be computed."""
+    """The cells of a study: those that are kept, and those to be computed."""
 
     cells: dict[Point, Cell]
     variants: list[Variant]
-    """Workloads that the cells need and that are not there yet."""
+    """Workloads that the cells need and that are not kept yet."""
     todo: list[Cell]
-    """Cells that are not there yet, each once."""
+    """Cells that are not kept yet, each once."""
 
     @property
     def distinct(self) -> int:
-        """How many simulations the points amount to."""
+        """Number of simulations for all points."""
         return len({cell.identity for cell in self.cells.values()})
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep came to."""
+    """The result of a sweep."""
 
     table: pd.DataFrame
-    """A row a point and window."""
+    """A row per point and window."""
     computed: int
     failed: dict[str, list[Point]]
-    """What went wrong -> the points that have no row for it."""
+    """Error message -> points without a row."""
     warnings: dict[str, int]
-    """What was tolerated in the cells -> in how many of them."""
+    """Warning -> number of cells with it."""
 
 
 def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[str, Path]) -> Plan:
-    """Prepare the workloads of `points` and find out which of their cells are still to be computed.
+    """Prepare the workloads of `points` and return which of their cells are to be computed.
 
     Raises:
         InputError: a workload cannot be prepared.
@@ -92,7 +93,7 @@ def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[s
 
 
 def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> Swept:
-    """Compute what `plan` says is still to be computed, and gather the table.
+    """Compute the cells of `plan` that are not kept, and gather the table.
 
     Args:
         file: the study.
@@ -129,10 +130,10 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Pr
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the output folder: two sweeps in one would compute cells twice.
+    """Lock the output folder: two sweeps in one folder would compute cells twice.
 
     Raises:
-        InputError: another sweep holds it, or it cannot be written.
+        InputError: another sweep has locked the folder, or the folder cannot be written.
     """
     try:
         (folder / "cells").mkdir(parents=True, exist_ok=True)
@@ -145,7 +146,7 @@ def only_one(folder: Path) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InputError(
-            "another sweep is at work in this folder", where=str(folder), hint="wait for it, or name another with -o"
+            "another sweep is running in this folder", where=str(folder), hint="wait for it, or name another with -o"
         ) from None
     else:
         yield

@@ -1,4 +1,4 @@
-"""The workloads of a study: read, cleaned or drawn once, checked, and kept in the output folder for all its cells."""
+"""The workloads of a study: read, cleaned or drawn once, checked, and kept in the output folder."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from tracebed.converters.scaling import scale
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, tolerate
 from tracebed.files import replacing, sha256_of
-from tracebed.validation.studies.study import LogSpec, StudyFile, WorkloadSpec
+from tracebed.validation.studies.specs import LogSpec, WorkloadSpec
+from tracebed.validation.studies.study_file import StudyFile
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A workload that cells can be made of."""
+    """A kept workload, ready for simulation."""
 
     path: Path
     sha256: str
-    """Of its jobs."""
+    """Hash of the jobs."""
     jobs: int
     system: System
 
@@ -44,17 +45,17 @@ class Variant:
     base: Path
     path: Path
     nodes: int | None
-    """Of the machine."""
+    """Nodes of the machine."""
     share: float
     seed: int
     thresholds: Thresholds
 
 
 def fingerprint(workload: Workload) -> str:
-    """Return a hash of what jobs ask for and do, to the millisecond, whatever they are called in which file.
+    """Return a hash of the sizes and times of the jobs, to the millisecond, independent of names and file format.
 
     It is SHA-256 over nodes, submit times, run times and time limits as little-endian 64-bit integers (times in ms,
-    -1 where not known), one column after the other, in submit order.
+    -1 if unknown), one column after the other, in submit order.
     """
     digest = hashlib.sha256(workload.ints("nodes").astype("<i8").tobytes())
     for name in ("submit_time", "run_time", "time_limit"):
@@ -65,7 +66,7 @@ def fingerprint(workload: Workload) -> str:
 
 @cache
 def code_of(path: Path) -> str:
-    """Return a hash of the source at a path: while it is developed, its version stays the same."""
+    """Return a hash of the source code at a path: code under development changes within one version."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in (".py", ".c"))
     found = hashlib.sha256()
     for file in files:
@@ -74,22 +75,22 @@ def code_of(path: Path) -> str:
 
 
 def _maker() -> list[str]:
-    """Return what makes workloads: our version, and the code of the converters."""
+    """Return the version of tracebed and a hash of the code of the converters."""
     return [version("tracebed"), code_of(Path(converters.__file__).parent)]
 
 
 def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
-    """Return a workload of the study, made once and then kept in `folder`.
+    """Return a workload of the study, made once and kept in `folder`.
 
     Args:
         file: the study.
         name: of the workload.
-        seed: of the draw, where a model draws it.
+        seed: of the draw, for a model.
         logs: paths of logs, by the workload's name.
         folder: where prepared workloads are kept.
 
     Raises:
-        InputError: a file or log is missing or not the right one, or a model does not take its options.
+        InputError: a file or log is missing, a log is another one, or a model has no such option.
     """
     spec = file.study.workloads[name]
     paths = _sources(file, name, spec, logs)
@@ -111,7 +112,7 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
         where = file.source.error("", "workloads", name).where  # a size, a factor or an option of the study
         raise InputError(error.what, where=where, hint=error.hint) from error
     if system.nodes is None:
-        raise file.source.error(f"the size of the system of {name!r} is not known: say `nodes`", "workloads", name)
+        raise file.source.error(f"the size of the system of {name!r} is unknown: add `nodes`", "workloads", name)
     return Prepared(target, workload.sha256, len(workload), system)
 
 
@@ -158,7 +159,7 @@ def _checksum_line(path: Path) -> bytes:
 
 
 def _sources(file: StudyFile, name: str, spec: WorkloadSpec, logs: Mapping[str, Path]) -> list[Path]:
-    """Return the files that a workload is read from; none of a model."""
+    """Return the files from which a workload is read; an empty list for a model."""
     if spec.file is not None:
         path = file.folder / spec.file
         if not path.exists():
@@ -171,9 +172,9 @@ def _sources(file: StudyFile, name: str, spec: WorkloadSpec, logs: Mapping[str, 
         where = f"; get it from {spec.log.source}" if spec.log.source else ""
         option = "--log PATH" if len(_logs(file)) == 1 else f"--log {name}=PATH"
         raise InputError(
-            f"the workload {name!r} is made of a public log, which is not part of tracebed{where}",
+            f"the workload {name!r} is made of a public log, which is not shipped with tracebed{where}",
             where=file.source.where,
-            hint=f"then say where it is: {option}",
+            hint=f"give its path: {option}",
         )
     if not path.exists():
         raise InputError("there is no such log", where=str(path), hint="check the path")
@@ -188,7 +189,7 @@ def logs_of(file: StudyFile, texts: tuple[str, ...]) -> dict[str, Path]:
     """Return the paths that `--log PATH` or `--log NAME=PATH` give, by the workload's name.
 
     Raises:
-        InputError: the study has no such log, or several and a path names none.
+        InputError: the study has no such log, or it has several and a path has no name.
     """
     wanted = _logs(file)
     found: dict[str, Path] = {}
@@ -238,7 +239,7 @@ def _drawn(file: StudyFile, name: str, spec: WorkloadSpec, seed: int) -> Workloa
 
 
 def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
-    """Return the log after its recipe, once it is known to be the right one."""
+    """Return the cleaned log, after checking that the log is the one of the study."""
     from tracebed.converters.cleaning.audit import clean
     from tracebed.converters.cleaning.recipes import load_recipe
     from tracebed.converters.formats.reading import read_raw
@@ -250,7 +251,9 @@ def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
         recipe = load_recipe(log.recipe).with_settings(log.settings)
         raw = read_raw(paths, **(recipe.read | log.options))
         workload = clean(raw, recipe.steps, system=recipe.system).workload
-    another = "this is another log: get the right one, or copy the study (--show) and correct what it expects"
+    another = (
+        "this is another log: get the log of the study, or copy the study (--show) and adapt `jobs` and `fingerprint`"
+    )
     if log.jobs not in (None, len(workload)):
         raise InputError(f"{len(workload):,} jobs are left, not {log.jobs:,}", where=where, hint=another)
     if log.fingerprint not in (None, found := fingerprint(workload)):

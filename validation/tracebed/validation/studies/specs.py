@@ -1,0 +1,202 @@
+"""The parts of a study: workloads, malleable shares, policies, windows, published figures, plots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from tracebed.converters.malleability import Thresholds
+from tracebed.converters.models.registry import MODELS
+from tracebed.validation.metrics import all_metrics
+
+MOST_POINTS = 1_000_000
+"""Largest number of points of a grid, and of seeds. A larger number is probably a typing error."""
+JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")
+"""Figures of jobs that heat maps and daily lines can show."""
+
+
+def as_list(value: Any) -> Any:
+    """Return a list as it is, and another value as a list of one."""
+    return value if isinstance(value, list) else [value]
+
+
+def counted(value: Any) -> Any:
+    """Return the seeds 0, 1, ... for a number of seeds; other values as they are."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return value
+    if not 0 < value <= MOST_POINTS:
+        raise ValueError(f"{value:,} seeds: a number from 1 to {MOST_POINTS:,}, or a list such as [0]")
+    return list(range(value))
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    if twice := [value for value, count in Counter(values).items() if count > 1]:
+        raise ValueError(f"{twice[0]!r} is listed twice")
+    return values
+
+
+def named(value: Any) -> Any:
+    """Return a policy without parameters for a name; other values as they are."""
+    return {"policy": value} if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Threshold = Annotated[float, Field(gt=0, le=1)]
+Name = Annotated[str, Field(pattern=r"^[\w][\w.+-]*$", max_length=80)]
+Where = dict[str, Any]
+AXIS = (BeforeValidator(as_list), Field(min_length=1), AfterValidator(_distinct))
+"""A value, or a list of different values."""
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+"""Unknown keys and values of other types are errors."""
+
+
+class Part(BaseModel):
+    """A part of a study."""
+
+    model_config = STRICT
+
+
+class LogSpec(Part):
+    """A public log: its recipe, its source, and a fingerprint by which the right log is recognized."""
+
+    recipe: str | None = None
+    source: str = ""
+    """Where to get the log."""
+    path: str | None = None
+    """Relative to the study file; `--log` has precedence."""
+    jobs: Annotated[int, Field(ge=1)] | None = None
+    """Number of jobs after cleaning."""
+    fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """`workloads.fingerprint` of the clean workload."""
+    settings: dict[str, dict[str, Any]] = {}
+    """Parameters that replace those of the steps of the recipe: step -> parameter -> value."""
+    options: dict[str, Any] = {}
+    """Options of the reader of the log."""
+
+
+class Scaling(Part):
+    """Arguments of `scaling.scale`."""
+
+    nodes: Annotated[int, Field(ge=1)] | None = None
+    cores_per_node: Annotated[int, Field(ge=1)] | None = None
+    window: Annotated[float, Field(gt=0)] | None = None
+    start: float | None = None
+    run_time: Annotated[float, Field(gt=0)] | None = None
+    longest: Annotated[float, Field(gt=0)] | None = None
+    arrivals: Annotated[float, Field(gt=0)] | None = None
+
+
+class WorkloadSpec(Part):
+    """A workload from one source (a file, a log with a recipe, or a model with its options), optionally scaled."""
+
+    file: str | None = None
+    log: LogSpec | None = None
+    model: str | None = None
+    options: dict[str, Any] = {}
+    scale: Scaling | None = None
+    nodes: Annotated[int, Field(ge=1)] | None = None
+    """Nodes of the simulated machine; by default those of the system of the workload."""
+    cores_per_node: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> WorkloadSpec:
+        if sum(source is not None for source in (self.file, self.log, self.model)) != 1:
+            raise ValueError("a workload has one of `file`, `log` and `model`")
+        if self.options and self.model is None:
+            raise ValueError("`options` are those of a `model`; a log's are `log.options`")
+        return self
+
+    @field_validator("model")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        if name is not None and name not in MODELS.names():
+            raise ValueError(f"no model {name!r}: one of {', '.join(MODELS.names())}")
+        return name
+
+
+class Malleable(Part):
+    """The shares of the rigid jobs that become malleable, and the thresholds of `malleability.to_malleable`."""
+
+    shares: Annotated[list[Annotated[float, Field(ge=0, le=1)]], *AXIS]
+    preferred: Threshold = Thresholds.preferred
+    most: Threshold = Thresholds.most
+    least: Threshold = Thresholds.least
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """Return the thresholds of efficiency."""
+        return Thresholds(self.preferred, self.most, self.least)
+
+
+class PolicySpec(Part):
+    """A policy, its parameters, and its label in tables and plots."""
+
+    policy: str
+    parameters: dict[str, Any] = {}
+    label: str = ""
+
+    @field_validator("label")
+    @classmethod
+    def _shown(cls, label: str) -> str:
+        if not label.isprintable():
+            raise ValueError(f"{label!r} cannot be printed")
+        return label
+
+    @property
+    def name(self) -> str:
+        """The label; by default the policy with its parameters."""
+        return self.label or " ".join([self.policy, *(f"{key}={value}" for key, value in self.parameters.items())])
+
+
+class WindowSpec(Part):
+    """The jobs that enter the metrics: see `after` and `ended` of `metrics`."""
+
+    after_s: Seconds = 0.0
+    ended: bool = False
+
+
+class Published(Part):
+    """A figure printed in a paper."""
+
+    figure: str
+    value: float
+    """The printed value; with `relative_to`, the relative change: -0.25 for 25 % less."""
+    at: Where = {}
+    """The points that the figure describes."""
+    take: Literal["mean", "least", "greatest"] = "mean"
+    """How the figures of these points (each a mean over seeds) are combined."""
+    relative_to: Where | None = None
+    note: str = ""
+
+
+class Plot(Part):
+    """A plot of the study."""
+
+    kind: Literal["bars", "normalised", "heatmap", "daily"]
+    figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
+    window: str | None = None
+    """Name of the window; by default the first."""
+    at: Where = {}
+    """The points that are shown; for heat maps and daily lines, those compared with `relative_to`."""
+    relative_to: Where | None = None
+    """The points that normalize the others; required for all kinds except bars."""
+    spread: Literal["jobs", "seeds"] = "jobs"
+    """Quartiles shown by bars: over jobs (mean over seeds), or over seeds."""
+    title: str = ""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Plot:
+        if (self.relative_to is None) != (self.kind == "bars"):
+            raise ValueError("`relative_to` is required for all kinds except `bars`, and not allowed for `bars`")
+        known = JOB_FIGURES if self.of_jobs else tuple(all_metrics())
+        for figure in self.figures:
+            if figure not in known:
+                raise ValueError(f"{self.kind} shows no figure {figure!r}: one of {', '.join(known)}")
+        return self
+
+    @property
+    def of_jobs(self) -> bool:
+        """Whether the plot needs the jobs of a simulation, not only its metrics."""
+        return self.kind in ("heatmap", "daily")

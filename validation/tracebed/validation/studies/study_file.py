@@ -1,0 +1,146 @@
+"""The study file: YAML that is read, checked against the study, and selected from.
+
+    workloads: {mine: {file: mine.parquet}}
+    malleable: {shares: [0, 0.5, 1]}
+    policies: [easy, pref]
+    seeds: 10
+
+docs/how-to/sweep.md has every key.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.validation.metrics import all_metrics
+from tracebed.validation.studies.specs import MOST_POINTS, Where, as_list
+from tracebed.validation.studies.study import KEYS, Point, Study
+from tracebed.yaml_file import YamlFile
+
+SHIPPED = files("tracebed.validation.studies") / "shipped"
+HINT = "`tracebed sweep STUDY --show` prints a shipped study as an example"
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """A study, its name, and the file that it was read from."""
+
+    name: str
+    study: Study
+    source: YamlFile
+
+    @property
+    def folder(self) -> Path:
+        """The folder to which paths in the file are relative."""
+        return Path(self.source.where).parent
+
+    def selected(self, only: Mapping[str, list[str]]) -> list[Point]:
+        """Return the points whose values are among those of `only`: key -> values as text.
+
+        Raises:
+            InputError: a key is unknown, no point has such a value, or a policy is not installed or has no such
+                parameter.
+        """
+        points = self.study.points()
+        for key, wanted in only.items():
+            _known_key(key, self.source.error)
+            there = {_text(asdict(point)[key]) for point in points}
+            for value in wanted:
+                if value not in there:
+                    have = ", ".join(sorted(there))
+                    raise InputError(f"no point with {key}={value}", where=self.source.where, hint=f"there are {have}")
+            points = [point for point in points if _text(asdict(point)[key]) in wanted]
+        if not points:
+            raise InputError("the grid has no point left", where=self.source.where, hint="exclude less")
+        self._check_policies({point.policy for point in points})
+        return points
+
+    def _check_policies(self, labels: set[str]) -> None:
+        for index, policy in enumerate(self.study.policies):
+            if policy.name in labels:
+                try:
+                    registry.load(policy.policy, policy.parameters)
+                except InputError as error:
+                    hint = error.hint or HINT
+                    raise InputError(
+                        error.what, where=self.source.error("", "policies", index).where, hint=hint
+                    ) from error
+
+
+def names() -> list[str]:
+    """Return the names of the studies that tracebed ships."""
+    return sorted(file.name.removesuffix(".yaml") for file in SHIPPED.iterdir() if file.name.endswith(".yaml"))
+
+
+def load_study(name: str) -> StudyFile:
+    """Read a study: the name of a shipped one, or the path of a YAML file.
+
+    Raises:
+        InputError: there is no such study, the file is not YAML, or a key or value is invalid, with its line.
+    """
+    if name in names():
+        with as_file(SHIPPED / f"{name}.yaml") as path:
+            return _read(path)
+    return _read(Path(name))
+
+
+def _read(path: Path) -> StudyFile:
+    unreadable = f"one of {', '.join(names())}, or the path of a YAML file"
+    source = YamlFile.read(path, "study", hint=HINT, unreadable=unreadable)
+    study = source.checked(Study)
+    file = StudyFile(path.stem, study, source)
+    _check_references(file)
+    return file
+
+
+def _check_references(file: StudyFile) -> None:
+    """Raise InputError if the file refers to a key, label, window or metric that does not exist."""
+    study, error = file.study, file.source.error
+    labels = [policy.name for policy in study.policies]
+    for index, label in enumerate(labels):
+        if label in labels[:index]:
+            raise error(f"two policies have the name {label!r}; give one a `label`", "policies", index)
+    known = study.axes
+    if (size := math.prod(map(len, known.values()))) > MOST_POINTS:
+        raise error(f"the grid has {size:,} points, more than {MOST_POINTS:,}: shorten an axis")
+
+    def check(where: Where | None, *loc: int | str) -> None:
+        for key, wanted in (where or {}).items():
+            _known_key(key, error, *loc)
+            for value in as_list(wanted):
+                if value not in known[key]:
+                    has = ", ".join(map(str, known[key]))
+                    raise error(f"no point has {key} {value!r}: there are {has}", *loc, key)
+
+    for index, where in enumerate(study.exclude):
+        check(where, "exclude", index)
+    for index, published in enumerate(study.published):
+        if published.figure not in all_metrics():
+            known_figures = ", ".join(all_metrics())
+            raise error(f"no figure {published.figure!r}: one of {known_figures}", "published", index, "figure")
+        check(published.at, "published", index, "at")
+        check(published.relative_to, "published", index, "relative_to")
+    for name, plot in study.plots.items():
+        if plot.window is not None and plot.window not in study.windows:
+            raise error(f"no window {plot.window!r}: one of {', '.join(study.windows)}", "plots", name, "window")
+        check(plot.at, "plots", name, "at")
+        check(plot.relative_to, "plots", name, "relative_to")
+    if not study.points():
+        raise error("`exclude` leaves no point of the grid", "exclude")
+
+
+def _known_key(key: str, error: Any, *loc: int | str) -> None:
+    if key not in KEYS:
+        raise error(f"points have no key {key!r}: one of {', '.join(KEYS)}", *loc)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value).strip('"')
