@@ -289,7 +289,7 @@ def test_a_crowd_is_the_fullest_stretch_that_a_job_is_part_of(jobs: list[tuple[i
 def test_a_shipped_recipe_can_be_read_and_says_what_it_is(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.steps
-    assert recipe.system is not None
+    assert recipe.system is not None or name == "sacct", "of no machine in particular"
     assert len(recipe.about) > 50
 
 

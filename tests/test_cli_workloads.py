@@ -135,7 +135,7 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
         ("scale log.swf --runtime max=soon -o w.csv", "'soon' is not a duration"),
         ("scale log.swf --start tomorrow -o w.csv", "'tomorrow' is not an instant"),
         ("scale log.swf --start 1999-01-01 -o w.csv", "the workload's submissions span 0 s to 0 s"),
-        ("scale log.swf --system big -o w.csv", "--system 'big' is no machine"),
+        ("scale log.swf --system big -o w.csv", "--system 'big' is not a machine"),
         ("scale broken.csv --nodes 2 -o w.csv", "the nodes of the workload's system are not known"),
         ("scale log.swf --nodes 2 --inventory i.yaml -o w.csv", "give one of them"),
         ("malleable broken.csv --share 1 -o w.csv", "the size of the workload's system is not known"),
@@ -144,10 +144,10 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
         ("malleable log.swf --share nan -o w.csv", "nan is not a finite number"),
         ("malleable log.swf --share 1 --nodes 99999999999999999999 -o w.csv", "'--nodes'"),
         ("scale log.swf --nodes 99999999999999999999 -o w.csv", "'--nodes'"),
-        ("scale log.swf --system 4x0 -o w.csv", "--system '4x0' is no machine: 0 is not in the range"),
+        ("scale log.swf --system 4x0 -o w.csv", "--system '4x0' is not a machine: 0 is not in the range"),
         ("scale log.swf --window 1e400 -o w.csv", "'1e400' is not a duration"),
         ("scale log.swf --window -1 -o w.csv", "'-1' is below 0"),
-        ("generate cirne --jobs 99999999999999 -o w.csv", "out of memory: Unable to allocate"),
+        ("generate cirne --jobs 99999999999999 -o w.csv", "99999999999999 jobs is out of range"),
         (f"convert log.swf -o {'w' * 300}.csv", "File name too long"),
         ("generate cirne --jobs 1 --set load=x -o w.csv", "'x' is not a number"),
         ("generate cirne --jobs 1 --set weight=1 -o w.csv", "no constant 'weight'"),
@@ -266,3 +266,22 @@ def test_charts_show_every_count() -> None:
     assert len(set(map(len, lines))) == 1
     drawn = columns("Hours", {"0": 0, "1": 8, "2": 16}, height=2)
     assert [line.split() for line in drawn[1:3]] == [["██"], ["██", "██"]]
+
+
+def test_convert_sets_the_system_that_a_file_does_not_tell(call: Callable[..., Any]) -> None:
+    Path("w.csv").write_text("job_id,submit_time,run_time,nodes\na,0,5,2\nb,9,5,80\n")
+    status, _, err = call("convert", "w.csv", "--system", "64x48", "-o", "w.parquet")
+    assert status == ExitCode.OK
+    assert "jobs of more nodes than the machine has, kept as they are (clean: over_machine) (1 time)" in err
+    workload = read_workload("w.parquet")
+    assert workload.provenance.system == System(64, 48)
+    step = workload.provenance.steps[-1]
+    assert (step.name, step.parameters) == ("system", {"nodes": 64, "cores_per_node": 48})
+    assert list(step.counts.values()) == [1]
+    Path("log.swf").write_text(SWF)
+    assert call("convert", "log.swf", "--system", "9", "-o", "s.parquet")[0] == ExitCode.OK
+    assert read_workload("s.parquet").provenance.system == System(9, 4), "the cores stay as known"
+    for wrong in ("64x", "x48", "0x1", "64x48x2", "1e9x1", "99999999999x1"):
+        status, _, err = call("convert", "w.csv", "--system", wrong, "-o", "no.parquet")
+        assert (status, err.count("\n")) == (ExitCode.USAGE, 1)
+        assert f"--system {wrong!r} is not a machine" in err

@@ -208,6 +208,7 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
         ),
         ("toys --malleable", "size of the workload's system is not known"),
         ("cirne --jobs 5 --site cern", "'cern' is not one of"),
+        ("lublin99 --jobs 1000000000000", "1000000000000 jobs is out of range"),
         ("lublin99 --jobs 5 --set batch.serial=2", "serial 2.0 is out of range"),
         ("cirne --jobs 5 --exact --set size_slope=1e-9", "size_slope 1e-09 with size_offset 0.2 is out of range"),
         ("cirne --jobs 5 --exact --set limit_offset=-1e9", "is out of range"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 
 from fuzz import mutated, read_or_refuse
@@ -16,6 +18,7 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import MAX_LINE
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
+from tracebed.orchestrator.cli import tracebed
 
 FIELDS = (
     *("JobID", "JobName", "Cluster", "User", "Account", "Partition", "QOS", "Submit", "Eligible", "Start", "End"),
@@ -374,3 +377,22 @@ def test_rows_of_several_clusters_are_refused_until_one_is_chosen(log: Path) -> 
         read(log, rows)
     red = read(log, rows, machine="red")
     assert (red.provenance.system.name, list(red.ints("nodes"))) == ("red", [3])
+
+
+@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+def test_the_shipped_recipe_makes_a_workload_of_any_sacct_log(tmp_path: Path) -> None:
+    over = row("8", Timelimit="00:01:00")
+    gone = row("9", start="10:01:00", end="10:01:00", Elapsed="00:00:00", State="CANCELLED by 17")
+    (tmp_path / "a.txt").write_text(table([*ROWS, over, gone]))
+    (tmp_path / "b.txt").write_text(table([over, row("10", submit="11:00:00", start="11:00:00", end="11:05:00")]))
+    words = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt"), "--recipe", "sacct", "--system", "64x128"]
+    result = CliRunner().invoke(tracebed, ["clean", *words, "-o", str(tmp_path / "w.parquet"), "--json"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    audit = {step["step"]: step for step in json.loads(result.stdout)["audit"]}
+    assert audit["drop_copies"]["dropped"] == 1
+    workload = read_workload(tmp_path / "w.parquet")
+    assert workload.provenance.system == System(64, 128, "blue")
+    assert set(workload.column("job_id")) == {"1", "2_7", "3+0", "3+1", "4", "6", "8", "4-2", "10"}
+    assert np.isfinite(workload.floats("time_limit")).all()
+    assert (workload.floats("time_limit") >= workload.floats("run_time")).all()
+    assert dict(zip(workload.column("job_id"), workload.floats("time_limit"), strict=True))["8"] == 90.0

@@ -15,10 +15,12 @@ def parse_cpus(text: str) -> tuple[int, ...]:
     cpus: list[int] = []
     for part in text.split(",") if text.strip() else ():
         low, dash, high = part.strip().partition("-")
-        if not (low.isdecimal() and (high.isdecimal() if dash else True)) or (dash and int(high) < int(low)):
+        if not (low.isdecimal() and (not dash or high.isdecimal())):
             raise InputError(f"{text[:40]!r} is not a CPU list", hint="write it like 0-3,7")
-        if max(len(low), len(high)) > 9 or int(high or low) >= LARGEST_NODE:
+        if max(len(low), len(high)) > 9 or max(int(low), int(high or low)) >= LARGEST_NODE:
             raise InputError(f"CPU list {text[:40]!r} goes beyond CPU {LARGEST_NODE - 1}", hint="write it like 0-3,7")
+        if dash and int(high) < int(low):
+            raise InputError(f"{text[:40]!r} is not a CPU list", hint="write it like 0-3,7")
         cpus += range(int(low), int(high or low) + 1)
     if len(set(cpus)) < len(cpus):
         raise InputError(f"CPU list {text[:40]!r} names a CPU twice", hint="write it like 0-3,7")

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from tracebed.converters.schema import MAX_EXACT, MAX_SIZE
+from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.errors import InputError
 
 MAX_DEPTH = 20

@@ -23,8 +23,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.log import TOO_LARGE
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, tolerate
 
 INSTANTS = ["submit_time", "deadline", "earliest_start", "logged_start", "logged_end"]
 SIZES = ["nodes", "nodes_min", "nodes_max", "nodes_pref"]
@@ -174,6 +175,18 @@ def map_sizes(values: IntArray, original: int, target: int) -> IntArray:
     """
     scaled = np.clip((2 * values * target + original) // (2 * original), 1, target)
     return np.where(values > 0, scaled, 0)
+
+
+def with_system(workload: Workload, system: System) -> Workload:
+    """Return the workload with the size of its machine as `system` says, recorded as a step.
+
+    Jobs of more nodes stay as they are, with a warning; what `system` leaves open stays as known.
+    """
+    told = _told(workload, system).provenance.system
+    larger = 0 if told.nodes is None else int((workload.ints("nodes") > told.nodes).sum())
+    tolerate({TOO_LARGE: larger})
+    sizes = {"nodes": told.nodes, "cores_per_node": told.cores_per_node}
+    return workload.with_step(Step("system", sizes, {TOO_LARGE: larger} if larger else {}), system=told)
 
 
 def _told(workload: Workload, system: System | None) -> Workload:

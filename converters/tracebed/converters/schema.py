@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
@@ -43,11 +44,6 @@ class Column(NamedTuple):
 
 
 NOT_KNOWN = float("nan")
-MAX_EXACT = 2.0**53
-"""Largest accepted number (seconds, MiB). Beyond it, a float64 does not tell a whole number from the next."""
-MAX_SIZE = 10**8
-"""Largest accepted size, in nodes or cores per node. The largest machines have about ten million cores."""
-
 SCHEMA: dict[str, Column] = {
     "job_id": Column("str", "the job's name, unique in the workload"),
     "submit_time": Column("float64", "s since time 0 of the workload"),

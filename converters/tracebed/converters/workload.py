@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.converters.provenance import Provenance, Source, Step, System, steps_of
 from tracebed.converters.schema import (
-    MAX_EXACT,
-    MAX_SIZE,
     NOT_KNOWN,
     REQUIRED,
     SCHEMA,

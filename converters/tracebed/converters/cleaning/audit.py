@@ -65,7 +65,9 @@ def clean(
         InputError: no job is left, ids are not unique in the end, or a step does not like its parameters.
     """
     where = log.where if isinstance(log, Log) else ""
-    provenance = log.provenance if system is None else replace(log.provenance, system=system)
+    provenance = log.provenance
+    if system is not None:
+        provenance = replace(provenance, system=replace(system, name=system.name or provenance.system.name))
     if isinstance(log, Log) and not _of_one_machine(log.provenance.system.name, provenance.system.name):
         named = f"the recipe's machine is {provenance.system.name}, the log's is {log.provenance.system.name}"
         tolerate({named: 1}, where=where)

@@ -1,5 +1,6 @@
 """Workload models: one module a model, all of them known to `registry`."""
 
+from tracebed.converters.limits import MAX_SIZE
 from tracebed.errors import InputError
 
 
@@ -10,7 +11,6 @@ def require(met: bool, what: str, hint: str) -> None:
 
 
 def require_sizes(jobs: int, nodes: int | None, cores_per_node: int) -> None:
-    """Raise InputError unless all that every model takes is at least 1."""
-    require(jobs >= 1, f"{jobs} jobs", "at least 1")
-    require(nodes is None or nodes >= 1, f"{nodes} nodes", "at least 1")
-    require(cores_per_node >= 1, f"{cores_per_node} cores per node", "at least 1")
+    """Raise InputError unless the sizes that every model takes are from 1 to `MAX_SIZE`."""
+    for size, what in ((jobs, "jobs"), (nodes, "nodes"), (cores_per_node, "cores per node")):
+        require(size is None or 1 <= size <= MAX_SIZE, f"{size} {what}", f"from 1 to {MAX_SIZE:,}")

@@ -10,7 +10,7 @@ import click
 
 from tracebed.errors import InputError, tolerate
 from tracebed.orchestrator.cli.console import print_json, print_table
-from tracebed.orchestrator.cli.logs import log_options, raw_options
+from tracebed.orchestrator.cli.logs import log_options, raw_options, system_of, system_option
 from tracebed.orchestrator.cli.messages import progress, say
 from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, output_option
 from tracebed.orchestrator.cli.summary import finish, summarised
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write every touched record and the reason: .csv or .parquet, also with .gz.",
 )
+@system_option
 @log_options
 @output_option("The clean workload to write: .parquet, .csv or .swf.", required=False)
 @json_option
@@ -46,6 +47,7 @@ def clean(
     settings: Sequence[str],
     without: Sequence[str],
     explain: Path | None,
+    system: str | None,
     output: Path | None,
     as_json: bool,
     **options: Any,
@@ -84,7 +86,7 @@ def clean(
         done = cleaned_by(
             read_raw(raw, **(chosen.read | raw_options(options))),
             chosen.steps,
-            system=chosen.system,
+            system=system_of(system) or chosen.system,
             explain=explain is not None,
         )
     expected = chosen.expect.get("jobs")

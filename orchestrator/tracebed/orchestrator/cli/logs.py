@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.orchestrator.cli.options import Command
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli.options import SIZE, Command
+
+if TYPE_CHECKING:
+    from tracebed.converters.workload import System
 
 PLAIN = "batsim, csv, elastisim, parquet and swf"
 """Formats whose readers keep names: help must not import the readers, and a test compares them."""
@@ -44,3 +48,24 @@ def log_options(command: Command) -> Command:
 def raw_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of `log_options` that were given, as `read_workload` takes them."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+system_option = click.option(
+    "--system",
+    metavar="NODESxCORES",
+    help="The machine the workload was made for, if its file does not say: 64x48, or 64.",
+)
+
+
+def system_of(text: str | None) -> System | None:
+    """Return the machine that `--system` names."""
+    from tracebed.converters.workload import System
+
+    if text is None:
+        return None
+    nodes, times, cores = text.partition("x")
+    try:
+        return System(SIZE(nodes), SIZE(cores) if times else None)
+    except click.BadParameter as error:
+        what = error.message.rstrip(".")
+        raise InputError(f"--system {text!r} is not a machine: {what}", hint="write 1024x8, or 1024") from None

@@ -9,7 +9,7 @@ import click
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import load_workload
-from tracebed.orchestrator.cli.logs import log_options, raw_options
+from tracebed.orchestrator.cli.logs import log_options, raw_options, system_of, system_option
 from tracebed.orchestrator.cli.messages import progress
 from tracebed.orchestrator.cli.options import (
     DURATION,
@@ -28,17 +28,18 @@ from tracebed.orchestrator.cli.summary import finish
 from tracebed.orchestrator.cli.writers import writer_options, writing_options
 
 if TYPE_CHECKING:
-    from tracebed.converters.workload import Provenance, System, Workload
+    from tracebed.converters.workload import Provenance, Workload
 
 
 @click.command()
 @click.argument("source", type=PATH, metavar="IN")
 @output_option("The workload to write: .parquet, .csv or .swf, also with .gz; or what --to says.")
 @click.option("--as-run", is_flag=True, help="Write the run that the log tells of: what the real machine did.")
+@system_option
 @log_options
 @writer_options
 @json_option
-def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: Any) -> None:
+def convert(source: Path, output: Path, as_run: bool, system: str | None, as_json: bool, **options: Any) -> None:
     """Read a log or workload of any known format and write it in another.
 
     What was tolerated in a log is counted in warnings, and in the provenance of the workload. With --as-run the
@@ -47,14 +48,20 @@ def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: 
     \b
     Example:
       tracebed convert RICC-2010-2.swf.gz -o ricc.parquet
+      tracebed convert log.txt --system 64x48 -o log.parquet
       tracebed convert knl.parquet --as-run -o runs/knl-real
       tracebed convert ricc.parquet --to elastisim -o ricc-elastisim
     """
+    from tracebed.converters.scaling import with_system
+
     writing = writing_options(options)
     if as_run and writing:
         raise InputError("--as-run and an option of the formats that are written", hint="a run has one format only")
     keep_inputs([source], [output])
+    machine = system_of(system)
     workload = load_workload(source, **raw_options(options))
+    if machine is not None:
+        workload = with_system(workload, machine)
     if as_run:
         _finish_run(workload, source, output, as_json)
     else:
@@ -78,11 +85,7 @@ def convert(source: Path, output: Path, as_run: bool, as_json: bool, **options: 
     help="Multiply run times by a factor (0.1: a tenth), or compress them so that the longest takes TIME.",
 )
 @click.option("--arrivals", type=Number(), metavar="FACTOR", help="Multiply the times between submissions.")
-@click.option(
-    "--system",
-    metavar="NODESxCORES",
-    help="The machine the workload was made for, where its file does not say.",
-)
+@system_option
 @output_option("The workload to write.")
 @json_option
 def scale(
@@ -127,7 +130,7 @@ def scale(
             run_time=factor,
             longest=longest,
             arrivals=arrivals,
-            system=_system(system),
+            system=system_of(system),
         )
     finish(after, output, as_json, before=before)
 
@@ -234,19 +237,6 @@ def _instant(text: str, provenance: Provenance) -> float:
         return duration(text)
     except InputError:
         return seconds_since_start(text, provenance)
-
-
-def _system(text: str | None) -> System | None:
-    from tracebed.converters.workload import System
-
-    if text is None:
-        return None
-    nodes, times, cores = text.partition("x")
-    try:
-        return System(SIZE(nodes), SIZE(cores) if times else None)
-    except click.BadParameter as error:
-        what = error.message.rstrip(".")
-        raise InputError(f"--system {text!r} is no machine: {what}", hint="write 1024x8, or 1024") from None
 
 
 def _size_of(inventory: Path) -> tuple[int, int]:

@@ -30,6 +30,6 @@ def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple
             raise InputError(error.what, where=where, hint=error.hint)
         return name, np.asarray(labels.codes == present[name], dtype=bool)
     if len(present) > 1:
-        what = f"holds jobs of {len(present)} machines: {', '.join(present)}"
+        what = f"holds jobs of {len(present)} machines: {', '.join(name[:40] for name in [*present][:10])}"
         raise InputError(what, where=where, hint="choose one: convert or clean --machine NAME")
     return next(iter(present), ""), np.ones(len(labels), dtype=bool)
