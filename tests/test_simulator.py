@@ -467,8 +467,8 @@ class Wilful:
     [
         ([Start(0, 3)], "runs on 1 to 2 nodes"),
         ([Start(0, 1), Start(0, 1)], "is not waiting"),
-        ([Start(0, 2), Start(1, 1)], "promised nodes that nobody gives back"),
-        ([Resize(0, 2)], "is no running malleable job"),
+        ([Start(0, 2), Start(1, 1)], "promised nodes that no job releases"),
+        ([Resize(0, 2)], "is not a running malleable job"),
         ([Start(0, 1), Resize(0, 3)], "outside its bounds"),
         ([Start(0, 1), Resize(0, 1)], "has that size"),
         ([Start(0, 1), Start(1, 1), Resize(0, 2)], "0 are idle"),

@@ -1,4 +1,4 @@
-"""A log is a run too: what the real machine did, in the form in which predictions are held against it."""
+"""The run of a log: what the real machine did, in the form with which predictions are compared."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tracebed.states import JobState
 
 
 def run_of_log(workload: Workload, *, name: str = "workload", where: str | None = None) -> Run:
-    """Return the run that a log tells of: its `logged_start` and `logged_end`, on nodes of the workload's system.
+    """Return the run of a log: its `logged_start` and `logged_end`, on nodes of the workload's system.
 
-    Logs rarely say which nodes a job had. They are dealt out as the jobs start and taken back as they end, so
-    that no node has two jobs; where the log has more busy nodes than the system, nodes are added, and a warning
-    says so. Jobs without a start are there as cancelled or unknown, without allocations.
+    Logs rarely say which nodes a job had. Nodes are assigned as the jobs start and released as they end, so that no
+    node has two jobs. If the log has more busy nodes than the system, nodes are added, with a warning. Jobs without a
+    start have no allocations; their state is that of the log, or unknown.
 
     Args:
-        workload: a log, as it was read or cleaned, not scaled.
-        name: the workload's, for reports.
+        workload: a log as it was read or cleaned, not scaled.
+        name: the name of the workload, for reports.
         where: its file, for messages.
 
     Raises:
@@ -33,7 +33,7 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
     nodes = workload.ints("nodes")
     ran = np.isfinite(start) & np.isfinite(end) & (end >= start) & (nodes > 0)
     if not ran.any():
-        what = "no job has a start and an end in the log: it is no log, or was scaled"
+        what = "no job has a start and an end in the log: it is not a log, or was scaled"
         raise InputError(what, where=where, hint="take the workload as `convert` or `clean` wrote it")
     jobs = np.flatnonzero(ran)
     owner, node, count, busiest = assign_nodes(start[jobs], end[jobs], nodes[jobs])
@@ -43,8 +43,8 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
     if system.nodes is None or busiest > system.nodes:
         had = f"{system.nodes:,}" if system.nodes else "not known"
         warnings.append(
-            f"the log has up to {busiest:,} nodes busy at once, those of its system are {had}: as many are taken "
-            "(jobs that shared a node count a whole one each; an SWF can be read --by core)"
+            f"the log has up to {busiest:,} nodes busy at once, those of its system are {had}: nodes were added "
+            "(each of the jobs on a shared node counts as holding a whole one; an SWF can be read --by core)"
         )
     cores = system.cores_per_node or int(workload.ints("cores_per_node").max())
     ids = workload.column("job_id").astype(object)
@@ -73,7 +73,7 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
             "count": count,
             "start": start[jobs][owner],
             "end": end[jobs][owner],
-            "cores": cores,  # whole nodes, as the scheduler gives them
+            "cores": cores,  # whole nodes, as the scheduler allocates them
             "cpus": "",
         }
     )
@@ -103,8 +103,8 @@ def assign_nodes(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[I
     """
     offset = np.concatenate([[0], np.cumsum(nodes)])
     held = np.empty(int(offset[-1]), dtype=np.int64)
-    ends = np.lexsort((np.arange(len(end)), start, end))  # who starts and ends at one instant comes last
-    dealt = np.zeros(len(end), dtype=bool)
+    ends = np.lexsort((np.arange(len(end)), start, end))  # jobs that start and end at one instant come last
+    assigned = np.zeros(len(end), dtype=bool)
     stack = np.empty(int(nodes.max(initial=0)), dtype=np.int64)
     free = busiest = given = 0
 
@@ -117,7 +117,7 @@ def assign_nodes(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[I
         free += count
 
     for job in np.argsort(start, kind="stable").tolist():
-        while given < len(ends) and end[ends[given]] <= start[job] and dealt[ends[given]]:
+        while given < len(ends) and end[ends[given]] <= start[job] and assigned[ends[given]]:
             give_back(int(ends[given]))
             given += 1
         count, place = int(nodes[job]), int(offset[job])
@@ -127,14 +127,14 @@ def assign_nodes(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[I
         fresh = count - taken
         held[place + taken : place + count] = np.arange(busiest, busiest + fresh)
         busiest += fresh
-        dealt[job] = True
+        assigned[job] = True
     owner = np.repeat(np.arange(len(nodes)), nodes)
     first = np.flatnonzero((np.diff(owner, prepend=-1) != 0) | (np.diff(held, prepend=-1) != 1))
     return owner[first], held[first], np.diff(first, append=len(held)), busiest
 
 
 def _states(workload: Workload, ran: BoolArray) -> npt.NDArray[np.object_]:
-    """Return how each job ended, in the words of a run."""
+    """Return the state of each job as a JobState."""
     status = pd.Series(workload.column("status"), dtype="str")
     known = status.where(status.isin([*JobState]), JobState.UNKNOWN).to_numpy(dtype=object)
     return np.where(ran & (status == "").to_numpy(), JobState.COMPLETED, known)

@@ -1,4 +1,4 @@
-"""Nodes, who holds which of them since when, and who is a guest on whose."""
+"""Node allocation: which job holds which nodes since when, and which jobs run as guests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 @dataclass
 class Ledger:
-    """Who held which nodes from when to when: an entry a job and range of consecutive nodes, as they were released."""
+    """Past allocations: an entry per job and range of consecutive nodes, in the order of their release."""
 
     jobs: array[int] = field(default_factory=lambda: array("i"))
     firsts: array[int] = field(default_factory=lambda: array("i"))
@@ -20,10 +20,10 @@ class Ledger:
     starts: array[float] = field(default_factory=lambda: array("d"))
     ends: array[float] = field(default_factory=lambda: array("d"))
     parts: dict[int, range] = field(default_factory=dict)
-    """Entry -> which cores the job had of each of its nodes, of entries of shared nodes."""
+    """Entry of shared nodes -> the cores that the job had on each of them."""
 
     def add(self, job: int, nodes: Sequence[int], since: float, now: float, *, part: range | None = None) -> None:
-        """Enter that `job` held `nodes`, which ascend, from `since` until `now`: whole, or these cores of each."""
+        """Enter that `job` held `nodes` (ascending) from `since` until `now`: whole, or the cores `part` of each."""
         for first, count in ranges(nodes):
             if part is not None:
                 self.parts[len(self.jobs)] = part
@@ -35,7 +35,7 @@ class Ledger:
 
 
 def ranges(nodes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield (first, count) of each range of consecutive numbers in `nodes`, which ascend."""
+    """Yield (first, count) of each range of consecutive numbers in `nodes`, which are in ascending order."""
     begin = 0
     while begin < len(nodes):
         offset = nodes[begin] - begin  # the same for all of a range, more behind it
@@ -45,31 +45,31 @@ def ranges(nodes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class Loan(NamedTuple):
-    """A node that two jobs share: its owner, and a guest to which the owner leaves some of the cores."""
+    """A node that two jobs share: the owner, and a guest that has some of the cores."""
 
     owner: int
     guest: int
     cores: int
-    """Of the guest; the owner has all others."""
+    """Cores of the guest; the owner has the others."""
     since: float
 
 
 class Cluster:
-    """Nodes, each idle or held by one job, its owner, who may lend some of its cores to one guest.
+    """Nodes. Each is idle or held by one job, its owner, which may lend some of the cores to one guest.
 
-    Idle nodes are taken lowest number first. A job's first node is its own until it ends; what it gives back first is
-    what it took last. A guest's cores go back to the owner when it ends; of an owner that ends first it inherits the
-    node, whole.
+    Idle nodes are taken lowest number first. A job keeps its first node until it ends, and releases first what it took
+    last. The cores of a guest return to the owner when the guest ends. If the owner ends first, the guest inherits the
+    whole node.
 
     Attributes:
         cores: cores of each node.
         sockets: sockets of each node.
         idle: the idle nodes, ascending.
-        loans: shared node -> who shares it.
+        loans: shared node -> the two jobs on it.
     """
 
     def __init__(self, cores: Sequence[int], sockets: Sequence[int] | None = None) -> None:
-        """Take the cores of each node, and its sockets (none given: one each)."""
+        """Start with idle nodes, given by their cores and sockets (None: one each)."""
         self.cores = list(cores)
         self.sockets = [1] * len(self.cores) if sockets is None else list(sockets)
         self.idle = list(range(len(cores)))
@@ -78,22 +78,22 @@ class Cluster:
         self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in the order of taking
         self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is one
         self._lends: dict[int, int] = {}  # owner -> how many of its nodes are shared
-        self._first: dict[int, int] = {}  # job that began on others' nodes alone -> the first of them
+        self._first: dict[int, int] = {}  # job that started as a guest only -> its first node
 
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self.cores)
 
     def nodes_of(self, job: int) -> list[int]:
-        """Return the nodes that `job` holds, the first one it took first, then those on which it is a guest."""
+        """Return the nodes that `job` owns, in the order of taking, then those on which it is a guest."""
         return [*self.owned(job), *self._visits.get(job, ())]
 
     def owned(self, job: int) -> list[int]:
-        """Return the nodes that `job` holds, the first one it took first."""
+        """Return the nodes that `job` owns, in the order of taking."""
         return [node for _, nodes in self._held.get(job, ()) for node in nodes]
 
     def part(self, job: int, node: int) -> range:
-        """Return which cores of `node`, one of its nodes, `job` has: the guest on a shared node has the highest."""
+        """Return the cores that `job` has on `node`. On a shared node, the guest has the highest."""
         cores, loan = self.cores[node], self.loans.get(node)
         if loan is None:
             return range(cores)
@@ -121,14 +121,14 @@ class Cluster:
     def take(self, job: int, count: int, now: float) -> list[int]:
         """Give `count` idle nodes to `job` and return them."""
         if count > len(self.idle):
-            raise ValueError(f"{count} nodes wanted, {len(self.idle)} idle")
+            raise ValueError(f"{count} nodes requested, {len(self.idle)} idle")
         nodes = self.idle[:count]
         del self.idle[:count]
         self._held.setdefault(job, []).append((now, nodes))
         return nodes
 
     def lend(self, owner: int, guest: int, nodes: Sequence[int], cores: int, now: float) -> None:
-        """Let `guest` have `cores` cores on each of `nodes`, which `owner` holds and nobody else uses."""
+        """Allocate to `guest` `cores` cores on each of `nodes`. `owner` must be the only job there."""
         self._count_from(owner, nodes, now, enter=True)
         if guest not in self._held:
             self._first.setdefault(guest, nodes[0])
@@ -138,7 +138,7 @@ class Cluster:
         self._lends[owner] = self._lends.get(owner, 0) + len(nodes)
 
     def release(self, job: int, now: float) -> list[int]:
-        """Take all nodes from `job`, and return the jobs that have more cores by that."""
+        """Release all nodes of `job`, and return the jobs that gain cores by the release."""
         gains = []
         if job in self._visits:
             visited = list(self._visits[job])
@@ -165,7 +165,7 @@ class Cluster:
         return list(dict.fromkeys(gains))
 
     def shrink(self, job: int, count: int, now: float) -> list[int]:
-        """Take from `job`, which shares no node, the `count` nodes that it took last, and return them."""
+        """Release the `count` nodes that `job` took last, and return them. `job` must not share nodes."""
         groups = self._held[job]
         dropped: list[int] = []
         while len(dropped) < count:
@@ -178,7 +178,7 @@ class Cluster:
         return dropped
 
     def _settle(self, node: int, now: float) -> None:
-        """End the sharing of `node`: until `now` both jobs had their cores of it."""
+        """End the sharing of `node`, and enter the parts of both jobs until `now`."""
         loan = self.loans[node]
         if loan.since < now:
             for job in (loan.owner, loan.guest):
@@ -192,7 +192,7 @@ class Cluster:
             del self._lends[loan.owner]
 
     def _inherit(self, heir: int, nodes: list[int], now: float) -> None:
-        """Let `heir` own from `now` on `nodes`, on which it was a guest; the first one it took stays the first."""
+        """Make `heir` the owner of `nodes`, on which it was a guest. The node that it took first stays its first."""
         groups, first = self._held.setdefault(heir, []), self._first.get(heir)
         if first in nodes:
             groups.insert(0, (now, [first]))
@@ -200,7 +200,7 @@ class Cluster:
             groups.append((now, others))
 
     def _count_from(self, owner: int, nodes: Sequence[int], now: float, *, enter: bool = False) -> None:
-        """Count from `now` what `owner` has on `nodes`; `enter` that it had them whole until then."""
+        """Start a new period of `owner` on `nodes`; `enter`: enter the period until `now`, with whole nodes."""
         chosen = set(nodes)
         groups = self._held[owner]
         self._held[owner] = []

@@ -1,4 +1,4 @@
-"""The workload as the scheduler reads it: one plain list a column, indexed by job number (0 is submitted first)."""
+"""The workload as the scheduler reads it: a list per column, indexed by job number (0 is submitted first)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
 
 SHORTEST_S = 1.0
-"""A shorter time limit counts as this long where slowdowns are compared or somebody is planned around it."""
+"""A shorter time limit counts as this long in slowdowns and in plans."""
 
 
 class JobArrays(NamedTuple):
@@ -30,7 +30,7 @@ class JobArrays(NamedTuple):
 class Jobs:
     """The columns of a workload, each of length `len(jobs)`. Read-only.
 
-    Lists and not arrays, because the scheduler reads single values, which a list gives several times faster.
+    The columns are lists, not arrays: the scheduler reads single values, several times faster from a list.
     """
 
     ids: list[str]
@@ -52,15 +52,15 @@ class Jobs:
     malleable: list[bool]
     user: list[str] = field(repr=False)
     speedup: list[SpeedupFunction | None] = field(repr=False)
-    """S(n) of a malleable job; None for all others, which run on the nodes that they asked for."""
+    """S(n) of a malleable job; None for all others, which run on the requested nodes."""
     over_limit: OverLimit = OverLimit.EXTEND
     """What happens to jobs that outlive their limit."""
     counts: dict[str, int] = field(default_factory=dict)
-    """What had to be assumed or left out, for the run's warnings."""
+    """What was assumed or left out, and how often, for the warnings of the run."""
 
     @cached_property
     def arrays(self) -> JobArrays:
-        """The columns that policies read by the thousand, as arrays."""
+        """The columns of which policies read many values at once, as arrays."""
         return JobArrays(*(np.array(values) for values in (self.submit, self.limit, self.nodes, self.cores)))
 
     @cached_property
@@ -87,7 +87,7 @@ class Jobs:
         return speedup(nodes) / speedup(self.nodes[job])
 
     def shortest_limit(self, job: int) -> float:
-        """Return the least that the limit of `job` shrinks to on any number of nodes that it may start on, s."""
+        """Return the shortest limit of `job` on any number of nodes on which it may start, s."""
         speedup = self.speedup[job]
         if speedup is None:
             return self.limit[job]
@@ -95,7 +95,7 @@ class Jobs:
         return self.limit[job] * speedup(self.nodes[job]) / best
 
     def as_rigid(self) -> Jobs:
-        """Return the jobs with every size as requested: what a policy sees that does not decide sizes."""
+        """Return the jobs with every size as requested: the view of a policy that does not decide sizes."""
         count, nodes = len(self), self.nodes
         return replace(
             self,
@@ -141,7 +141,7 @@ class Jobs:
         }
         cores = runnable.ints("cores_per_node")
         if cores_per_node is not None:
-            counts["jobs asking for more cores a node than there are: clipped"] = int((cores > cores_per_node).sum())
+            counts["jobs requesting more cores per node than there are: clipped"] = int((cores > cores_per_node).sum())
             cores = np.minimum(cores, cores_per_node)
         counts["jobs that depend on another: submitted at their own time"] = int((runnable.column("after") != "").sum())
         return cls(

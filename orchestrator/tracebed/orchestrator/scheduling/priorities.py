@@ -1,6 +1,6 @@
-"""In which order waiting jobs are considered: a choice of its own, beside the policy.
+"""The order in which waiting jobs are considered: a choice beside the policy.
 
-A priority gives every waiting job a key at an instant; the smallest is considered first, equal ones in the order of
+A priority is a key of each waiting job at an instant. The smallest key is considered first, equal keys in the order of
 submission.
 """
 
@@ -19,21 +19,21 @@ from tracebed.orchestrator.scheduling.queue import PriorityQueue, Queue
 Floats: TypeAlias = NDArray[np.float64]
 
 MAX_AGE_S = 7 * 86_400.0
-"""The age at which a job grows no older: Slurm's default of PriorityMaxAge."""
+"""Largest age that counts: the default of Slurm's PriorityMaxAge."""
 
 
 def largest_slowdown_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
-    """By (wait + limit) / limit, the slowdown that a job would have if it started now and used its limit."""
+    """Order by (wait + limit) / limit, the slowdown of a job that starts now and uses its limit."""
     return -wait / np.maximum(limit, SHORTEST_S)
 
 
 def shortest_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
-    """By time limit. Long jobs may starve."""
+    """Order by time limit. Long jobs may starve."""
     return limit
 
 
 def aging(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
-    """As Slurm's multifactor plugin: age up to a week, and size as a part of the machine, both of weight 1."""
+    """Order as Slurm's multifactor plugin: age up to a week plus size relative to the machine, both of weight 1."""
     return -(np.minimum(wait / MAX_AGE_S, 1.0) + nodes / total)
 
 

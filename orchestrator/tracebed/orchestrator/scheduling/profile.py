@@ -1,4 +1,4 @@
-"""How many nodes will be idle when, if every running job uses its whole limit and every plan is kept."""
+"""Number of idle nodes in the future, if every running job uses its whole limit and every plan is kept."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable
 
 
 class Profile:
-    """Idle nodes over the time to come: a step function, constant from each of its instants to the next.
+    """Idle nodes over future time: a step function, constant from each instant to the next.
 
     Args:
         now: its first instant, s.
         idle: nodes idle from then on.
-        changes: (when, how many nodes) will come free, or be taken if negative; what is past counts as now.
+        changes: (instant, nodes that come free); negative: nodes that are taken. A past instant counts as now.
     """
 
     def __init__(self, now: float, idle: int, changes: Iterable[tuple[float, int]]) -> None:
-        """Add the changes up."""
+        """Sum up the changes."""
         self.times = [now]
         self.idle = [idle]
         for instant, nodes in sorted(changes):
@@ -30,11 +30,11 @@ class Profile:
         """Return the first instant from which `nodes` nodes are idle for `duration` > 0 seconds.
 
         Args:
-            nodes: how many.
-            duration: for how long, s.
-            since: the instant is not earlier.
-            until: from this instant on they are known to be idle for so long, whatever the profile says (the job
-                itself stands there), so that it is the last answer.
+            nodes: number of nodes.
+            duration: length of the period, s.
+            since: the earliest instant to return.
+            until: the latest instant to return: the nodes are known to be idle from then on for `duration`, even if
+                the profile contradicts, because the job itself is entered there.
         """
         times, idle = self.times, self.idle
         step, steps = bisect_left(times, since), len(times)
@@ -56,7 +56,7 @@ class Profile:
             self.idle[step] -= nodes
 
     def _step_at(self, instant: float) -> int:
-        """Return the step that begins at `instant`, which is not before the first; made if there is none."""
+        """Return the step that begins at `instant`, inserted if missing. `instant` is not before the first step."""
         step = bisect_left(self.times, instant)
         if step == len(self.times) or self.times[step] != instant:
             self.times.insert(step, instant)

@@ -25,26 +25,26 @@ class Promises:
     """
 
     def __init__(self) -> None:
-        """Nobody was promised anything."""
+        """Start without promises."""
         self._nodes: dict[int, int] = {}  # promised job -> nodes, in the order of the promises
         self._served_from: dict[int, Earmarked] = {}  # promised job -> its nodes; none: any that come free
         self._common = Earmarked()
         self._shrinking: dict[int, int] = {}  # job -> nodes that its pending shrink will give back
 
     def __contains__(self, job: int) -> bool:
-        """Return whether `job` was promised nodes that it has not got yet."""
+        """Return whether `job` waits for promised nodes."""
         return job in self._nodes
 
     def shrinking(self, job: int, nodes: int) -> None:
-        """Take in that `job` will give back `nodes` nodes."""
+        """Note that `job` will release `nodes` nodes."""
         self._shrinking[job] = nodes
 
     def is_shrinking(self, job: int) -> bool:
-        """Return whether `job` has nodes still to give back."""
+        """Return whether `job` still has nodes to release."""
         return job in self._shrinking
 
     def gave_back(self, job: int) -> int:
-        """Take in that `job` has given back what it had to, and return how many nodes that is (0: it had none to)."""
+        """Note that `job` has released the nodes of its shrink, and return how many (0: it was not shrinking)."""
         nodes = self._shrinking.pop(job, 0)
         if nodes:
             for earmarked in self._distinct():
@@ -52,12 +52,12 @@ class Promises:
         return nodes
 
     def make(self, job: int, nodes: int, coming: Mapping[int, int] | None, *, exchange: bool) -> None:
-        """Promise `job` as many nodes.
+        """Promise nodes to `job`.
 
         Args:
-            job: for whom.
-            nodes: how many.
-            coming: shrinking job -> how many of its nodes; the others are idle. None: any nodes that come free.
+            job: the waiting job.
+            nodes: how many nodes.
+            coming: shrinking job -> how many of its nodes; the rest are idle nodes. None: any nodes that come free.
             exchange: nodes may be exchanged with other such promises.
         """
         self._nodes[job] = nodes
@@ -69,7 +69,7 @@ class Promises:
             earmarked.coming[source] = earmarked.coming.get(source, 0) + count
 
     def drop(self, job: int) -> bool:
-        """Forget the promise made to `job`, and return whether there was one. Of common nodes, idle ones go first."""
+        """Drop the promise to `job`, and return whether there was one. Of common nodes, idle ones are dropped first."""
         nodes = self._nodes.pop(job, 0)
         earmarked = self._served_from.pop(job, None)
         if earmarked is self._common:
@@ -83,9 +83,9 @@ class Promises:
         return nodes > 0
 
     def serve(self, idle: int) -> list[tuple[int, int]]:
-        """Strike out the promises that `idle` idle nodes can serve; return (job, nodes) in the order they were made.
+        """Remove the promises that `idle` idle nodes can serve, and return (job, nodes) in the order of the promises.
 
-        One that cannot be served yet does not hold up those behind it.
+        A promise that cannot be served yet does not delay later ones.
         """
         served = []
         for job, nodes in list(self._nodes.items()):
@@ -100,7 +100,7 @@ class Promises:
         return served
 
     def left_over(self, idle: int) -> tuple[int, int]:
-        """Return how many of `idle` idle nodes are promised to nobody, and how many of those on their way."""
+        """Return how many of `idle` idle nodes, and how many of the nodes being released, are not promised."""
         if not (self._nodes or self._shrinking):
             return idle, 0
         owed = sum(nodes for job, nodes in self._nodes.items() if job not in self._served_from)

@@ -1,4 +1,4 @@
-"""The waiting jobs in order, and the one question that backfilling asks of them."""
+"""The waiting jobs in order, and the query of backfilling: the next job that fits."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 BLOCK = 512
-"""Jobs in a block; a block is looked into only if its summary says that something in it may fit."""
+"""Jobs in a block. A block is searched only if its summary says that one of its jobs may fit."""
 FEW = 8
-"""So few jobs are asked one by one."""
+"""Up to this many jobs are tried one by one."""
 CLASSES = 128
 SLACK_S = 1e-6
-NOBODY = np.inf
+NO_JOB = np.inf
 
 
 class Queue:
     """Waiting jobs by submission (job numbers ascend in that order).
 
     Arrays over all jobs, in blocks. Each block has a summary: for every class of sizes, the shortest limit among its
-    waiting jobs of that class and the smaller ones. Removal leaves a summary too hopeful, which costs a look in vain
-    and is mended then; so the work of a query follows what it finds and not the length of the queue. Logs know few
-    different sizes, and each is a class of its own; only beyond `CLASSES` do neighbours share one.
+    waiting jobs of that class and the smaller ones. Removal leaves a summary too optimistic; the next search in vain
+    corrects it. So the work of a query depends on what it finds, not on the length of the queue. Logs have few
+    different sizes, and each is a class of its own; only beyond `CLASSES` do neighbors share a class.
     """
 
     by_submission: ClassVar[bool] = True
-    """Whether who was submitted later is always behind."""
+    """Whether a job submitted later is always behind."""
 
     def __init__(self, jobs: Jobs) -> None:
         """Make an empty queue for `jobs`."""
@@ -39,7 +39,7 @@ class Queue:
         self._low = jobs.low
         self._limit = [jobs.shortest_limit(job) for job in range(len(jobs))]
         low = np.array(jobs.low, dtype=np.int64)
-        self._size = np.full(blocks * BLOCK, NOBODY)  # fewest nodes; NOBODY: does not wait
+        self._size = np.full(blocks * BLOCK, NO_JOB)  # fewest nodes; NO_JOB: not waiting
         self._time = np.full(blocks * BLOCK, np.inf)
         sizes = np.unique(low)
         smallest = sizes[:: -(-len(sizes) // CLASSES) or 1]
@@ -61,22 +61,22 @@ class Queue:
         return bool(self._waiting[job])
 
     def arrange(self, now: float) -> None:
-        """Bring the waiting jobs into the order of the instant `now`; by submission it never changes."""
+        """Sort the waiting jobs for the instant `now`; the order by submission never changes."""
 
     @property
     def head(self) -> int | None:
-        """The job that is first; None: nobody waits."""
+        """The first job; None: the queue is empty."""
         return self._earliest() if self._count else None
 
     def _earliest(self) -> int:
-        """Return the lowest number of the jobs that wait, and look no further back from now on."""
+        """Return the lowest number of a waiting job, and start later searches there."""
         if not self._waiting[self._head]:
             self._head = self._waiting.index(1, self._head)
         return self._head
 
     @property
     def last(self) -> int:
-        """The highest job number that ever waited; -1: none did."""
+        """The highest job number that ever waited; -1: none."""
         return self._end - 1
 
     def jobs(self) -> list[int]:
@@ -87,7 +87,7 @@ class Queue:
         return (earliest + self._flags[earliest : self._end].nonzero()[0]).tolist()
 
     def append(self, job: int) -> None:
-        """Let `job` wait."""
+        """Add `job`."""
         self._waiting[job] = 1
         self._count += 1
         self._end = max(self._end, job + 1)
@@ -96,21 +96,21 @@ class Queue:
         self._size[job] = self._low[job]
         self._time[job] = limit
         summary = self._shortest[self._class[job] :, job // BLOCK]
-        if limit < summary[0]:  # along the classes the shortest limit only falls
+        if limit < summary[0]:  # the shortest limit never rises along the classes
             np.minimum(summary, limit, out=summary)
 
     def remove(self, job: int) -> None:
-        """Let `job` wait no longer."""
+        """Remove `job`."""
         self._waiting[job] = 0
         self._count -= 1
-        self._size[job] = NOBODY
+        self._size[job] = NO_JOB
 
     def first_fit(self, after: int, idle: int, time: float, extra: int) -> int | None:
         """Return the first waiting job behind `after` (-1: of all) that backfilling may start.
 
-        That is one whose fewest nodes are at most `idle`, and which has a limit of at most `time` seconds or needs at
-        most `extra` nodes. The caller checks again: `time` is taken a little generously, lest rounding loses a job, and
-        the limit of a malleable job is the one at its best, which stretches on fewer nodes.
+        Such a job needs at most `idle` nodes, and has a limit of at most `time` seconds or needs at most `extra` nodes.
+        The caller checks again: `time` is extended by `SLACK_S` so that rounding loses no job, and the limit of a
+        malleable job is its shortest one, which is longer on fewer nodes.
         """
         time += SLACK_S
         start = max(after + 1, self._head)
@@ -127,14 +127,14 @@ class Queue:
         extra_class = bisect_right(self._smallest, extra) - 1
         if idle_class < 0:
             return None
-        # Arrays of no dimension: numpy compares with them twice as fast as with Python's numbers.
+        # Zero-dimensional arrays: numpy compares with them twice as fast as with Python numbers.
         at_most_time, at_most_idle, at_most_extra = self._bounds
         at_most_time[...], at_most_idle[...], at_most_extra[...] = time, idle, extra
-        hopeful = less_equal(self._shortest[idle_class, first:last], at_most_time)
+        promising = less_equal(self._shortest[idle_class, first:last], at_most_time)
         if extra_class >= 0:
-            hopeful |= isfinite(self._shortest[extra_class, first:last])
-        hopeful_blocks: list[int] = (first + hopeful.nonzero()[0]).tolist()
-        for block in hopeful_blocks:
+            promising |= isfinite(self._shortest[extra_class, first:last])
+        promising_blocks: list[int] = (first + promising.nonzero()[0]).tolist()
+        for block in promising_blocks:
             begin = max(start, block * BLOCK)
             size = self._size[begin : (block + 1) * BLOCK]
             fits = less_equal(self._time[begin : (block + 1) * BLOCK], at_most_time)
@@ -144,21 +144,21 @@ class Queue:
             found = int(fits.argmax())
             if fits[found]:
                 return begin + found
-            self._summarise(block)
+            self._summarize(block)
         return None
 
-    def _summarise(self, block: int) -> None:
+    def _summarize(self, block: int) -> None:
         here = slice(block * BLOCK, (block + 1) * BLOCK)
-        waiting = (self._size[here] != NOBODY).nonzero()[0] + block * BLOCK
+        waiting = (self._size[here] != NO_JOB).nonzero()[0] + block * BLOCK
         shortest = np.full(len(self._shortest), np.inf)
         np.minimum.at(shortest, self._class[waiting], self._time[waiting])
         self._shortest[:, block] = np.minimum.accumulate(shortest)
 
 
 class PriorityQueue(Queue):
-    """Waiting jobs by a key that may change with time, smallest first, equal ones by submission.
+    """Waiting jobs by a key that may change with time, smallest first, equal keys by submission.
 
-    The order is that of the latest `arrange`, which must follow the latest submission. A query looks at the whole
+    The order is that of the latest `arrange`, which must follow the latest submission. A query searches the whole
     queue.
 
     Args:
@@ -177,7 +177,7 @@ class PriorityQueue(Queue):
         self._sizes = self._times = np.empty(0)  # of the jobs in order, as in `_size` and `_time`
 
     def arrange(self, now: float) -> None:
-        """Bring the waiting jobs into the order of the instant `now`."""
+        """Sort the waiting jobs for the instant `now`."""
         waiting = np.array(super().jobs(), dtype=np.int64)
         order = waiting[np.argsort(self._keys(waiting, now), kind="stable")]
         self._order = order.tolist()
@@ -186,7 +186,7 @@ class PriorityQueue(Queue):
 
     @property
     def head(self) -> int | None:
-        """The job that is first; None: nobody waits."""
+        """The first job; None: the queue is empty."""
         return next((job for job in self._order if job in self), None)
 
     def jobs(self) -> list[int]:
@@ -194,13 +194,13 @@ class PriorityQueue(Queue):
         return [job for job in self._order if job in self]
 
     def remove(self, job: int) -> None:
-        """Let `job` wait no longer."""
+        """Remove `job`."""
         super().remove(job)
         if job in self._rank:
-            self._sizes[self._rank[job]] = NOBODY
+            self._sizes[self._rank[job]] = NO_JOB
 
     def first_fit(self, after: int, idle: int, time: float, extra: int) -> int | None:
-        """As `Queue.first_fit`, behind in this order."""
+        """Return the first job that fits, as `Queue.first_fit`, in this order."""
         first = self._rank[after] + 1 if after >= 0 else 0
         sizes, times = self._sizes[first:], self._times[first:]
         fits = ((sizes <= idle) & ((times <= time + SLACK_S) | (sizes <= extra))).nonzero()[0]

@@ -1,8 +1,8 @@
-"""The one loop: events in, decisions out.
+"""The scheduler: events in, decisions out.
 
-The simulator and the replayer tell the scheduler what happened (`submit`, `end`, `resized`), then have it `serve`
-promises and, when it is `due`, `decide`. The scheduler keeps the state, asks the policy, checks what it says, and has
-an `Executor` carry it out.
+The simulator and the replayer report events to the scheduler (`submit`, `end`, `resized`), then call `serve` for the
+promises and, when the policy is `due`, `decide`. The scheduler keeps the state, calls the policy, checks its decisions,
+and passes them to an `Executor`.
 """
 
 from __future__ import annotations
@@ -33,43 +33,42 @@ from tracebed.orchestrator.scheduling.state import (
 
 
 class PolicyError(TracebedError):
-    """A policy decided what cannot be done."""
+    """A policy yielded an impossible decision."""
 
 
 class Executor(Protocol):
-    """Who carries decisions out: the simulator, or the replayer."""
+    """The part that carries decisions out: the simulator or the replayer."""
 
     def start(self, job: int, nodes: list[int]) -> None:
-        """Start `job` on `nodes`, its own from now on."""
+        """Start `job` on `nodes`, which it holds from now on."""
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        """Have `job`, now on `before` nodes, run on `nodes`; return whether it does so at once.
+        """Resize `job` from `before` nodes to `nodes`; return whether the resize takes effect at once.
 
-        If it does not, `Scheduler.resized` is to be called once it does.
-
-        `nodes` begins with those it keeps; nodes to be added are its own from now on, nodes to be dropped until then.
+        If not, the executor calls `Scheduler.resized` when it does. `nodes` begins with the nodes that the job keeps.
+        The job holds added nodes from now on, and dropped nodes until the resize takes effect.
         """
         ...
 
     def change_cores(self, job: int) -> None:
-        """Have the running `job` work on the cores that `Cluster.cores_of` now says."""
+        """Let the running `job` work on the cores of `Cluster.cores_of`, which have changed."""
 
     def reject(self, job: int, reason: str) -> None:
-        """Record that the waiting `job` is refused."""
+        """Record that the waiting `job` is rejected."""
 
     def cancel(self, job: int, reason: str) -> None:
-        """End the running `job`; `Scheduler.end` is to be called once it has ended."""
+        """End the running `job`; the executor calls `Scheduler.end` when the job has ended."""
 
 
 COUNTABLE = 2.0**53
-"""Of more steps than this a float does not tell one from the next: every instant is a multiple."""
+"""Largest number of steps that a float counts exactly. Beyond it, every instant counts as a multiple."""
 
 
 def next_multiple(step: float, at: float, *, origin: float = 0.0, first: int | None = None) -> float:
     """Return the least `origin + k * step`, k whole and at least `first`, that is not before `at`."""
     if (at - origin) / step >= COUNTABLE:
         return at
-    k = math.ceil((at - origin) / step) - 1  # one less, lest the division was rounded up
+    k = math.ceil((at - origin) / step) - 1  # one less, in case the division was rounded up
     k = k if first is None else max(first, k)
     while origin + k * step < at:
         k += 1
@@ -77,15 +76,15 @@ def next_multiple(step: float, at: float, *, origin: float = 0.0, first: int | N
 
 
 class Scheduler:
-    """State, policy and executor joined.
+    """A policy with the state that it reads and the executor of its decisions.
 
     Args:
         jobs: the workload.
         cluster: its nodes.
-        policy: who decides.
-        executor: who carries it out.
-        interval_s: > 0: the policy is called only at multiples of it; 0: whenever something happened.
-        priority: in which order waiting jobs are considered, a name of `priorities`.
+        policy: the policy.
+        executor: carries the decisions out.
+        interval_s: > 0: the policy is called only at multiples of it; 0: on every event.
+        priority: the order in which waiting jobs are considered, a name of `priorities`.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class Scheduler:
     # -- events ---------------------------------------------------------------------------------------------------
 
     def submit(self, job: int, now: float) -> None:
-        """Take in that `job` was submitted; one that the machine can never hold is rejected."""
+        """Handle the submission of `job`; a job larger than the machine is rejected."""
         self.state.now = now
         low = self.jobs.low[job]
         if low > len(self.cluster):
@@ -128,7 +127,7 @@ class Scheduler:
         self.state.arrived.append(job)
 
     def end(self, job: int, now: float) -> None:
-        """Take in that the running `job` has ended, however it did."""
+        """Handle the end of the running `job`, in whatever state."""
         state = self.state
         state.now = now
         gaining = self.cluster.release(job, now)
@@ -147,7 +146,7 @@ class Scheduler:
         self._came_free()
 
     def resized(self, job: int, now: float) -> None:
-        """Take in that the pending resize of `job` has taken effect: dropped nodes are idle, its end is another."""
+        """Handle that the pending resize of `job` took effect: dropped nodes are idle, and the expected end changes."""
         state = self.state
         state.now = now
         state.resizing.discard(job)
@@ -161,7 +160,7 @@ class Scheduler:
         self._came_free()
 
     def unstarted(self, job: int, now: float) -> None:
-        """Take in that the waiting or promised `job` has left unstarted."""
+        """Handle that the waiting or promised `job` left without having started."""
         state = self.state
         state.now = now
         if job in state.queue:
@@ -181,16 +180,16 @@ class Scheduler:
     # -- decisions ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> float:
-        """Return when the policy is to be called for something that happened `now`."""
+        """Return when the policy is called for an event at `now`."""
         return next_multiple(self.interval_s, now) if self.interval_s else now
 
     def decide(self, now: float) -> float:
-        """Ask the policy, carry out each decision before the next is asked for, and return when to ask again.
+        """Call the policy, carry out each decision, and return when to call the policy again.
 
-        That instant is infinite unless the policy has asked for one: then nothing need happen for the next call.
+        That instant is infinite unless the policy decided `Wake`. Events lead to calls in any case.
 
         Raises:
-            PolicyError: the policy decided what cannot be done.
+            PolicyError: a decision is impossible.
         """
         state = self.state
         state.now = now
@@ -222,7 +221,8 @@ class Scheduler:
                 self._wake = self.due(decision.at)
         state.arrived.clear()
         if self._resized_in_call:
-            self._set_aside()  # nodes on their way back count, also where who they were asked for had idle ones
+            # Nodes being released count as available, even if the job that they were for started on idle nodes.
+            self._set_aside()
         state.freed = self._resized_in_call
         state.settled = not decided
         self._resized_in_call = False
@@ -245,7 +245,7 @@ class Scheduler:
         else:
             self._promises.make(job, nodes, coming if decision.taken else None, exchange=decision.exchange)
             self._set_aside()
-            self._check(state.idle >= 0, decision, "is promised nodes that nobody gives back")
+            self._check(state.idle >= 0, decision, "is promised nodes that no job releases")
             self.serve()
 
     def _share(self, decision: Share) -> None:
@@ -279,14 +279,14 @@ class Scheduler:
     def _resize(self, job: int, nodes: int) -> None:
         state, jobs = self.state, self.jobs
         decision = Resize(job, nodes)
-        self._check(job in state.size and jobs.malleable[job], decision, "is no running malleable job")
+        self._check(job in state.size and jobs.malleable[job], decision, "is not a running malleable job")
         self._check(job not in state.resizing, decision, "has a pending resize")
         self._check(not self.cluster.shares(job), decision, "shares nodes")
-        self._check(jobs.low[job] <= nodes <= jobs.high[job], decision, "is given a size outside its bounds")
+        self._check(jobs.low[job] <= nodes <= jobs.high[job], decision, "would have a size outside its bounds")
         self._resized_in_call = True
         before = state.size[job]
         added = nodes - before
-        self._check(added != 0, decision, "has that size")
+        self._check(added != 0, decision, "already has that size")
         self._check(added <= state.idle, decision, f"would grow by {added} nodes, {state.idle} are idle")
         held = self.cluster.nodes_of(job)
         if added > 0:
@@ -301,7 +301,7 @@ class Scheduler:
             self.resized(job, state.now)
 
     def _expect(self, job: int, end: float) -> None:
-        """Enter a new expected end, or a new size, of a running job."""
+        """Set a new expected end, or a new size, of a running job."""
         state = self.state
         state.releases.remove(job, state.expected_end[job])
         state.releases.add(job, end, state.size[job])
@@ -315,7 +315,7 @@ class Scheduler:
         state, passed = self.state, False
         for job in state.releases.due(state.now):
             if job not in state.size or state.expected_end[job] > state.now:
-                continue  # promised its nodes, and yet to start; or the host of a guest that now stays longer
+                continue  # promised and not started; or the host of a guest that now stays longer
             passed = True
             done, since, rate = self._progress.get(job, (0.0, state.now, 1.0))
             limit = max(self.jobs.limit[job], SHORTEST_S)
@@ -331,11 +331,11 @@ class Scheduler:
     def serve(self) -> None:
         """Start every promised job for which enough nodes are idle, in the order of the promises.
 
-        To be called once all events of an instant have been taken in.
+        Call it after all events of an instant.
         """
         served = self._promises.serve(len(self.cluster.idle))
         for job, nodes in served:
-            # Its expected end counts from its start.
+            # The expected end counts from the start.
             end = self.state.now + self.jobs.limit[job] / self.jobs.rate(job, nodes)
             self.state.size[job] = nodes
             self._expect(job, end)
@@ -349,7 +349,7 @@ class Scheduler:
         self._set_aside()
 
     def _set_aside(self) -> None:
-        """Idle for others is what no promise needs."""
+        """Recompute the idle nodes that are not reserved by promises."""
         self.state.idle, self.state.returning = self._promises.left_over(len(self.cluster.idle))
 
     def _check(self, good: bool, decision: Start | Resize | Share | Reject | Cancel | Reserve, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that share nodes: how fast they go by what is known of them, and when they will have ended."""
+"""Jobs that share nodes: their rates, and their expected ends."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Share, State
 
 Progress = tuple[float, float, float]
-"""Progress at an instant, the instant, the rate since."""
+"""Progress at an instant, the instant, and the rate since then."""
 
 
 class Sharing:
-    """The part of the scheduler that keeps the books of shared nodes.
+    """The part of the scheduler that manages shared nodes.
 
-    Rates are those of the worst-case model: the poorest node decides (SD-Policy paper, section 3.4, equation 6).
+    Rates follow the worst-case model: the node with the fewest cores decides (SD-Policy paper, equation 6).
 
     Args:
         jobs: the workload.
         cluster: its nodes.
-        state: where expected ends stand.
-        progress: job -> its progress; of every running job whose cores may change.
+        state: its expected ends are kept up to date.
+        progress: running job whose cores may change -> its progress.
         limit: [job] the progress at which its limit ends.
     """
 
     def __init__(
         self, jobs: Jobs, cluster: Cluster, state: State, progress: dict[int, Progress], limit: list[float]
     ) -> None:
-        """Begin with nobody sharing."""
+        """Start without shared nodes."""
         self.jobs, self.cluster, self.state, self.progress, self.limit = jobs, cluster, state, progress, limit
 
     def fault(self, decision: Share) -> str | None:
-        """Return what is impossible about `decision`; None: nothing is."""
+        """Return why `decision` is impossible, or None if it is possible."""
         jobs, cluster, state = self.jobs, self.cluster, self.state
         job, free, loans = decision
         nodes = [node for loan in loans for node in loan.nodes]
@@ -48,7 +48,7 @@ class Sharing:
         for owner, shared, cores in loans:
             name = jobs.ids[owner]
             if owner not in state.size or jobs.kind[owner] != Kind.MALLEABLE or owner in state.resizing:
-                return f"would share with {name}, which is no running malleable job, or has a pending resize"
+                return f"would share with {name}, which is not a running malleable job, or has a pending resize"
             if any(node in cluster.loans for node in shared) or not set(shared) <= set(cluster.owned(owner)):
                 return f"would share nodes that {name} does not hold, or shares already"
             if not all(1 <= cores < cluster.cores[node] for node in shared):
@@ -56,7 +56,7 @@ class Sharing:
         return None
 
     def started(self, job: int) -> None:
-        """Take in that `job` has got its nodes."""
+        """Note that `job` has been allocated its nodes."""
         self.state.started[job] = self.state.now
         self._note_host(job)
 
@@ -67,7 +67,7 @@ class Sharing:
         self.state.can_host[job], self.state.can_host_sockets[job] = kinds.pop() if can else (0, 1)
 
     def begin(self, decision: Share) -> None:
-        """Give the job its nodes and its parts of nodes."""
+        """Allocate the idle nodes and the parts of shared nodes."""
         job, free, loans = decision
         now = self.state.now
         self.state.size[job] = self.jobs.nodes[job]
@@ -83,9 +83,9 @@ class Sharing:
         self.expect([job])
 
     def changed(self, others: Iterable[int]) -> list[int]:
-        """Take in that `others` have more or fewer cores now, and return those that work on other cores by that.
+        """Note that the cores of `others` changed, and return the jobs that adapt to the change.
 
-        A moldable job, though it may inherit nodes, goes on with the cores that it started with.
+        A moldable job may inherit nodes, but keeps working on the cores on which it started.
         """
         others = list(others)
         adapting = [job for job in others if self.jobs.kind[job] == Kind.MALLEABLE]
@@ -94,7 +94,7 @@ class Sharing:
         return adapting
 
     def _adapt(self, jobs: Iterable[int]) -> None:
-        """Have `jobs` progress at the rate of the cores that they have now."""
+        """Continue the progress of `jobs` at the rate of their present cores."""
         now = self.state.now
         for job in jobs:
             self._note_host(job)
@@ -102,7 +102,7 @@ class Sharing:
             self.progress[job] = (done + (now - since) * rate, now, self._rate(job))
 
     def _rate(self, job: int, without: Collection[int] = ()) -> float:
-        """Return the speed of `job` by the cores of its poorest node, once the guests `without` have left its nodes."""
+        """Return the rate of `job` by its node with the fewest cores, after the guests `without` have left."""
         jobs, cluster = self.jobs, self.cluster
         share = 1.0
         if cluster.shares(job):
@@ -114,7 +114,7 @@ class Sharing:
         return share * jobs.rate(job, self.state.size[job])
 
     def end(self, job: int) -> float:
-        """Return when the limit of `job` ends, if its guests end when they are expected to."""
+        """Return when the limit of `job` ends, if its guests end as expected."""
         done, since, rate = self.progress[job]
         now, left = self.state.now, self.limit[job] - done - (self.state.now - since) * rate
         ends = self.state.expected_end
@@ -130,11 +130,11 @@ class Sharing:
         return now + left / rate
 
     def expect(self, jobs: Iterable[int]) -> None:
-        """Reckon anew when `jobs` will end, and with them their hosts, to whom their cores go back."""
+        """Recompute the expected ends of `jobs` and of the jobs hosting them."""
         state, cluster = self.state, self.cluster
         entered: dict[int, float] = {}
         todo = list(jobs)
-        for job in todo:  # it grows: a host of a guest may be a guest elsewhere, but never of its own guests
+        for job in todo:  # grows: a host may be a guest elsewhere, but never of its own guests
             entered.setdefault(job, state.expected_end[job])
             state.expected_end[job] = self.end(job)
             todo += cluster.hosts(job)
@@ -146,7 +146,7 @@ class Sharing:
             state.releases.add(job, state.expected_end[job], self._frees(job))
 
     def _frees(self, job: int) -> int:
-        """Return how many nodes come free at the expected end of `job`: a shared one does when both have ended."""
+        """Return how many nodes come free at the expected end of `job`; a shared one does when both jobs ended."""
         cluster, ends = self.cluster, self.state.expected_end
         count = 0
         for node in cluster.nodes_of(job):

@@ -1,4 +1,4 @@
-"""What a policy sees, and what it can decide."""
+"""The state that a policy reads, and the decisions that it can yield."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Start(NamedTuple):
     """Start `job` on `nodes` nodes; where fewer are idle, as soon as running shrinks have freed them (a promise).
 
     Args:
-        job: who.
-        nodes: how many.
-        taken: (shrunk job, how many of its nodes) that are meant for this job, the others being idle ones; it then
-            waits for just these. Nothing: any nodes that come free will do.
+        job: the job.
+        nodes: number of nodes.
+        taken: (shrunk job, how many of its nodes) that are meant for this job, the rest being idle nodes; the job then
+            waits for exactly these. Empty: the job takes any nodes that come free.
         exchange: with `taken`: promised nodes may be exchanged with other promises of this kind.
     """
 
@@ -38,7 +38,7 @@ class Resize(NamedTuple):
 
 
 class Lend(NamedTuple):
-    """Of what `owner` holds, `nodes`: on each of them a guest gets `cores` cores, and the owner keeps the others."""
+    """On each of `nodes`, held by `owner`, a guest gets `cores` cores; the owner keeps the others."""
 
     owner: int
     nodes: tuple[int, ...]
@@ -54,28 +54,28 @@ class Share(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """Refuse the waiting `job`; `reason` goes into the run."""
+    """Reject the waiting `job`; `reason` is recorded in the run."""
 
     job: int
     reason: str
 
 
 class Cancel(NamedTuple):
-    """End the running `job`; `reason` goes into the run."""
+    """Cancel the running `job`; `reason` is recorded in the run."""
 
     job: int
     reason: str
 
 
 class Reserve(NamedTuple):
-    """Plan the waiting `job` for the instant `at`; it stands in `State.reserved` until it starts or is planned anew."""
+    """Plan the waiting `job` for the instant `at`; in `State.reserved` until the job starts or is planned again."""
 
     job: int
     at: float
 
 
 class Wake(NamedTuple):
-    """Call the policy again at the instant `at`, whether or not something happens; each call says so for itself."""
+    """Call the policy again at the instant `at`, even if nothing happens; holds for one call."""
 
     at: float
 
@@ -86,34 +86,34 @@ Decision = Start | Resize | Share | Reject | Cancel | Reserve | Wake
 class Policy(Protocol):
     """A scheduling policy.
 
-    Its parameters are the fields of a dataclass. It is pure: no clock, no I/O, no memory of its own; what it decides
-    depends on `state` alone.
+    A policy is a dataclass; its fields are its parameters. It is pure: no clock, no I/O, no memory of its own. Its
+    decisions depend on `state` alone.
     """
 
     malleable: ClassVar[bool]
-    """Whether it decides sizes. To one that does not, every job is rigid, at its requested size."""
+    """Whether the policy decides sizes. If not, every job is rigid for it, at the requested size."""
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield decisions; each is carried out, and `state` is up to date, before the next is asked for."""
+        """Yield decisions. Each is carried out, and `state` updated, before the generator continues."""
         ...
 
 
 @runtime_checkable
 class HasView(Protocol):
-    """A policy that reads sizes in its own way."""
+    """A policy that changes the sizes of jobs before it reads them."""
 
     def view(self, jobs: Jobs) -> Jobs:
-        """Return `jobs` as the policy, and with it the scheduler, is to see them."""
+        """Return `jobs` as the policy and its scheduler see them."""
         ...
 
 
 def shares(policy: Policy) -> bool:
-    """Return whether `policy` has jobs share nodes (decides `Share`), which it says with `shares: ClassVar[bool]`."""
+    """Return whether `policy` lets jobs share nodes (decides `Share`): its `shares: ClassVar[bool]`."""
     return bool(getattr(policy, "shares", False))
 
 
 def seen_by(policy: Policy, jobs: Jobs) -> Jobs:
-    """Return `jobs` as `policy` sees them: to one that does not decide sizes they are all rigid."""
+    """Return `jobs` as `policy` sees them: all rigid if the policy does not decide sizes."""
     if isinstance(policy, HasView):
         return policy.view(jobs)
     return jobs if policy.malleable else jobs.as_rigid()
@@ -123,16 +123,16 @@ LOOK = 64
 
 
 class Releases:
-    """The running jobs by expected end, as arrays, for the one question of when enough nodes will be idle."""
+    """The running jobs by expected end, as arrays: they tell when enough nodes will be idle."""
 
     def __init__(self, capacity: int) -> None:
-        """Make room for `capacity` jobs (there cannot be more than two a node)."""
+        """Start without jobs; `capacity`: the most jobs that can run (two per node)."""
         self._rows = np.zeros((3, max(capacity, LOOK) + 1))  # expected end, nodes, job
         self._count = 0
         self.changes = 0
 
     def add(self, job: int, end: float, nodes: int) -> None:
-        """Enter `job`, expected to give back `nodes` nodes at `end`."""
+        """Add `job`, expected to release `nodes` nodes at `end`."""
         rows, count = self._rows, self._count
         at = int(rows[0, :count].searchsorted(end, "right"))
         rows[:, at + 1 : count + 1] = rows[:, at:count]
@@ -143,7 +143,7 @@ class Releases:
         self.changes += 1
 
     def remove(self, job: int, end: float) -> None:
-        """Strike out `job`, which was entered with `end`."""
+        """Remove `job`, which was added with `end`."""
         rows, count = self._rows, self._count
         at = int(rows[0, :count].searchsorted(end))
         if rows[2, at] != job:  # equal ends: jobs of one script, hundreds at times
@@ -159,14 +159,14 @@ class Releases:
 
     @property
     def rows(self) -> tuple[FloatArray, IntArray, IntArray]:
-        """Expected ends, ascending; the nodes that come free by then; and the jobs."""
+        """Expected ends in ascending order, the nodes that come free at each, and the jobs."""
         ends, nodes, jobs = self._rows[:, : self._count]
         return ends.copy(), nodes.astype(np.int64), jobs.astype(np.int64)
 
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
-        """Return the shadow time at which `need` nodes will be idle, and how many are so beyond the need."""
+        """Return the shadow time at which `need` nodes will be idle, and the nodes idle beyond `need` then."""
         if idle < need:
-            ends, freed = self._rows[0, : self._count], self._rows[1, :LOOK].cumsum()  # the nearest ends mostly do
+            ends, freed = self._rows[0, : self._count], self._rows[1, :LOOK].cumsum()  # the nearest ends mostly suffice
             at = int(freed[: self._count].searchsorted(need - idle))
             if at + 1 < min(LOOK, self._count) and now < ends[at] < ends[at + 1]:
                 return float(ends[at]), idle + int(freed[at]) - need
@@ -179,33 +179,33 @@ class Releases:
 
 
 class State:
-    """The cluster's state and the queue. Policies read it; only the scheduler changes it.
+    """The state of the cluster and the queue. Policies read it; only the scheduler changes it.
 
     Attributes:
-        jobs: what was asked for, by job number.
+        jobs: the requests, by job number.
         now: the instant, s.
-        cluster: who holds which nodes, and who is a guest there.
-        total: nodes of the machine.
+        cluster: the allocation of the nodes.
+        total: number of nodes of the machine.
         idle: idle nodes that are not promised to a job.
-        returning: nodes that pending shrinks will give back and nobody is promised.
-        queue: the waiting jobs; a promised job is not among them.
-        size: job -> nodes of each running job, by order of start; after a pending resize those to come.
-        started: [job] when it started; NaN: not yet. Kept for policies that share nodes only, as is:
-        can_host: [job] the cores of each of its nodes if it may lend some: it is malleable, runs, shares nothing, and
-            its nodes are alike; else 0.
-        can_host_sockets: [job] the sockets of each of its nodes if so.
-        expected_end: job -> when its limit ends at the speed it has, of running and promised jobs.
-        resizable: the running malleable jobs that have more than one size, by order of start (keys of a dictionary).
+        returning: nodes that pending shrinks will release and that are not promised.
+        queue: the waiting jobs, without those that were promised nodes.
+        size: running job -> its number of nodes, by order of start; during a resize the number after it.
+        started: [job] start time; NaN: not started. Kept only for policies that share nodes, like the next two.
+        can_host: [job] cores of each of its nodes if the job can lend some: a running malleable job on nodes of one
+            kind that shares none of them; else 0.
+        can_host_sockets: [job] sockets of each of these nodes.
+        expected_end: running or promised job -> when its limit ends at its present rate.
+        resizable: the running malleable jobs with several possible sizes, by order of start (keys of a dictionary).
         resizing: running jobs with a pending resize.
-        reserved: waiting job -> the instant for which the policy has planned it, by order of planning.
-        woken: whether this call is one that the policy has asked for with `Wake`.
-        arrived: jobs submitted since the policy was last called, in order (some may have been started since).
-        settled: whether the last call decided nothing and nothing has come free since.
-        freed: whether since then nodes came free or a resize took effect, or one was decided in that very call.
+        reserved: waiting job -> the instant for which the policy planned it, by order of planning.
+        woken: whether the policy requested this call with `Wake`.
+        arrived: jobs submitted since the last call of the policy, in order (some may have started since).
+        settled: whether the last call decided nothing and no nodes came free since.
+        freed: whether a resize was decided in the last call, or nodes came free or a resize took effect since.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster, queue: Queue | None = None) -> None:
-        """Start with an idle machine and nobody waiting; `queue`, by submission if none is given, is empty."""
+        """Start with an idle machine and an empty queue (None: by submission)."""
         self.jobs = jobs
         self.now = 0.0
         self.cluster = cluster
@@ -226,11 +226,11 @@ class State:
         self.freed = False
         self.settled = False
         self.releases = Releases(2 * self.total)
-        self._question: tuple[int, int, int] | None = None  # of the last reservation, and its answer
+        self._question: tuple[int, int, int] | None = None  # the last reservation
         self._answer = (0.0, 0)
 
     def reservation(self, need: int) -> tuple[float, int]:
-        """Return the shadow time and the extra nodes of a waiting job that needs `need` > `idle` nodes (Lifka 1995).
+        """Return the shadow time and the extra nodes for a waiting job that needs `need` > `idle` nodes (Lifka 1995).
 
         Shadow time: the earliest instant at which `need` nodes will be idle if every running job ends at its expected
         end, or now where that is past. Extra: the nodes that will then be idle beyond the need.

@@ -22,12 +22,12 @@ REPORT_EVERY = 4096  # instants
 
 @dataclass(frozen=True)
 class Overheads:
-    """What real nodes take and ideal ones do not, in trace seconds (wall seconds times the speed).
+    """Times that real nodes take and ideal ones do not, in trace seconds (wall seconds times the speed).
 
     Args:
         launch_s: from the start of a job to its first work.
         end_s: from its last work until its nodes are idle.
-        reconfiguration_s: that a job stands still when a resize takes effect.
+        reconfiguration_s: pause of a job when a resize takes effect.
     """
 
     launch_s: float = 0.0
@@ -36,18 +36,18 @@ class Overheads:
 
 
 class Simulator:
-    """Runs a workload under a policy in virtual time. The executor of its own scheduler.
+    """A workload under a policy in virtual time. The simulator is the executor of its own scheduler.
 
     Args:
         jobs: the workload.
         cores: cores of each node.
-        policy: who decides.
-        runtime_model: what nodes with fewer cores than requested do to a job.
-        overheads: what launches, ends and reconfigurations cost.
+        policy: the policy.
+        runtime_model: the speed of jobs that hold fewer cores than requested.
+        overheads: times of launches, ends and reconfigurations.
         interval_s: > 0: the policy is called only at multiples of it.
-        malleability_interval_s: > 0: a resize takes effect only at multiples of it since the job's start.
-        priority: in which order waiting jobs are considered, a name of `priorities`.
-        sockets: sockets of each node; none: one each.
+        malleability_interval_s: > 0: a resize takes effect only at multiples of it since the start of the job.
+        priority: the order in which waiting jobs are considered, a name of `priorities`.
+        sockets: sockets of each node; None: one each.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Simulator:
         priority: str = FCFS,
         sockets: list[int] | None = None,
     ) -> None:
-        """Set everything to time 0."""
+        """Start at time 0 with an idle machine."""
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)
         self.record = Record(jobs)
@@ -77,7 +77,7 @@ class Simulator:
         self._uneven = min(cores, default=0) < max(jobs.cores, default=0)
         self._now = 0.0
         self._heap: list[tuple[float, int, int]] = []  # (time, END or POINT, job)
-        self._ends: dict[int, float] = {}  # job -> the end that holds; another in the heap is out of date
+        self._ends: dict[int, float] = {}  # job -> its valid end; others in the heap are outdated
         self._progress: dict[
             int, tuple[float, float, float]
         ] = {}  # job that may change -> work done at an instant, rate since
@@ -87,7 +87,7 @@ class Simulator:
         """Run until every job has ended and return the record.
 
         Args:
-            on_progress: called now and then with the number of jobs submitted so far.
+            on_progress: called from time to time with the number of jobs submitted so far.
         """
         heap, scheduler, submit = self._heap, self.scheduler, self.jobs.submit
         count, next_job, call, instants = len(self.jobs), 0, math.inf, 0
@@ -114,7 +114,7 @@ class Simulator:
         return self.record
 
     def _happen(self, now: float, what: int, job: int) -> bool:
-        """Take in an event of the heap; return whether it still held."""
+        """Handle an event of the heap; return whether the event was still valid."""
         if what == END:
             if self._ends.get(job) != now:
                 return False
@@ -138,7 +138,7 @@ class Simulator:
     # -- the executor of the scheduler -----------------------------------------------------------------------------
 
     def start(self, job: int, nodes: list[int]) -> None:
-        """Let `job` run; its end is known until somebody resizes it."""
+        """Start `job`; its end is known until a resize."""
         now = self._now
         begin = now + self.overheads.launch_s
         self.record.start[job] = now
@@ -149,7 +149,7 @@ class Simulator:
         self._end_at(job, begin + self._work[job] / rate + self.overheads.end_s)
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        """Let the resize take effect at once, or at the job's next malleability point."""
+        """Apply the resize at once, or at the next malleability point of the job."""
         self.record.resize_asked(job, before, len(nodes), self._now)
         interval = self.malleability_interval_s
         if not interval:
@@ -161,11 +161,11 @@ class Simulator:
         return False
 
     def change_cores(self, job: int) -> None:
-        """Let the job go on with the cores that it has now: its next malleability point is as near as its next task."""
+        """Continue the job with its present cores at once: its next malleability point is the end of its task."""
         self._proceed(job, self.cluster.nodes_of(job), 0.0)
 
     def reject(self, job: int, reason: str) -> None:
-        """Record it."""
+        """Record that `job` is rejected."""
         self.record.refuse(job, JobState.REJECTED, reason)
 
     def cancel(self, job: int, reason: str) -> None:
@@ -176,12 +176,12 @@ class Simulator:
     # --------------------------------------------------------------------------------------------------------------
 
     def _take_effect(self, job: int, nodes: list[int]) -> None:
-        """From now on `job` works on `nodes`."""
+        """Let `job` work on `nodes` from now on."""
         begin = self._proceed(job, nodes, self.overheads.reconfiguration_s)
         self.record.resize_applied(job, self._now, begin, begin)
 
     def _proceed(self, job: int, nodes: list[int], pause: float) -> float:
-        """What `job` has done counts, what is left goes at another rate after `pause` seconds; return from when on."""
+        """Continue the rest of `job` at its new rate after `pause` seconds; return when it continues."""
         now = self._now
         done, since, rate = self._progress[job]
         done += max(0.0, now - since) * rate

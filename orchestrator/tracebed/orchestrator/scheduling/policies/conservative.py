@@ -1,4 +1,4 @@
-"""Conservative backfilling, textbook and Slurm's."""
+"""Conservative backfilling as in the textbook and as in Slurm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Conservative:
     """Every queued job has a reservation, and none is delayed by a later one (Mu'alem and Feitelson 2001).
 
     With `backfill_depth` or `backfill_interval_s` it is Slurm's sched/backfill: heads start first come, first served,
-    and now and then a pass over the queue plans everybody anew.
+    and a periodic pass re-plans the whole queue.
 
     Args:
         backfill_depth: how many queued jobs a pass looks at; 0: all.
@@ -37,7 +37,7 @@ class Conservative:
         if self.backfill_depth < 0:
             raise InputError("conservative.backfill_depth is below 0", hint="0 looks at all jobs")
         if not 0.0 <= self.backfill_interval_s < math.inf:
-            raise InputError("conservative.backfill_interval_s is no interval", hint="seconds; 0: at every call")
+            raise InputError("conservative.backfill_interval_s is not an interval", hint="seconds; 0: at every call")
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the starts, and the reservations that hold beyond this call."""
@@ -59,11 +59,11 @@ def slurm_call(state: State, interval_s: float) -> Generator[Start | Wake, None,
 
 
 def _keep_reservations(state: State) -> Iterator[Decision]:
-    """Plan who has no reservation; when nodes came free, bring the others' forward. Start whose time has come."""
+    """Plan jobs without a reservation; when nodes came free, move the others forward. Start the jobs that are due."""
     jobs, reserved = state.jobs, state.reserved
     held = {} if any(at < state.now for at in reserved.values()) else dict(reserved)
     profile = _profile(state, held)
-    in_vain: dict[tuple[int, float], float] = {}  # (nodes, limit) -> nobody like this fits before that instant
+    in_vain: dict[tuple[int, float], float] = {}  # (nodes, limit) -> no such job fits before that instant
     for job in state.queue.jobs():
         nodes, limit = jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)
         at, holds = held.get(job, math.inf), job in held
@@ -74,7 +74,7 @@ def _keep_reservations(state: State) -> Iterator[Decision]:
                 profile.occupy(earlier, limit, nodes)
             if holds and earlier < at:
                 profile.occupy(at, limit, -nodes)
-                in_vain.clear()  # the place that it leaves may do for somebody
+                in_vain.clear()  # another job may fit into the place that it leaves
             elif tried < earlier:
                 in_vain[nodes, limit] = earlier
             at = earlier
@@ -89,7 +89,7 @@ def _plan_anew(state: State, depth: int) -> Iterator[Start]:
     jobs, profile = state.jobs, _profile(state, {})
     for job in state.queue.jobs()[: depth or None]:
         if not state.idle:
-            return  # nobody else can start, and the plan is not kept
+            return  # no other job can start, and the plan is not kept
         nodes, limit = jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)
         at = profile.earliest(nodes, limit)
         profile.occupy(at, limit, nodes)

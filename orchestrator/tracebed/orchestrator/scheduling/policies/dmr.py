@@ -1,4 +1,4 @@
-"""DMR's throughput-aware policy: jobs start large, and shrink as soon as that lets another one start.
+"""DMR's throughput-aware policy: jobs start large, and shrink as soon as another job can start by that.
 
 Source: the paper on the malleable HPG-aligner and the DMR API, "Experimental results".
 """
@@ -16,16 +16,16 @@ from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, Stat
 
 @dataclass(frozen=True)
 class Dmr:
-    """Malleable jobs start on all that is idle, up to their maximum, and make room down to their preferred size."""
+    """Malleable jobs start on all idle nodes, up to their maximum, and shrink to their preferred size for others."""
 
     malleable: ClassVar[bool] = True
 
     def view(self, jobs: Jobs) -> Jobs:
-        """Return the jobs with their maximum as the size on which they start."""
+        """Return the jobs with their maximum as the size at the start."""
         return replace(jobs, pref=jobs.high)
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield starts; then shrinks, each with the start that it allows; then expansions into what nobody can use."""
+        """Yield starts; then shrinks, each with the start that it allows; then expansions if no waiting job fits."""
         changed: set[int] = set()
         for start in backfill(state):
             changed.add(start.job)
@@ -39,7 +39,7 @@ class Dmr:
 
 
 def _shrink(state: State, changed: set[int]) -> Iterator[Start | Resize]:
-    """Have running jobs, in order of start, give what they have beyond their preferred size, or their minimum."""
+    """Shrink running jobs, in order of start, to their preferred size, or to their minimum."""
     jobs = state.jobs
     waiting = state.queue.jobs()
     idle = state.idle
@@ -57,7 +57,7 @@ def _shrink(state: State, changed: set[int]) -> Iterator[Start | Resize]:
 
 
 def _expand(state: State, changed: set[int]) -> Iterator[Resize]:
-    """Let running jobs grow towards their maximum, in order of start, as far as idle nodes go."""
+    """Expand running jobs towards their maximum, in order of start, while nodes are idle."""
     for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
         size = min(state.jobs.high[job], state.size[job] + state.idle)
         if size > state.size[job]:

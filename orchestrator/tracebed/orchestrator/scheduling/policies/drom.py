@@ -13,12 +13,12 @@ from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start,
 
 @dataclass(frozen=True)
 class DromShare:
-    """First come, first served; who does not fit on idle nodes shares those of running malleable jobs.
+    """First come, first served; a job that does not fit on idle nodes shares nodes of running malleable jobs.
 
     Args:
-        mode: `serial`, the papers' baseline: nobody shares.
-        split: `even`: equipartition, a guest gets half of a node at most, in whole sockets where possible, or what its
-            owner does not use; `asked`: as many cores as it asked for.
+        mode: `share`, or `serial`, the baseline of the papers: no sharing.
+        split: `even`: equipartition: a guest gets at most half of a node, in whole sockets if possible, or the cores
+            that the owner does not use; `asked`: as many cores as requested.
     """
 
     malleable: ClassVar[bool] = False
@@ -28,7 +28,7 @@ class DromShare:
     split: Literal["even", "asked"] = "even"
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield starts, until a job fits nowhere."""
+        """Yield starts until a job does not fit."""
         while (head := state.queue.head) is not None:
             if state.jobs.nodes[head] <= state.idle:
                 yield Start(head, state.jobs.nodes[head])
@@ -38,7 +38,7 @@ class DromShare:
                 return
 
     def _share(self, state: State, job: int) -> Share | None:
-        """Return idle nodes, then nodes of running jobs by order of start, that `job` starts on; None: too few."""
+        """Return the idle nodes, then nodes of running jobs by order of start, for `job`; None: too few."""
         jobs, cluster = state.jobs, state.cluster
         if jobs.kind[job] not in (Kind.MALLEABLE, Kind.MOLDABLE):
             return None
@@ -60,7 +60,7 @@ class DromShare:
         return None
 
     def _part(self, state: State, job: int, owner: int, node: int) -> int:
-        """Return the cores of `node` that `job` gets beside `owner`, which keeps one at least."""
+        """Return the cores of `node` that `job` gets beside `owner`, which keeps at least one."""
         cores, sockets = state.cluster.cores[node], state.cluster.sockets[node]
         most = cores - 1
         if self.split == "even":

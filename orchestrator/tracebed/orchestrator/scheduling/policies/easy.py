@@ -28,8 +28,8 @@ class Easy:
 def backfill(state: State) -> Iterator[Start]:
     """Yield the starts of EASY backfilling; a job starts on the nodes it prefers, or on fewer down to its fewest.
 
-    A head that does not fit is reserved for its fewest nodes. (To a policy that does not decide sizes, every job's
-    fewest and preferred nodes are those requested.)
+    A head that does not fit is reserved for its fewest nodes. (For a policy that does not decide sizes, the
+    fewest and the preferred nodes of every job are the requested ones.)
     """
     jobs, queue = state.jobs, state.queue
     yield from heads(state)
@@ -40,9 +40,9 @@ def backfill(state: State) -> Iterator[Start]:
     behind = head
     as_then = not state.freed and (state.settled or not jobs.adaptable)
     if queue.by_submission and as_then and shadow > state.now:
-        # Whoever waited before was refused when as many nodes were idle and the shadow time was no nearer. Who may take
-        # fewer nodes than it prefers would now take fewer, perhaps no more than the extra ones, if others have started
-        # since. Once the shadow time is the present, time alone adds to the extra nodes, and all must be asked again.
+        # Earlier jobs were refused when as many nodes were idle and the shadow time was no nearer. A job that may start
+        # on fewer nodes than it prefers would now take fewer, perhaps no more than the extra ones, if others have
+        # started since. Once the shadow time is the present, time alone adds extra nodes, and all jobs are tried again.
         behind = max(head, state.arrived[0] - 1) if state.arrived else queue.last
     while state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
         nodes, behind = min(jobs.pref[job], state.idle), job

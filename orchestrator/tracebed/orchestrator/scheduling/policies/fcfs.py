@@ -11,7 +11,7 @@ from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 @dataclass(frozen=True)
 class Fcfs:
-    """Starts the head of the queue while it fits; then nobody."""
+    """The head of the queue starts if it fits; no later job starts before it."""
 
     malleable: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""First fit: whoever fits."""
+"""First fit: every job that fits starts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 @dataclass(frozen=True)
 class FirstFit:
-    """Every waiting job, in queue order, starts if it fits. Nobody has a reservation, and a large job may starve.
+    """Every waiting job, in queue order, starts if it fits. There are no reservations, and a large job may starve.
 
-    It is here as the rigid baseline of the study of malleable jobs on Cori, Eagle and Theta.
+    The policy is the rigid baseline of the study of malleable jobs on Cori, Eagle and Theta.
     """
 
     malleable: ClassVar[bool] = False
@@ -27,7 +27,7 @@ def first_fit(state: State) -> Iterator[Start]:
     """Yield the starts of first fit; a job starts on the nodes it prefers, or on fewer down to its fewest."""
     jobs, queue = state.jobs, state.queue
     behind = -1
-    if queue.by_submission and not state.freed:  # whoever waited before was refused when as many nodes were idle
+    if queue.by_submission and not state.freed:  # earlier jobs were refused when as many nodes were idle
         behind = state.arrived[0] - 1 if state.arrived else queue.last
     # Without a reservation all idle nodes are extra.
     while state.idle and (job := queue.first_fit(behind, state.idle, 0.0, state.idle)) is not None:

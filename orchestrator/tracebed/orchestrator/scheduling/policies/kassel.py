@@ -1,8 +1,8 @@
 """The Kassel family: malleable jobs give up nodes for waiting ones and grow into idle ones.
 
 Source: the study of malleable jobs on Cori, Eagle and Theta, section 2.1, whose steps 1 to 3 these are. Its four
-policies are one, `pref`, that reads the sizes of jobs in its own way: to `min` every job prefers its minimum, to
-`keep-pref` the preferred size is the minimum. `avg` is `min` with a priority that is relative and node by node.
+policies are one, `pref`, with different views of the sizes: for `min` every job prefers its minimum, for
+`keep-pref` the preferred size is the minimum. `avg` is `min` with a relative priority, node by node.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Sizes = dict[int, int]
 
 @dataclass(frozen=True)
 class Pref:
-    """Malleable jobs are kept near the size that they prefer: priority = current - preferred (equation 2).
+    """Malleable jobs are kept near their preferred size: priority = current - preferred (equation 2).
 
     Args:
-        promise: which nodes a waiting job gets that others were shrunk for: any that come free (`pool`), just those
-            taken (`direct`), or those, exchanged with other waiting jobs' (`steal`).
+        promise: the nodes for a waiting job for which others were shrunk: any that come free (`pool`), exactly those
+            taken (`direct`), or those, exchanged with other waiting jobs (`steal`).
         backfill: how waiting jobs start on idle nodes.
-        count_idle: idle nodes count towards the room that is made for a waiting job.
-        grow_at_start: a job started in a call may grow in that very call.
+        count_idle: idle nodes count towards the nodes freed for a waiting job.
+        grow_at_start: a job may expand in the call in which it starts.
     """
 
     malleable: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class Pref:
         return jobs
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield starts, then shrinks and the starts that they make room for, then expansions."""
+        """Yield starts, then shrinks and the starts that they allow, then expansions."""
         started: set[int] = set()
         for start in backfill(state) if self.backfill == "easy" else first_fit(state):  # step 1
             started.add(start.job)
@@ -63,7 +63,7 @@ class Pref:
             yield from self._expand(state, _eligible(state, shrunk if self.grow_at_start else shrunk | started))
 
     def _shrink(self, state: State, size: Sizes) -> Iterator[Start | Resize]:
-        """Step 2: make room for each job that waits, in order."""
+        """Yield step 2: free nodes for each waiting job, in order."""
         jobs = state.jobs
         idle = state.idle
         promises: list[Start] = []
@@ -94,12 +94,12 @@ class Pref:
         yield from promises
 
     def _expand(self, state: State, size: Sizes) -> Iterator[Resize]:
-        """Step 3: give idle nodes to running jobs."""
+        """Yield step 3: give idle nodes to running jobs."""
         self._give(state.jobs, size, state.idle)
         yield from _resizes(state, size)
 
     def _take(self, jobs: Jobs, size: Sizes, floor: list[int], need: int) -> Sizes:
-        """Take `need` nodes from the fewest jobs, furthest above preferred first, and return how many from whom."""
+        """Take `need` nodes from the fewest jobs, furthest above preferred first; return how many of each job."""
         taken: Sizes = {}
         for job in sorted(size, key=lambda job: jobs.pref[job] - size[job]):
             given = min(need, size[job] - floor[job])
@@ -124,7 +124,7 @@ class Pref:
 
 
 class KeepPref(Pref):
-    """Malleable jobs always have the nodes that they prefer, or more."""
+    """Malleable jobs always have at least their preferred nodes."""
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with their preferred size as minimum."""
@@ -143,7 +143,7 @@ class Avg(Min):
     """All malleable jobs share: priority = (current - minimum) / (maximum - minimum), node by node (equation 3)."""
 
     def _take(self, jobs: Jobs, size: Sizes, floor: list[int], need: int) -> Sizes:
-        """Take each of `need` nodes from the job that then has relatively most."""
+        """Take each of `need` nodes from the job with relatively most nodes at that point."""
         taken: Counter[int] = Counter()
         heap = [(-_part(jobs, job, size), order, job) for order, job in enumerate(size) if size[job] > floor[job]]
         heapify(heap)
@@ -156,7 +156,7 @@ class Avg(Min):
         return taken
 
     def _give(self, jobs: Jobs, size: Sizes, idle: int) -> None:
-        """Give each of `idle` nodes to the job that then has relatively least."""
+        """Give each of `idle` nodes to the job with relatively fewest nodes at that point."""
         heap = [(_part(jobs, job, size), order, job) for order, job in enumerate(size) if size[job] < jobs.high[job]]
         heapify(heap)
         while idle and heap:
@@ -168,7 +168,7 @@ class Avg(Min):
 
 
 def _part(jobs: Jobs, job: int, size: Sizes) -> float:
-    """Return where between its minimum (0) and its maximum (1) the size of `job` is."""
+    """Return the position of the size of `job` between its minimum (0) and its maximum (1)."""
     return (size[job] - jobs.low[job]) / (jobs.high[job] - jobs.low[job])
 
 
@@ -178,7 +178,7 @@ def _eligible(state: State, besides: set[int]) -> Sizes:
 
 
 def _resizes(state: State, size: Sizes) -> Iterator[Resize]:
-    """Yield who has another size now, by order of start."""
+    """Yield a resize for each job whose size differs, by order of start."""
     for job, nodes in size.items():
         if nodes != state.size[job]:
             yield Resize(job, nodes)

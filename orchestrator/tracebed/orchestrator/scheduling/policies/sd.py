@@ -22,14 +22,14 @@ from tracebed.orchestrator.scheduling.profile import Profile
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
 SLACK = 1e-9
-"""A mate's penalty must be below the limit by more than rounding."""
+"""The penalty of a mate must be below the limit by more than rounding."""
 Request = tuple[int, int, float]
-"""Nodes, cores on each, and time limit: what a trial knows of the waiting job."""
+"""Nodes, cores on each, and time limit of the waiting job."""
 
 
 @dataclass(frozen=True)
 class SlowdownDriven:
-    """EASY, and for a job that it does not start: a place beside running malleable jobs, if it ends earlier that way.
+    """EASY; a job that EASY does not start may share nodes of running malleable jobs, if it then ends earlier.
 
     Args:
         max_slowdown: MAX_SLOWDOWN, the penalty that a mate must stay below: a number, `inf`, or `dynamic` (DynAVGSD),
@@ -37,11 +37,11 @@ class SlowdownDriven:
         sharing_factor: SharingFactor, the share of its cores on a node that a mate can lose.
         mates: m, how many mates a job may have.
         candidates: nm, how many mates are tried, those with the least penalties; 0: all.
-        include_free_nodes: idle nodes may be used beside those of mates.
-        inside: whether a job must end before its mates: before they are stretched by it, after, or not at all.
+        include_free_nodes: idle nodes may be used beside nodes of mates.
+        inside: whether a job must end before its mates: before it slows them down, after, or not at all.
         depth: how many waiting jobs are tried as guests in a call; 0: all.
-        backfill_interval_s: > 0: jobs are tried in the passes of Slurm's backfill, at multiples of it, and nobody
-            behind `depth` is looked at; 0: at every call, on EASY.
+        backfill_interval_s: > 0: jobs are tried in the passes of Slurm's backfill, at multiples of it, and only the
+            first `depth` of them; 0: at every call, on EASY.
     """
 
     malleable: ClassVar[bool] = False
@@ -103,17 +103,17 @@ class SlowdownDriven:
 
 
 class Plan:
-    """The map of reservations of one call: what is not needed to answer is not worked out."""
+    """The map of reservations of one call, computed when needed."""
 
     def __init__(self, state: State) -> None:
-        """Begin with the running jobs, which are to end when they are expected to."""
+        """Start with the running jobs, which end as expected."""
         ends, nodes, _ = state.releases.rows
         self._profile: Profile | None = None
         self._begin = (state.now, state.idle + state.returning, ends, nodes)
         self._to_come: list[tuple[float | None, float, int]] = []
 
     def add(self, start: float | None, duration: float, nodes: int) -> None:
-        """Take `nodes` nodes from `start`, or from the earliest instant at which they are idle for so long."""
+        """Take `nodes` nodes from `start`, or from the earliest instant at which they are idle for `duration`."""
         self._to_come.append((start, duration, nodes))
 
     def start_of(self, nodes: int, duration: float) -> float:
@@ -129,24 +129,24 @@ class Plan:
 
 
 class Mates(NamedTuple):
-    """Running jobs that may be mates of one waiting job, by penalty: a column each."""
+    """Running jobs that may be mates of one waiting job, by penalty: an array per column."""
 
     job: IntArray
     nodes: IntArray
     wait: FloatArray
-    """Before it started, and what earlier guests have delayed it by."""
+    """Wait time, plus the delay by earlier guests, s."""
     limit: FloatArray
     left: FloatArray
-    """For how long it is expected to run yet, s."""
+    """Expected remaining run time, s."""
     spare: IntArray
-    """Cores that it does not use, on each of its nodes."""
+    """Unused cores on each of its nodes."""
     can_lose: IntArray
-    """Of those that it uses."""
+    """Used cores that it can lose on each of its nodes."""
     cores: IntArray
-    """That the guest would get."""
+    """Cores for the guest on each node."""
     guest_rate: FloatArray
     rate: FloatArray
-    """Its own while it shares."""
+    """Rate of the mate while it shares."""
 
     def at(self, rows: BoolArray | IntArray | list[int]) -> Mates:
         """Return these rows."""
@@ -154,10 +154,10 @@ class Mates(NamedTuple):
 
 
 class Trial:
-    """The flexible trials of one call."""
+    """The flexible trials of one call of the policy."""
 
     def __init__(self, policy: SlowdownDriven, state: State) -> None:
-        """Set the cut-off of the penalties, for the whole call."""
+        """Compute the largest penalty for the whole call."""
         self.policy, self.state = policy, state
         self.plan = Plan(state)
         self.cut_off = average_slowdown(state) if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
@@ -166,9 +166,9 @@ class Trial:
         self._ends: dict[int, float] = {}  # mate of the last share -> its expected end before
 
     def refused_before(self) -> Collection[int]:
-        """Return the waiting jobs that need not be asked: the last call refused all, and nothing but time has changed.
+        """Return the waiting jobs that need no trial: the last call refused all, and only time has passed.
 
-        Time alone only takes from what is left of mates and of a job's wait, unless running jobs are overdue.
+        Time alone reduces what is left of mates and of the wait of a job, unless running jobs are overdue.
         """
         state = self.state
         ends, _, _ = state.releases.rows
@@ -177,7 +177,7 @@ class Trial:
         return set(state.queue.jobs()) - set(state.arrived)
 
     def fits(self, job: int, head: int | None) -> bool:
-        """Return whether idle nodes do for `job` now, if `head`, or in Slurm all before it, are not delayed."""
+        """Return whether `job` can start on idle nodes now without delaying `head`, or in Slurm any earlier job."""
         state, nodes, limit = self.state, self.state.jobs.nodes[job], self.state.jobs.limit[job]
         if nodes > state.idle:
             return False
@@ -189,7 +189,7 @@ class Trial:
         return nodes <= extra or state.now + limit <= shadow
 
     def started(self, job: int) -> None:
-        """Take in that `job` has started on idle nodes."""
+        """Note that `job` started on idle nodes."""
         self._changed()
         self.plan.add(self.state.now, self.state.jobs.limit[job], self.state.jobs.nodes[job])
 
@@ -198,7 +198,7 @@ class Trial:
         self._hosts = None
 
     def share(self, job: int, head: int | None) -> Share | None:
-        """Return where `job` starts as a guest now; None: nowhere, or it would end no earlier by that."""
+        """Return the share with which `job` starts as a guest now; None: impossible, or `job` would not end earlier."""
         state, jobs = self.state, self.state.jobs
         nodes, limit = jobs.nodes[job], jobs.limit[job]
         request = (nodes, jobs.cores[job], limit)
@@ -215,7 +215,7 @@ class Trial:
         return share._replace(job=job)
 
     def shared(self, share: Share) -> None:
-        """Take in that `share` was carried out: its idle nodes are taken, and its mates end later."""
+        """Note that `share` was carried out: its idle nodes are taken, and its mates end later."""
         state = self.state
         self._changed()
         if share.free:
@@ -224,7 +224,7 @@ class Trial:
             self.plan.add(end, state.expected_end[mate] - end, state.jobs.nodes[mate])
 
     def _pick(self, request: Request, head: int | None) -> tuple[float, Share] | None:
-        """Return the mates with the least sum of penalties (equations 1 to 3), and how long the job runs with them."""
+        """Return the run time beside the mates with the least sum of penalties (equations 1 to 3), and the share."""
         policy, state = self.policy, self.state
         wanted, _, limit = request
         mates = self._candidates(request)
@@ -271,7 +271,7 @@ class Trial:
         return duration, Share(-1, wanted - sum(nodes[mate] for mate in chosen), loans)
 
     def _candidates(self, request: Request) -> Mates:
-        """Return who may be a mate, those of least penalty first; ties by start, then by submission."""
+        """Return the possible mates, least penalty first; ties by start, then by submission."""
         nodes, cores, limit = request
         hosts = self._hosts = self._hosts or self._all_hosts()
         wanted = np.minimum(cores, hosts.cores)
@@ -291,7 +291,7 @@ class Trial:
         return mates.at(fit[order[: self.policy.candidates or None]])
 
     def _all_hosts(self) -> Mates:
-        """Return the running jobs that may lend cores, as they are while they lend none."""
+        """Return the running jobs that can lend cores, before any loan."""
         state, arrays = self.state, self.state.jobs.arrays
         ends, _, running = state.releases.rows
         there = (state.can_host[running] > 0) & (arrays.limit[running] > 0)
@@ -313,7 +313,7 @@ class Trial:
         )
 
     def _can_lose(self, used: IntArray, socket: IntArray) -> IntArray:
-        """Return the cores that a mate can lose on a node: whole sockets if it is one or more, and never the last."""
+        """Return the cores that a mate can lose on a node: whole sockets if at least one, and never the last core."""
         most = np.minimum((used * self.policy.sharing_factor + SLACK).astype(np.int64), used - 1)
         return np.where(most >= socket, most // socket * socket, most)
 
@@ -322,7 +322,7 @@ class Trial:
         return (mates.wait + duration * (1 - mates.rate) + mates.limit) / mates.limit
 
     def _fit(self, mates: Mates, penalty: FloatArray, duration: FloatArray | float) -> BoolArray:
-        """Return whether each mate stays below MAX_SLOWDOWN, and runs on until the job has ended."""
+        """Return whether each mate stays below MAX_SLOWDOWN, and ends after the job."""
         good = penalty < self.cut_off * (1 - SLACK)
         if self.policy.inside == "off":
             return good
@@ -340,7 +340,7 @@ def average_slowdown(state: State) -> float:
 
 
 def backfill_behind(state: State, after: int, head: int | None) -> Iterator[Start]:
-    """Yield the starts of EASY backfilling of the jobs behind `after`; with no head yet they are all that waits."""
+    """Yield the starts of EASY backfilling of the jobs behind `after`; without a head, of all waiting jobs."""
     jobs = state.jobs
     if head is None:
         yield from heads(state)

@@ -1,7 +1,7 @@
-"""The compiled simulator: engine.c, for the policies that it knows; the readable one beside it is its reference.
+"""The compiled simulator: engine.c, for the policies that it supports. The Python simulator is its reference.
 
-It gives the same schedule to the bit, node by node and row by row, a hundred times as fast. Where there was no compiler
-when tracebed was built, or for what the engine does not know, the Python simulator runs; `obstacle` says which it is.
+Its schedules are the same to the bit, node by node and row by row, a hundred times as fast. The Python simulator runs
+if tracebed was built without a C compiler, and for what the engine does not support; `obstacle` gives the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ POLICIES: dict[type[Any], str] = {
     Avg: "AVG",
     Conservative: "CONSERVATIVE",
 }
-"""Policy -> its name in engine.c. Exactly these classes: what derives from one may decide otherwise."""
+"""Policy -> its name in engine.c. Exactly these classes: a class derived from one may decide otherwise."""
 STATES = (JobState.UNKNOWN, JobState.COMPLETED, JobState.KILLED, JobState.REJECTED)
 """The states in which the engine leaves jobs."""
 NAMES = {
@@ -52,7 +52,7 @@ NAMES = {
 }
 """The names that engine.c must have for its numbers."""
 INSTANTS = 4096
-"""In one slice; between slices Ctrl-C is heard and progress is reported."""
+"""Instants in one slice. Between slices, Ctrl-C is handled and progress reported."""
 MAX_SPEEDUP_VALUES = 20_000_000
 """Largest table of values of speedup functions, 8 bytes each."""
 INT32_MAX = 2**31 - 1
@@ -62,19 +62,19 @@ Array: TypeAlias = NDArray[Any]
 
 
 def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> str:
-    """Return why the engine cannot simulate `jobs` under `policy` on `total` nodes; nothing where it can."""
+    """Return why the engine cannot simulate `jobs` under `policy` on `total` nodes; an empty text if it can."""
     if _library() is None:
         if LIBRARY.exists():
             return "the compiled engine was built for another machine or version: install tracebed again"
-        return "the compiled engine was not built: no C compiler was at hand when tracebed was installed"
+        return "the compiled engine was not built: there was no C compiler when tracebed was installed"
     if type(policy) not in POLICIES:
-        return f"the compiled engine does not know the policy {type(policy).__name__}"
+        return f"the compiled engine does not support the policy {type(policy).__name__}"
     if isinstance(policy, Pref) and policy.promise != "pool":
-        return f"the compiled engine does not know promise={policy.promise}"
+        return f"the compiled engine does not support promise={policy.promise}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
-        return "the compiled engine does not know so large a depth"
+        return "the compiled engine does not support so large a depth"
     if priority != FCFS:
-        return f"the compiled engine does not know the priority {priority}"
+        return f"the compiled engine does not support the priority {priority}"
     if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > INT32_MAX:
         return "there are jobs too large for the compiled engine"
     if sum(top + 1 - low for low, top in _sizes(seen_by(policy, jobs), total).values()) > MAX_SPEEDUP_VALUES:
@@ -83,7 +83,7 @@ def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> st
 
 
 class CompiledSimulator:
-    """`simulator.Simulator`, compiled: the same arguments, attributes and results, for what has no `obstacle`."""
+    """`simulator.Simulator`, compiled: the same arguments, attributes and results, if there is no `obstacle`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class CompiledSimulator:
         malleability_interval_s: float = 0.0,
         priority: str = FCFS,
     ) -> None:
-        """Lay the workload out. Raises ValueError where there is an obstacle."""
+        """Prepare the arrays of the workload. Raises ValueError if there is an obstacle."""
         if reason := obstacle(jobs, policy, len(cores), priority):
             raise ValueError(reason)
         self.jobs = jobs
@@ -149,10 +149,10 @@ class CompiledSimulator:
         """Run until every job has ended and return the record.
 
         Args:
-            on_progress: called now and then with the number of jobs submitted so far.
+            on_progress: called from time to time with the number of jobs submitted so far.
 
         Raises:
-            MemoryError: there is not enough.
+            MemoryError: the memory is too small.
         """
         library = self._library
         outcome = {number: name for name, number in library.numbers["outcome"].items()}
@@ -200,7 +200,7 @@ class CompiledSimulator:
 
 
 def _sizes(jobs: Jobs, total: int) -> dict[SpeedupFunction, tuple[int, int]]:
-    """Return the least and the most nodes that are asked of each speedup function."""
+    """Return the fewest and the most nodes for which each speedup function is needed."""
     numbers: dict[SpeedupFunction, int] = {}
     number = np.array([-1 if s is None else numbers.setdefault(s, len(numbers)) for s in jobs.speedup], dtype=np.int64)
     adapts = number >= 0
