@@ -294,6 +294,21 @@ def test_links_of_pages_lead_to_files() -> None:
     assert broken == []
 
 
+def test_help_and_messages_point_to_no_page() -> None:
+    """A user of the wheel has no docs/: help and messages name commands instead."""
+    found = []
+    for path in SOURCES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            documentation = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if documentation and not is_in(name_of(path), CLI):
+                node.value.value = ""  # a docstring, read beside the source
+            elif text and re.search(r"docs/[\w/-]*\.md", node.value):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
+
+
 def test_every_module_says_what_it_is_for() -> None:
     silent = [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert silent == []

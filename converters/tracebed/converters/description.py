@@ -1,4 +1,4 @@
-"""What a workload is like, in numbers: the facts that tables show and `pictures` draws (docs/describe.md).
+"""What a workload is like, in numbers: the facts that tables show and `pictures` draws (docs/reference/describe.md).
 
 All of it is computed over arrays, nothing job by job: 11 million jobs take seconds.
 """

@@ -1,7 +1,7 @@
 """What a workload is like, in one picture: it draws the facts of `description.describe`, and computes nothing else.
 
 A panel is a function of axes and facts; one that has nothing to show is left out. Of two workloads each panel is
-drawn twice, side by side, in the same scale. docs/describe.md says what each shows.
+drawn twice, side by side, in the same scale. docs/reference/describe.md says what each shows.
 """
 
 from __future__ import annotations

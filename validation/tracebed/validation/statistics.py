@@ -1,6 +1,7 @@
 """Statistics: means and percentiles, the stability of a mean within its run, differences job by job.
 
-None of these is a test of accuracy: the jobs of one run are not repetitions of an experiment (docs/verdict.md).
+None of these is a test of accuracy: the jobs of one run are not repetitions of an experiment
+(docs/explanation/verdict.md).
 """
 
 from __future__ import annotations

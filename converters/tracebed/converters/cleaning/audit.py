@@ -135,7 +135,7 @@ def _effect(name: str, parameters: Mapping[str, Any], records: Records) -> Effec
     try:
         inspect.signature(STEPS[name]).bind(records, **fitting)
     except TypeError as error:
-        raise InputError(f"cleaning step {name}: {error}", hint="docs/cleaning.md has its parameters") from None
+        raise InputError(f"cleaning step {name}: {error}", hint="`tracebed clean --list` has its parameters") from None
     return STEPS[name](records, **fitting)
 
 

@@ -25,7 +25,7 @@ from tracebed.errors import InputError
 from tracebed.yaml_file import YamlFile, shown
 
 SHIPPED = files("tracebed.converters") / "recipes"
-HINT = "docs/how-to/clean.md has an example of every key"
+HINT = "`tracebed clean --recipe cori-knl --show` prints a recipe"
 Step = tuple[str, dict[str, Any]]
 """Name of a cleaning step, and its parameters."""
 

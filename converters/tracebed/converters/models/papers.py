@@ -44,7 +44,8 @@ def sd(
     """Draw workload 1 or 2 of the SD-Policy paper: Cirne's model with the arrivals of ANL.
 
     Sizes are nodes, but the arrival rate is in proportion to the machine's **cores** / 120: read so, and only so,
-    EASY gives response times, slowdowns and a makespan near those of the paper's table 1 (docs/models.md).
+    EASY gives response times, slowdowns and a makespan near those of the paper's table 1
+    (docs/reference/models/papers.md).
 
     Args:
         jobs: how many.

@@ -33,7 +33,7 @@ SET = click.option(
     "constants",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A constant of the model (below); repeat for more. docs/models.md explains them.",
+    help="A constant of the model (below); repeat for more. `tracebed generate MODEL --help` lists them.",
 )
 PREFIX = "estimates."
 """Of the constants of estimates, among those of the model."""

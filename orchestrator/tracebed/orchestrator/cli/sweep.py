@@ -60,7 +60,7 @@ def sweep(
     """Compute a study: every point of its grid simulated once, one table, plots, published figures beside ours.
 
     STUDY is a YAML file, or the name of a study that tracebed ships. A sweep that was stopped goes on where it was
-    when the same command is given again. docs/sweeps.md has the study file in full.
+    when the same command is given again. --show prints a study to copy.
 
     \b
     Example:

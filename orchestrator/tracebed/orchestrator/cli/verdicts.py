@@ -43,7 +43,8 @@ tau_option = click.option(
 def metrics(runs: tuple[Path, ...], tau: float, window: str, after: float, ended: bool, as_json: bool) -> None:
     """Say what a run amounts to: makespan, waits, responses, slowdowns, utilisation, operations.
 
-    Several runs are shown side by side. Definitions: docs/metrics.md.
+    Several runs are shown side by side. `python -m tracebed.validation.metrics.documentation` prints the
+    definitions.
     """
     from tracebed.validation.metrics import metrics as measure
 
@@ -87,7 +88,7 @@ def compare(
     """Hold a predicted run against a real one: a verdict for each metric, with margin and reason.
 
     One real run has no noise of its own to set an error against: its verdict is inconclusive, whatever the
-    numbers (docs/verdict.md).
+    numbers.
 
     \b
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.

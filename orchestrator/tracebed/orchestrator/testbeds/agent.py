@@ -1,7 +1,7 @@
 """The resident program on a node: `python -m tracebed.orchestrator.testbeds.agent`.
 
 It is told what to do in JSON lines on its standard input, and answers in JSON lines on its standard output;
-docs/testbeds.md has the protocol. It starts the ranks of jobs by forking itself, which is warm by then:
+docs/reference/protocol.md has the protocol. It starts the ranks of jobs by forking itself, which is warm by then:
 a launch costs milliseconds, no interpreter has to start. When its input ends, it ends its jobs and itself;
 when it is killed, the kernel kills its ranks. It imports little, so that many agents start fast.
 """

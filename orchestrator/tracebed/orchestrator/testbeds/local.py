@@ -171,7 +171,7 @@ class LocalTestbed:
         version = self._agents[0].hello["version"]
         self.hosts = [{**facts, "tracebed": version, "units_per_core_second": rates}]
         if facts.get("kernel_of_jobs") == "numpy":
-            warnings.warn("jobs compute with the slower NumPy kernel (see docs/benchmarks.md)", stacklevel=3)
+            warnings.warn("jobs compute with the slower NumPy kernel (no C compiler at installation)", stacklevel=3)
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
         """Send a message to a node's agent, or keep it for a moment when it has room again.

@@ -36,7 +36,7 @@ class Metric:
     """One figure of a run.
 
     Tables, reports, comparisons, studies and the documentation take all they show of a metric from this object.
-    A package adds a metric by an entry point of the group `tracebed.metrics` (docs/metrics.md has an example).
+    A package adds a metric by an entry point of the group `tracebed.metrics` (docs/how-to/write-a-metric.md).
     """
 
     name: str

@@ -3,7 +3,7 @@
 For a job with submit a, start s, end c: wait s - a, run c - s, response c - a, slowdown (c - a) / (c - s),
 bounded slowdown max(1, (c - a) / max(c - s, tau)) (Feitelson et al. 1997). Times are trace seconds after the
 first submission of the run. Means are over finished jobs. Margins were set before any comparison was seen, from
-repeats of real runs (docs/verdict.md).
+repeats of real runs (docs/explanation/verdict.md).
 """
 
 from __future__ import annotations

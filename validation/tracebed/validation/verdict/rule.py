@@ -1,7 +1,7 @@
 """The rule of the verdict: what may be said of a prediction, and why not more.
 
 The noise of the real system cannot be estimated from one run, so the verdict on one real run is `inconclusive`
-whatever the numbers (docs/verdict.md).
+whatever the numbers (docs/explanation/verdict.md).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def resolve(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] |
     factory: Any = policy if isinstance(policy, type) else type(policy)
     if not all((is_dataclass(factory), hasattr(factory, "decide"), hasattr(factory, "malleable"))):
         what = f"{factory.__qualname__} is not a policy"
-        raise InputError(what, hint="a policy is a dataclass with `malleable` and `decide`: docs/your-own-policy.md")
+        raise InputError(what, hint="a policy is a dataclass with `malleable` and `decide`")
     value = f"{factory.__module__}:{factory.__qualname__}"
     registered = (name for name, entry in POLICIES.entries.items() if entry.value == value)
     name = next(registered, factory.__name__)
