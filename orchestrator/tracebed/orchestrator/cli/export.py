@@ -16,7 +16,7 @@ FORMATS = Registry[object]("tracebed.exporters", "export format").names()
 
 @click.command(epilog="\b\nExample:\n  tracebed export runs/sim --to perfetto -o trace.json.gz")
 @click.argument("run", type=PATH, metavar="RUN")
-@click.option("--to", "to", type=click.Choice(FORMATS), required=True, help="The format: docs/reference/export.md.")
+@click.option("--to", "to", type=click.Choice(FORMATS), required=True, help="The format to write.")
 @output_option("The file to write, compressed if its name ends in .gz.")
 @json_option
 def export(run: Path, to: str, output: Path, as_json: bool) -> None:
