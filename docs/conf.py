@@ -47,7 +47,20 @@ def plain_text(app: Sphinx, context: object, lines: list[str]) -> None:
     lines[:] = found
 
 
+def literal_blocks(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Make literal blocks of a docstring's indented code, which has one colon before it, as in Markdown."""
+    found: list[str] = []
+    above = ""
+    for line in lines:
+        if line.startswith("    ") and not above.startswith(" ") and found and not found[-1]:
+            found += ["::", ""]
+        above = line or above
+        found.append(line)
+    lines[:] = found
+
+
 def setup(app: Sphinx) -> None:
-    """Have help texts made reStructuredText before they become part of the reference."""
+    """Have help texts and docstrings made reStructuredText before they become part of the reference."""
     for part in ("description", "options", "arguments", "epilog"):
         app.connect(f"sphinx-click-process-{part}", plain_text)
+    app.connect("autodoc-process-docstring", literal_blocks, priority=100)  # before napoleon

@@ -11,7 +11,6 @@ import gzip
 import itertools
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,10 +178,6 @@ def of_ricc(path: Path) -> None:
     make(path.parent, "convert", "RICC-2010-2.swf.gz", "-o", path.name)
 
 
-def inventory(path: Path) -> None:
-    shutil.copytree(ROOT / "inventory", path)
-
-
 def runs(path: Path) -> None:
     """A prediction as `runs/sim`, and the run that a log tells of as `runs/real`."""
     provide("ricc.parquet", path.parent)
@@ -194,7 +189,6 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "RICC-2010-2.swf.gz": swf,
     "cori-knl": cori,
     "study.yaml": study,
-    "inventory": inventory,
     "runs": runs,
     "knl.parquet": of_cori,
     "raw.parquet": of_cori,

@@ -32,7 +32,7 @@ from tracebed.ranges import NameRange, parse_names
 from tracebed.registry import unknown
 from tracebed.yaml_file import YamlFile, shown
 
-DOCUMENTATION = "docs/reference/inventory.md"
+FIELDS = "fields: name, testbed, grain_s, heartbeat_s, nodes"
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 LARGEST = 1_000_000
 """Largest accepted number of nodes. The largest machines have some 200,000."""
@@ -129,7 +129,7 @@ def load_inventory(source: Path | str) -> Inventory:
             raise unknown("inventory", path.name, [*shipped(), "or a file"])
         path = SHIPPED / f"{path.name}.yaml"
     examples = f"name a file, or one of {', '.join(shipped())}"
-    yaml = YamlFile.read(path, "inventory", hint=f"{DOCUMENTATION} has every field", unreadable=examples)
+    yaml = YamlFile.read(path, "inventory", hint=FIELDS, unreadable=examples)
     file = yaml.checked(_File)
     nodes: list[Node] = []
     names: set[str] = set()
