@@ -1,4 +1,13 @@
-"""Checks for extensions of tracebed, to be called in the tests of the packages that provide them."""
+"""Checks for extensions: the invariants that tracebed tests of its own policies, formats and testbeds.
+
+    from tracebed.testing import check_policy
+
+    def test_my_policy():
+        check_policy(MyPolicy)
+
+Each check raises AssertionError, with what was violated and in which case, and returns nothing otherwise. The cases
+are drawn from a seed: the same seed gives the same cases.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +15,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracebed.testing.formats import check_format
+    from tracebed.testing.policies import check_policy
     from tracebed.testing.testbeds import check_testbed
 
-__all__ = ["check_testbed"]
+__all__ = ["check_format", "check_policy", "check_testbed"]
 
-_MODULES = {"check_testbed": "tracebed.testing.testbeds"}
+_MODULES = {
+    "check_format": "tracebed.testing.formats",
+    "check_policy": "tracebed.testing.policies",
+    "check_testbed": "tracebed.testing.testbeds",
+}
 """Name -> module, imported when the name is first used."""
 
 
 def __getattr__(name: str) -> Any:
+    """Import and return a name of `__all__`."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

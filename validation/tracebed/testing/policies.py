@@ -1,0 +1,230 @@
+"""The invariants of a scheduling policy."""
+
+from __future__ import annotations
+
+import builtins
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.state import Decision, Policy, State, seen_by, shares
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.testing import workloads
+
+ENDED = {"completed", "rejected", "cancelled"}
+"""States in which a job may be at the end of a run without time limits. `unknown`: the policy never started it."""
+TABLES = ("jobs", "allocations", "reconfigurations")
+
+
+def check_policy(
+    policy: str | type[Policy] | Policy,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    no_starvation: bool = False,
+    cases: int = 60,
+    seed: int = 0,
+) -> None:
+    """Check a scheduling policy on drawn workloads.
+
+    For each workload: every job that fits the machine runs, once, after its submission; no core is held twice and no
+    node beyond the machine; each job receives the core seconds that it needs; a job that is not malleable, and every
+    job under a policy that is not, keeps its requested nodes; a malleable job stays within its sizes. The same
+    workload gives the same schedule, also on an instance that scheduled another one meanwhile. The policy does not
+    change the state that it reads, read a clock or a file, or draw from a global generator.
+
+    Args:
+        policy: name of an installed policy, a policy class or an instance.
+        parameters: parameters of a policy that is given by name or class.
+        no_starvation: check, too, that a job that needs all nodes starts although smaller jobs keep arriving.
+        cases: number of drawn workloads.
+        seed: seed of the first workload; the others follow.
+
+    Raises:
+        AssertionError: an invariant does not hold; the message names it and the workload.
+        InputError: `policy` is not a policy.
+
+    Example:
+        >>> from tracebed.testing import check_policy
+        >>> check_policy("easy", cases=5, no_starvation=True)
+    """
+    name, instance = registry.resolve(policy, parameters)
+    before = _Case.simulate(instance, workloads.draw(seed), seed, name)
+    for number in range(seed, seed + cases):
+        case = _Case.simulate(instance, workloads.draw(number), number, name)
+        case.check_jobs()
+        case.check_cores()
+        case.check_sizes()
+        case.check_work()
+        case.check_same(_Case.simulate(instance, case.workload, number, name), "a second time")
+    again = _Case.simulate(instance, before.workload, seed, name)
+    before.check_same(again, f"after {cases} other workloads: the policy has a memory of its own")
+    if no_starvation:
+        crowd = _Case.simulate(instance, workloads.crowd(), None, name)
+        wide = float(crowd.run.jobs.loc[crowd.run.jobs["job_id"] == "wide", "start"].iloc[0])
+        crowd.require(wide <= 100.0, f"the job that needs all nodes starts at {wide:g} s: it starves")
+
+
+@dataclass
+class _Case:
+    """One workload under the policy, and the run."""
+
+    policy: Policy
+    workload: Workload
+    run: Run
+    name: str
+    seed: int | None
+
+    @classmethod
+    def simulate(cls, policy: Policy, workload: Workload, seed: int | None, name: str) -> _Case:
+        watched = _Watched(policy, lambda text: _fail(name, seed, text))
+        machine = nodes_of(workload.provenance.system)
+        with _seeded(random.randrange(2**32)):
+            run = predict(workload, machine, watched, engine="python")
+        return cls(policy, workload, run, name, seed)
+
+    def require(self, holds: bool, text: str) -> None:
+        if not holds:
+            _fail(self.name, self.seed, text)
+
+    def check_jobs(self) -> None:
+        """Every job that fits runs after its submission."""
+        for job in self.run.jobs.to_dict("records"):
+            what, fits = f"job {job['job_id']}", job["nodes"] <= self.run.total_nodes
+            self.require(job["state"] in ENDED, f"{what} is {job['state']} at the end ({job['reason']})")
+            self.require(fits or job["state"] != "completed", f"{what} runs, and needs more nodes than there are")
+            self.require(
+                bool(np.isnan(job["start"]) or job["start"] >= job["submit"]), f"{what} starts before its submission"
+            )
+
+    def check_cores(self) -> None:
+        """No core is held twice, and no node beyond the machine."""
+        rows = self.run.allocations
+        inside = (rows["node"] >= 0) & (rows["node"] + rows["count"] <= self.run.total_nodes)
+        self.require(bool(inside.all()), "a job holds a node beyond the machine")
+        rows = rows[rows["end"] > rows["start"]]
+        for node, facts in enumerate(self.run.info.nodes):
+            own = rows[(rows["node"] <= node) & (node < rows["node"] + rows["count"])]
+            changes = pd.concat(
+                [pd.Series(own["cores"].array, own["start"]), pd.Series(-own["cores"].array, own["end"])]
+            )
+            held = changes.groupby(level=0).sum().cumsum()
+            self.require(
+                bool((held <= facts.cores).all()), f"more than the {facts.cores} cores of node {node} are held"
+            )
+
+    def check_sizes(self) -> None:
+        """A rigid job keeps its nodes, a malleable one stays within its sizes."""
+        jobs = seen_by(self.policy, Jobs.of(self.workload, cores_per_node=1))
+        rows = self.run.allocations[self.run.allocations["end"] > self.run.allocations["start"]]
+        for job, own in rows.groupby("job_id"):
+            number = jobs.ids.index(str(job))
+            for instant in np.unique(own["start"]):
+                nodes = int(own.loc[(own["start"] <= instant) & (instant < own["end"]), "count"].sum())
+                low, high = jobs.low[number], jobs.high[number]
+                if not jobs.malleable[number]:
+                    low = high = jobs.nodes[number]
+                self.require(low <= nodes <= high, f"job {job} holds {nodes} nodes, and may hold {low} to {high}")
+
+    def check_work(self) -> None:
+        """Each completed job has received the core seconds that it needs (all speedups are linear)."""
+        rows = self.run.allocations
+        received = (rows["cores"] * rows["count"] * (rows["end"] - rows["start"])).groupby(rows["job_id"]).sum()
+        table = self.workload.table.set_index("job_id")
+        needed = table["run_time"] * table["nodes"] * table["cores_per_node"]
+        for job in self.run.jobs.loc[self.run.jobs["state"] == "completed", "job_id"]:
+            right = abs(received.get(job, 0.0) - needed[job]) <= 1e-6 * max(1.0, needed[job])
+            self.require(right, f"job {job} received {received.get(job, 0.0):g} core s and needs {needed[job]:g}")
+
+    def check_same(self, other: _Case, when: str) -> None:
+        """Another simulation gave the same tables."""
+        for table in TABLES:
+            same = getattr(self.run, table).equals(getattr(other.run, table))
+            self.require(same, f"the table {table} of the run differs {when}")
+
+
+def _fail(name: str, seed: int | None, text: str) -> None:
+    case = "the crowded workload" if seed is None else f"workload {seed}"
+    raise AssertionError(f"policy {name}, {case} (tracebed.testing.workloads): {text}")
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators, so that a policy that draws from them gives another schedule each time."""
+    before, numpys = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(numpys)
+
+
+CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A policy whose every step is watched: it may read the state, and nothing else."""
+
+    policy: Policy
+    fail: Callable[[str], None]
+
+    @property
+    def malleable(self) -> bool:
+        return self.policy.malleable
+
+    @property
+    def shares(self) -> bool:
+        return shares(self.policy)
+
+    def view(self, jobs: Jobs) -> Jobs:
+        return seen_by(self.policy, jobs)
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        steps = self.policy.decide(state)
+        while True:
+            before = _snapshot(state)
+            with self._alone():
+                decision = next(steps, None)
+            if _snapshot(state) != before:
+                self.fail("the policy changes the state that it reads")
+            if decision is None:
+                return
+            yield decision
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Fail what reads a clock or opens a file in the block."""
+
+        def refused(what: str) -> Callable[..., Any]:
+            return lambda *_, **__: self.fail(f"the policy {what}")
+
+        with ExitStack() as stack:
+            for clock in CLOCKS:
+                stack.enter_context(mock.patch.object(time, clock, refused("reads a clock")))
+            stack.enter_context(mock.patch.object(builtins, "open", refused("opens a file")))
+            yield
+
+
+def _snapshot(state: State) -> tuple[Any, ...]:
+    """Return what a policy could change by mistake."""
+    return (
+        (state.now, state.idle, state.returning, state.settled, state.freed, state.woken),
+        tuple(state.queue.jobs()),
+        tuple(state.size.items()),
+        tuple(state.expected_end.items()),
+        (tuple(state.resizable), tuple(sorted(state.resizing)), tuple(state.reserved.items()), tuple(state.arrived)),
+        state.started.tobytes(),
+    )

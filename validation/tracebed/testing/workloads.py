@@ -1,0 +1,57 @@
+"""Drawn workloads for the checks: small, with ties, jobs of no length, and every kind of job."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import Provenance, System, Workload
+
+
+def draw(seed: int, *, cores: int = 4) -> Workload:
+    """Return a workload of 1 to 30 rigid and malleable jobs for a system of 1 to 16 nodes.
+
+    Times are multiples of a second in most workloads, so that events coincide. Every limit is at least the run time,
+    and every malleable job has a linear speedup. A job may request more nodes than there are.
+
+    Args:
+        seed: seed of all draws.
+        cores: cores of each node.
+    """
+    rng = random.Random(seed)
+    machine = rng.choice([1, 2, 3, 5, 8, 16])
+    whole, share, gap = rng.random() < 0.7, rng.choice([0.0, 0.3, 1.0]), rng.choice([1.0, 10.0])
+    rows, submit = [], 0.0
+    for number in range(1, rng.randint(1, 30) + 1):
+        if rng.random() < 0.6:
+            submit += rng.choice([1, 2, 3, 10]) * gap if whole else rng.expovariate(1 / gap)
+        nodes = rng.randint(1, machine) if rng.random() < 0.5 else rng.randint(1, max(1, machine // 3))
+        nodes += machine if rng.random() < 0.02 else 0
+        run_time = float(rng.choice([0, 1, 2, 5, 10, 20, 40])) if whole else rng.expovariate(0.1)
+        malleable = nodes <= machine and rng.random() < share
+        rows.append(
+            {
+                "job_id": str(number),
+                "submit_time": submit,
+                "run_time": run_time,
+                "time_limit": rng.choice([np.nan, run_time, run_time + 5.0, run_time * 3]),
+                "nodes": nodes,
+                "cores_per_node": cores,
+                "kind": "malleable" if malleable else "rigid",
+                "nodes_min": rng.randint(1, nodes) if malleable else nodes,
+                "nodes_max": rng.randint(nodes, machine + 2) if malleable else nodes,
+                "nodes_pref": nodes,
+                "user": rng.choice(["ann", "bob", "eve"]),
+            }
+        )
+    return Workload(pd.DataFrame(rows), Provenance(system=System(machine, cores, "drawn")))
+
+
+def crowd(nodes: int = 4) -> Workload:
+    """Return a job that needs all nodes amid a stream of jobs of one node, some of which always run."""
+    narrow = [{"submit_time": 2.5 * at, "run_time": 10.0, "nodes": 1} for at in range(200)]
+    rows = [*narrow, {"submit_time": 1.0, "run_time": 10.0, "nodes": nodes}]
+    table = pd.DataFrame(rows).assign(job_id=[*(f"narrow {n}" for n in range(200)), "wide"], time_limit=10.0)
+    return Workload(table, Provenance(system=System(nodes, 1, "crowd")))
