@@ -117,7 +117,7 @@ def test_a_replay_works_in_a_thread_and_keeps_its_folder_on_demand(workload: tb.
 
 def test_objects_show_themselves(workload: tb.Workload) -> None:
     run = tb.simulate(workload, "pref", nodes=4)
-    for value, words in ((workload, ("30 jobs", "4 nodes")), (run, ("Run",))):
+    for value, words in ((workload, ("30 jobs", "4 nodes")), (run, ("30 jobs", "pref"))):
         assert "\n" not in repr(value)
         assert [word for word in words if word not in repr(value)] == []
         assert "<table" in value._repr_html_()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fuzz import read_or_refuse
 from test_recognition import EXAMPLES
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools import files
@@ -36,3 +37,7 @@ def test_a_list_of_jobs_on_one_line_may_be_as_long_as_it_likes(tmp_path: Path, m
     path = tmp_path / "workload.json"
     path.write_text(json.dumps({"nb_res": 4, "jobs": jobs, "profiles": {"p": {"type": "delay", "delay": 1}}}))
     assert len(read_workload(path)) == 500
+
+
+def test_the_name_of_a_column_that_is_not_utf8_is_refused() -> None:
+    read_or_refuse(b"job_id,submit_time,run_time,nodes,extra_\x83\n1,0,5,1,2\n", "w.csv", "csv")

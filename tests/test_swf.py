@@ -497,3 +497,21 @@ def test_a_line_of_any_length_is_told_before_the_memory_is_full(tmp_path: Path) 
             file.write(b"7" * 2**20)
     with pytest.raises(InputError, match=r"long\.swf\.gz:3: a line of more than 16 MiB"):
         read_workload(path)
+
+
+@pytest.mark.parametrize("field", [1, 11, 17])
+@pytest.mark.parametrize("value", [b"1.5", b"99999999999999999999"])
+def test_a_number_that_is_not_whole_is_no_crash(tmp_path: Path, field: int, value: bytes) -> None:
+    """Job number, status and preceding job of a file that tracebed wrote, and that was damaged since."""
+    table = {
+        "job_id": ["1", "2"],
+        "submit_time": [0.0, 5.0],
+        "run_time": [9.0, 3.0],
+        "nodes": [1, 2],
+        "user": ["a", "b"],
+    }
+    write_workload(Workload(pd.DataFrame(table)), tmp_path / "w.swf")
+    head, _, last = (tmp_path / "w.swf").read_bytes().rstrip().rpartition(b"\n")
+    fields = last.split()
+    fields[field - 1] = value
+    read_or_refuse(head + b"\n" + b" ".join(fields) + b"\n", "w.swf")

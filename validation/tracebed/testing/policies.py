@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import numpy as np
@@ -90,10 +90,10 @@ class _Case:
         watched = _Watched(policy, lambda text: _fail(name, seed, text))
         machine = nodes_of(workload.provenance.system)
         with _seeded(random.randrange(2**32)):
-            run = predict(workload, machine, watched, engine="python")
+            run = predict(workload, machine, cast(Policy, watched), engine="python")
         return cls(policy, workload, run, name, seed)
 
-    def require(self, holds: bool, text: str) -> None:
+    def require(self, holds: object, text: str) -> None:
         if not holds:
             _fail(self.name, self.seed, text)
 
@@ -102,6 +102,7 @@ class _Case:
         for job in self.run.jobs.to_dict("records"):
             what, fits = f"job {job['job_id']}", job["nodes"] <= self.run.total_nodes
             self.require(job["state"] in ENDED, f"{what} is {job['state']} at the end ({job['reason']})")
+            self.require(job["state"] == "completed" or job["reason"], f"{what} is {job['state']} without a reason")
             self.require(fits or job["state"] != "completed", f"{what} runs, and needs more nodes than there are")
             self.require(
                 bool(np.isnan(job["start"]) or job["start"] >= job["submit"]), f"{what} starts before its submission"

@@ -60,7 +60,7 @@ def read(file: Input) -> Workload:
         header = next((line for number, line in file.lines() if number > above and line.strip()), "")
         names = [name.strip('" ') for name in header.split(",")]
         raise unreadable(error, file, names, lambda row: _place(file, above, row - 1 - above)) from None
-    if any(pa.types.is_binary(column.type) for column in content.columns):
+    if any(pa.types.is_binary(kind) for kind in content.schema.types) or not _named(content):
         raise InputError("is not UTF-8", where=file.where, hint="make it UTF-8: iconv -f LATIN1 -t UTF-8")
     try:
         return Workload(content.to_pandas(), provenance, where=file.where)
@@ -68,6 +68,14 @@ def read(file: Input) -> Workload:
         raise InputError(
             error.what, where=_place(file, above, error.row + 1), hint="correct or remove the line"
         ) from None
+
+
+def _named(content: pa.Table) -> bool:
+    """Return whether the names of the columns are UTF-8."""
+    try:
+        return bool(content.column_names)
+    except UnicodeDecodeError:
+        return False
 
 
 def _place(file: Input, above: int, record: int) -> str:

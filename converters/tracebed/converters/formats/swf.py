@@ -343,7 +343,7 @@ def decode(lines: Lines, cores: int, by: str = "node") -> Decoded:
     run = _known(f["run"], (f["run"] >= 0) & ~absurd["run"])
     limit = _known(f["limit"], (f["limit"] > 0) & ~absurd["limit"])
     logged_start = submit + _known(f["wait"], (f["wait"] >= 0) & ~never_started & ~absurd["wait"])
-    status = pd.Series(f["status"], dtype="int64").map(states.SWF)
+    status = pd.Series(f["status"], dtype="float64").map(states.SWF)  # 1.5 is not a status
     queue = _words(fields["queue"])
     columns = {
         "job_id": _texts(f["job"]),
@@ -447,7 +447,9 @@ def _known(values: Any, known: Any = None) -> np.ndarray[Any, Any]:
 
 
 def _texts(values: Any) -> pd.Series[Any]:
-    """Return whole numbers as text."""
+    """Return numbers as text. Job numbers are whole; a damaged one may be a fraction or beyond 2^63."""
+    if values.dtype.kind == "f":
+        return pd.Series([f"{value:.0f}" if value.is_integer() else f"{value:g}" for value in values], dtype="str")
     return pd.Series(values, dtype="int64").astype("str")
 
 
