@@ -24,7 +24,7 @@ from typing import Any
 
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.program import Launch, split
-from tracebed.benchmarks.rank import Control, Rank
+from tracebed.benchmarks.rank import BenchmarkRank, Control
 
 PROGRESS_S = 0.5
 """Least time between two progress messages, s."""
@@ -42,7 +42,7 @@ def _linked(peer: socket.socket) -> Connection:
     return Connection(peer.detach())
 
 
-class Follower(Rank):
+class Follower(BenchmarkRank):
     """A rank that does as the leader says."""
 
     def begin(self) -> None:
@@ -94,7 +94,7 @@ class Follower(Rank):
                 self.finish()
 
 
-class Leader(Rank):
+class Leader(BenchmarkRank):
     """The rank that keeps the job."""
 
     def __init__(self, launch: Launch, control: Control, kernel: Callable[[int], int]) -> None:

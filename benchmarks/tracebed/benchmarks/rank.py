@@ -70,7 +70,7 @@ class Heartbeat:
             os.write(self._file, encode({"time": now, **record()}))
 
 
-class Rank:
+class BenchmarkRank:
     """What leader and followers have in common: workers, a mask that can change, the pipe to the agent."""
 
     def __init__(self, launch: Launch, control: Control, kernel: Callable[[int], int]) -> None:

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import shutil
-import socket
-import sys
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import version
@@ -278,33 +275,6 @@ def workload_facts(workload: Workload, name: str) -> dict[str, Any]:
     """Return what a run keeps of its workload: name, hash, number of jobs, provenance."""
     provenance = json.loads(workload.provenance.to_json())
     return {"name": name, "sha256": workload.sha256, "jobs": len(workload), "provenance": provenance}
-
-
-def host_facts() -> dict[str, Any]:
-    """Return the facts of this machine that a reader of a run may ask for."""
-    import psutil
-
-    return {
-        "name": socket.gethostname(),
-        "machine": platform.machine(),
-        "kernel": platform.release(),
-        "cpu": _cpu_model(),
-        "cores": psutil.cpu_count(logical=False) or psutil.cpu_count(),
-        "cpus": psutil.cpu_count(),
-        "memory_mib": psutil.virtual_memory().total // 2**20,
-        "python": sys.version.split()[0],
-    }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
-        platform.processor(),
-    )
 
 
 def _table_file(folder: Path, name: str) -> Path:

@@ -30,7 +30,10 @@ class WorkingFolder:
 
     Attributes:
         path: the folder.
+        keep: whether the folder stays if the replay fails: jobs may have run.
     """
+
+    keep = False
 
     def __init__(self, output: Path) -> None:
         """Make and lock a new folder for a replay to `output`.

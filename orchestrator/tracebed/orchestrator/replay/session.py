@@ -16,7 +16,7 @@ from tracebed.orchestrator.replay.journal import Journal, copy
 from tracebed.orchestrator.replay.loop import Options, Replayer
 from tracebed.orchestrator.replay.recovery import facts_of
 from tracebed.orchestrator.replay.signals import Signals, noted
-from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo, check_target, host_facts, workload_facts
+from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
@@ -82,12 +82,12 @@ def replay(
         speed=options.speed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    with noted() as signals, _working_folder(output, info) as folder:
+    with noted() as signals, _working_folder(output) as folder:
         with contextlib.closing(Journal(folder.path / JOURNAL, facts_of(info, jobs, inventory))) as journal:
             testbed = make_testbed(inventory, folder.path / "spool")
             replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
             signals.notify(replayer.interrupt)
-            run = _carry_out(replayer, info, signals, on_progress)
+            run = _carry_out(replayer, info, folder, signals, on_progress)
             run.save(output, journal=copy(journal.path, folder.path / f"copy-{JOURNAL}"))
         folder.remove()
     if signals.came and info.state == "completed":
@@ -96,13 +96,13 @@ def replay(
 
 
 @contextlib.contextmanager
-def _working_folder(output: Path, info: RunInfo) -> Iterator[WorkingFolder]:
+def _working_folder(output: Path) -> Iterator[WorkingFolder]:
     """Make the working folder of a replay. If the replay fails, keep the folder if jobs may have run, and say so."""
     folder = WorkingFolder(output)
     try:
         yield folder
     except BaseException as error:
-        if not info.hosts:  # nothing has run
+        if not folder.keep:
             folder.remove()
         elif isinstance(error, TracebedError):
             hints = (error.hint, f"`tracebed recover {folder.path}` makes a run of what happened until then")
@@ -114,17 +114,24 @@ def _working_folder(output: Path, info: RunInfo) -> Iterator[WorkingFolder]:
         folder.close()
 
 
-def _carry_out(replayer: Replayer, info: RunInfo, signals: Signals, on_progress: Callable[[int], None] | None) -> Run:
+def _carry_out(
+    replayer: Replayer,
+    info: RunInfo,
+    folder: WorkingFolder,
+    signals: Signals,
+    on_progress: Callable[[int], None] | None,
+) -> Run:
     """Start the testbed, replay, stop it, and return the run, whose `info` is completed here."""
     testbed = replayer.testbed
     try:
         with signals.at_once():
             testbed.start()
-        info.hosts = [{**host_facts(), **host} for host in testbed.hosts]
+        folder.keep = True
+        info.hosts = testbed.hosts
         replayer.journal.add_facts({"hosts": info.hosts})
         replayer.run(on_progress)
     except TestbedError as error:
-        if not info.hosts:
+        if not folder.keep:
             raise
         replayer.interrupt(str(error))
     finally:

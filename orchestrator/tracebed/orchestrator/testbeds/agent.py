@@ -8,70 +8,28 @@ when it is killed, the kernel kills its ranks. It imports little, so that many a
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import hashlib
 import importlib
 import os
 import selectors
 import shutil
 import signal
-import socket
-import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
-from tracebed.benchmarks import pils
 from tracebed.benchmarks.kernels import calibrate, kernel_name
 from tracebed.benchmarks.lines import Lines, decode, wait
 from tracebed.benchmarks.program import Address, Launch, Program
-from tracebed.benchmarks.rank import heartbeat_name
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError, TracebedError
+from tracebed.orchestrator.testbeds.host import host_facts
+from tracebed.orchestrator.testbeds.processes import BENCHMARKS, RankProcess, folder_name, fork_rank
 
 PROTOCOL = 1
 """Version of the wire protocol; agent and testbed must agree."""
-GRACE_S = 2.0
-"""Time between asking a rank to end and killing it, s."""
-NAME_BYTES = 255
-"""Length of the longest name that Linux gives a folder."""
-BENCHMARKS: dict[str, Callable[[Launch, socket.socket], int]] = {"pils": pils.run}
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Rank:
-    """A rank process of ours."""
-
-    def __init__(self, pid: int, launch: Launch, control: socket.socket, output: Path) -> None:
-        """Remember it."""
-        self.pid, self.launch, self.control, self.output = pid, launch, control, output
-        self.lines: Lines
-        self.finished: dict[str, Any] = {}
-        """Its last words, if it had the time for any."""
-        self.killed: str | None = None
-        """Why it was killed."""
-        self.kill_at: float | None = None
-
-    def signal(self, number: int) -> None:
-        """Signal its process group."""
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:  # it has not made its group yet, or is dead and will be reaped
-            os.kill(self.pid, number)
-
-    def kill(self, reason: str) -> None:
-        """Ask it to end, and see to it that it does."""
-        if self.killed is None:
-            self.killed = reason
-            self.kill_at = time.monotonic() + GRACE_S
-            self.signal(signal.SIGTERM)
 
 
 class Agent:
@@ -81,7 +39,7 @@ class Agent:
         """Talk over these file descriptors."""
         self.selector = selectors.PollSelector()  # which, unlike epoll, takes files and /dev/null as well
         self.lines = Lines(self.selector, reader, writer, self._listen)
-        self.ranks: dict[str, Rank] = {}
+        self.ranks: dict[str, RankProcess] = {}
         """By job: a node has one rank of a job."""
         self.name: str | None = None
         self.cpus: tuple[int, ...] = ()
@@ -194,7 +152,8 @@ class Agent:
             version=_version(),
             pid=os.getpid(),
             sockets=str(self.sockets),
-            host=_host_facts() | ({} if self.emulated else {"kernel_of_jobs": kernel_name()}),
+            host=(host_facts() if message.get("host", True) else {})
+            | ({} if self.emulated else {"kernel_of_jobs": kernel_name()}),
             units_per_core_second=rate,
         )
 
@@ -255,7 +214,7 @@ class Agent:
             authkey=bytes.fromhex(message["authkey"]),
             cpus=cpus,
             program=program,
-            folder=self.spool / _folder_name(job),
+            folder=self.spool / folder_name(job),
         )
 
     def _mask(self, text: str) -> tuple[int, ...]:
@@ -285,7 +244,7 @@ class Agent:
     def _bye(self, message: dict[str, Any]) -> None:
         self.ending = True
 
-    def _rank(self, job: str) -> Rank:
+    def _rank(self, job: str) -> RankProcess:
         if job not in self.ranks:
             raise InputError(f"job {job!r} has no rank on this node")
         return self.ranks[job]
@@ -293,31 +252,12 @@ class Agent:
     # Its ranks.
 
     def _fork(self, launch: Launch) -> None:
-        launch.folder.mkdir(parents=True, exist_ok=True)
-        output = launch.folder / f"{launch.rank}.out"
-        ours, theirs = socket.socketpair()
-        agent = os.getpid()
-        # Until the child has handlers of its own, a signal to it would wake us.
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
-        try:
-            if not self.emulated:
-                os.sched_setaffinity(0, launch.cpus)  # for the child: the node's other CPUs may be another job's
-            pid = os.fork()
-            if pid == 0:
-                _become_rank(launch, theirs, output, agent)
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            if not self.emulated:
-                os.sched_setaffinity(0, self.cpus)
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
-            theirs.close()
-        rank = Rank(pid, launch, ours, output)
-        rank.lines = Lines(self.selector, ours.fileno(), ours.fileno(), lambda: self._from_rank(rank))
+        rank = fork_rank(launch, None if self.emulated else self.cpus)
+        control = rank.control.fileno()
+        rank.lines = Lines(self.selector, control, control, lambda: self._from_rank(rank))
         self.ranks[launch.job] = rank
 
-    def _from_rank(self, rank: Rank) -> None:
+    def _from_rank(self, rank: RankProcess) -> None:
         rank.lines.flush()
         for line in rank.lines.receive():
             message = decode(line)
@@ -337,7 +277,7 @@ class Agent:
             rank.control.close()
             del self.ranks[job]
             code = os.waitstatus_to_exitcode(status)
-            state, reason = _verdict(rank, code)
+            state, reason = rank.outcome(code)
             if rank.launch.leader and isinstance(rank.launch.address, str):
                 Path(rank.launch.address).unlink(missing_ok=True)
             self.tell(
@@ -348,83 +288,11 @@ class Agent:
                 state=state,
                 reason=reason,
                 exit_code=code,
-                units_done=_units_done(rank),
+                units_done=rank.units_done(),
                 cpu_s=usage.ru_utime + usage.ru_stime,
                 planned_s=rank.finished.get("planned_s"),
                 late_s=rank.finished.get("late_s"),
             )
-
-
-def _verdict(rank: Rank, code: int) -> tuple[str, str]:
-    """Return how a rank ended, and why."""
-    if rank.finished.get("state") == "completed" and code == 0:
-        return "completed", rank.finished["reason"]
-    if rank.killed is not None:
-        return "killed", rank.killed
-    if rank.finished.get("state") == "failed":
-        return "failed", rank.finished["reason"]
-    if code < 0:
-        return "failed", f"was killed by signal {-code} ({signal.strsignal(-code)})"
-    return "failed", f"ended with status {code}; see {rank.output}"
-
-
-def _units_done(rank: Rank) -> int:
-    """Return the work that a rank did: by its last words or, where it had none, by its last heartbeat."""
-    if "units_done" in rank.finished:
-        return int(rank.finished["units_done"])
-    try:
-        with (rank.launch.folder / heartbeat_name(rank.launch.rank)).open("rb") as file:
-            *_, last, _ = [b"", *file.read().split(b"\n")]
-        record = decode(last)
-        return int(record["work_done"]) if record["pid"] == rank.pid else 0
-    except (OSError, ValueError):  # it did not come so far as to have one
-        return 0
-
-
-def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: int) -> NoReturn:
-    """Turn the forked child into the rank: cut off from the agent but for the pipe, and gone when it is gone.
-
-    No destructor of the agent's objects may run here, for it would close descriptors that are others' by now:
-    hence `os._exit`, from within the frames that hold them.
-    """
-    status = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        os.setsid()
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() == agent:  # else it died before we could ask to be told
-            pipe = _only_descriptors(control, output)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
-            status = BENCHMARKS[launch.program.benchmark](launch, pipe)
-        sys.stdout.flush()
-    except BaseException:
-        traceback.print_exc()
-        raise
-    finally:
-        os._exit(status)
-
-
-def _only_descriptors(control: socket.socket, output: Path) -> socket.socket:
-    """Keep nothing open but /dev/null, the output file and the pipe to the agent, which is returned."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for source, target in ((null, 0), (written, 1), (written, 2), (control.fileno(), 3)):
-        os.dup2(source, target)  # the agent has 0 to 3 open, so that none of the sources is among them
-    for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-        if descriptor > 3:
-            os.closerange(descriptor, descriptor + 1)
-    return socket.socket(fileno=3)
-
-
-def _folder_name(job: str) -> str:
-    """Return a folder's name for a job of any name."""
-    name = "job-" + "".join(char if char.isalnum() or char in "._-" else f"%{ord(char):x}" for char in job)
-    if len(name.encode()) <= NAME_BYTES:
-        return name
-    mark = hashlib.sha256(job.encode(errors="surrogatepass")).hexdigest()[:16]
-    return f"{name.encode()[: NAME_BYTES - 17].decode(errors='ignore')}-{mark}"
 
 
 def _shown(line: bytes) -> str:
@@ -437,23 +305,6 @@ def _version() -> str:
     from importlib.metadata import version
 
     return version("tracebed")
-
-
-def _host_facts() -> dict[str, Any]:
-    """Return what a reader of a run may ask about this machine."""
-    system = os.uname()
-    with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
-        models = (line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-        model = next(models, system.machine)
-    return {
-        "name": system.nodename,
-        "machine": system.machine,
-        "kernel": system.release,
-        "cpu": model,
-        "cpus": os.cpu_count(),
-        "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
-        "python": sys.version.split()[0],
-    }
 
 
 def main() -> None:

@@ -21,9 +21,10 @@ from typing import Any, Self
 from tracebed.benchmarks.lines import Lines, decode, wait
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.testbeds.agent import GRACE_S, PROTOCOL
+from tracebed.orchestrator.testbeds.agent import PROTOCOL
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.processes import GRACE_S
 
 START_S = 60.0
 """Time that agents may take to say hello, s; and a fifth of a second more for each of them."""
@@ -134,6 +135,7 @@ class LocalTestbed:
             "heartbeat_s": self.inventory.heartbeat_s,
             "spool": str(self.spool),
             "calibrate": not node.emulated,
+            "host": node is self.nodes[0],  # one machine: its facts once
         }
 
     def _await_hello(self) -> None:

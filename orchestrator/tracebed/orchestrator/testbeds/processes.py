@@ -1,0 +1,162 @@
+"""The rank processes of an agent: forked from it, in a session of their own, gone when the agent is gone."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tracebed.benchmarks import pils
+from tracebed.benchmarks.lines import Lines, decode
+from tracebed.benchmarks.program import Launch
+from tracebed.benchmarks.rank import heartbeat_name
+
+GRACE_S = 2.0
+"""Time between SIGTERM and SIGKILL to a rank, s."""
+NAME_BYTES = 255
+"""Length of the longest name that Linux gives a folder."""
+BENCHMARKS: dict[str, Callable[[Launch, socket.socket], int]] = {"pils": pils.run}
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class RankProcess:
+    """A rank process, as its agent sees it.
+
+    Attributes:
+        lines: the connection to the rank.
+        finished: the last message of the rank; empty if there was none.
+        killed: why the agent killed the rank; None if it did not.
+        kill_at: when SIGKILL is due, `time.monotonic()`.
+    """
+
+    lines: Lines
+
+    def __init__(self, pid: int, launch: Launch, control: socket.socket, output: Path) -> None:
+        self.pid, self.launch, self.control, self.output = pid, launch, control, output
+        self.finished: dict[str, Any] = {}
+        self.killed: str | None = None
+        self.kill_at: float | None = None
+
+    def signal(self, number: int) -> None:
+        """Signal the process group of the rank."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:  # it has not made its group yet, or is dead and will be reaped
+            os.kill(self.pid, number)
+
+    def kill(self, reason: str) -> None:
+        """Send SIGTERM; SIGKILL follows after `GRACE_S`."""
+        if self.killed is None:
+            self.killed = reason
+            self.kill_at = time.monotonic() + GRACE_S
+            self.signal(signal.SIGTERM)
+
+    def outcome(self, code: int) -> tuple[str, str]:
+        """Return the state and the reason of the end of the rank, whose process returned `code`."""
+        if self.finished.get("state") == "completed" and code == 0:
+            return "completed", self.finished["reason"]
+        if self.killed is not None:
+            return "killed", self.killed
+        if self.finished.get("state") == "failed":
+            return "failed", self.finished["reason"]
+        if code < 0:
+            return "failed", f"was killed by signal {-code} ({signal.strsignal(-code)})"
+        return "failed", f"ended with status {code}; see {self.output}"
+
+    def units_done(self) -> int:
+        """Return the work that the rank did: by its last message or, without one, by its last heartbeat."""
+        if "units_done" in self.finished:
+            return int(self.finished["units_done"])
+        try:
+            with (self.launch.folder / heartbeat_name(self.launch.rank)).open("rb") as file:
+                *_, last, _ = [b"", *file.read().split(b"\n")]
+            record = decode(last)
+            return int(record["work_done"]) if record["pid"] == self.pid else 0
+        except (OSError, ValueError):  # the rank ended before its first heartbeat
+            return 0
+
+
+def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
+    """Start a rank by forking this process.
+
+    Args:
+        launch: what the rank is told.
+        node_cpus: the CPUs of the node, to which this process is pinned; None: the node is emulated.
+    """
+    launch.folder.mkdir(parents=True, exist_ok=True)
+    output = launch.folder / f"{launch.rank}.out"
+    ours, theirs = socket.socketpair()
+    agent = os.getpid()
+    # Until the child has handlers of its own, a signal to it would wake the agent.
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+    try:
+        if node_cpus is not None:
+            os.sched_setaffinity(0, launch.cpus)  # for the child: the node's other CPUs may be another job's
+        pid = os.fork()
+        if pid == 0:
+            _become_rank(launch, theirs, output, agent)
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        if node_cpus is not None:
+            os.sched_setaffinity(0, node_cpus)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        theirs.close()
+    return RankProcess(pid, launch, ours, output)
+
+
+def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: int) -> NoReturn:
+    """Turn the forked child into the rank: cut off from the agent but for the pipe, and gone when it is gone.
+
+    No destructor of the agent's objects may run here, for it would close descriptors that are others' by now:
+    hence `os._exit`, from within the frames that hold them.
+    """
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() == agent:  # else it died before we could ask to be told
+            pipe = _only_descriptors(control, output)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
+            status = BENCHMARKS[launch.program.benchmark](launch, pipe)
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(status)
+
+
+def _only_descriptors(control: socket.socket, output: Path) -> socket.socket:
+    """Keep nothing open but /dev/null, the output file and the pipe to the agent, which is returned."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, target in ((null, 0), (written, 1), (written, 2), (control.fileno(), 3)):
+        os.dup2(source, target)  # the agent has 0 to 3 open, so that none of the sources is among them
+    for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if descriptor > 3:
+            os.closerange(descriptor, descriptor + 1)
+    return socket.socket(fileno=3)
+
+
+def folder_name(job: str) -> str:
+    """Return the name of a folder for a job of any name."""
+    name = "job-" + "".join(char if char.isalnum() or char in "._-" else f"%{ord(char):x}" for char in job)
+    if len(name.encode()) <= NAME_BYTES:
+        return name
+    mark = hashlib.sha256(job.encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{name.encode()[: NAME_BYTES - 17].decode(errors='ignore')}-{mark}"
