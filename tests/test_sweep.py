@@ -517,6 +517,37 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     assert [bar.get_height() for bar in axes.patches] == pytest.approx(wanted)  # type: ignore[attr-defined]
 
 
+def test_boxes_are_quartiles_and_the_plot_says_of_what(study: Callable[..., Path], tmp_path: Path) -> None:
+    """Jobs have quartiles, utilization has those over time, one seed has none; a figure without values no label."""
+    figures = ["mean_response_s", "utilization", "makespan_s"]
+    path = study(plots={"p": {"kind": "bars", "figures": figures, "window": "B"}}, seeds=1)
+    assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
+    rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
+    rows = rows[rows["window"] == "B"]
+    plot = load_study(str(path)).study.plots["p"]
+    figure = plots._bars(plot, rows, "title")
+    assert figure is not None
+    boxes = [[path for drawn in axes.collections for path in drawn.get_paths()] for axes in figure.axes]
+    assert [len(found) for found in boxes] == [len(rows), len(rows), 0]
+    low = sorted(path.vertices[:, 1].min() for path in boxes[0])
+    assert low == pytest.approx(sorted(rows["mean_response_s_p25"]))
+    text = figure.legends[0].get_title().get_text()
+    assert text == (
+        "bar: mean over seeds; box: quartiles over jobs (response, mean); "
+        "quartiles over time (utilization in the window)"
+    )
+    several = pd.concat([rows, rows.assign(seed=9, makespan_s=2 * rows["makespan_s"])])
+    figure = plots._bars(plot.model_copy(update={"spread": "seeds"}), several, "title")
+    assert figure is not None
+    assert sum(len(drawn.get_paths()) for drawn in figure.axes[2].collections) == len(rows)
+    assert "box: quartiles over seeds" in figure.legends[0].get_title().get_text()
+
+    unknown = rows["policy"] == "easy"
+    figure = plots._bars(plot, rows.assign(**{name: rows[name].where(~unknown) for name in figures}), "title")
+    assert figure is not None
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["tight"]
+
+
 def test_bars_are_normalised_where_nothing_is_made_malleable(study: Callable[..., Path], tmp_path: Path) -> None:
     plot = {"kind": "normalised", "figures": "makespan_s", "relative_to": {"policy": "easy"}}
     path = study(plots={"p": plot}, malleable=None, policies=["easy", "fcfs"])

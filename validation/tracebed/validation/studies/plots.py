@@ -1,8 +1,8 @@
-"""The pictures of a study: bars with quartiles, normalised bars, heat maps by category, lines by day.
+"""The plots of a study: bars with boxes of quartiles, normalised bars, heat maps by category, lines by day.
 
 As in the papers: bars against the share of malleable jobs (figures 6 to 9 of the Kassel study); bars normalised to a
 baseline, heat maps of ratios by requested nodes and run time, daily lines (figures 1 to 8 of the SD-Policy paper).
-Colours are of Paul Tol's colour-blind safe schemes.
+Colors are of Paul Tol's color-blind safe schemes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from tracebed.converters.workload import FloatArray
 from tracebed.files import replacing
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.studies.published import GROUP, chosen, means
@@ -27,7 +29,8 @@ from tracebed.validation.studies.specs import Plot
 from tracebed.validation.studies.study import Point
 from tracebed.validation.studies.study_file import StudyFile
 
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")
+COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")
+BOX = "#222222"
 STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.spines.top": False,
@@ -125,24 +128,39 @@ def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
     if not len(rows):
         return None
     averaged = means(rows)
+    averaged = averaged[averaged[plot.figures].notna().any(axis=1)]  # label only what has a bar
+    if not len(averaged):
+        return None
     x = "share" if averaged["share"].nunique() > 1 else "workload"
     varying = [key for key in GROUP if key != x and (key == "policy" or averaged[key].nunique() > 1)]
     series = list(averaged[varying].drop_duplicates().itertuples(index=False, name=None))
     groups = list(dict.fromkeys(averaged[x]))
     figure, panels = _panels(len(plot.figures), title, legend=True)
     width = 0.84 / len(series)
+    boxes: dict[str, list[str]] = {}
     for axes, name in zip(panels, plot.figures, strict=True):
+        scale = 100.0 if name in PERCENT and plot.relative_to is None else 1.0
         for index, values in enumerate(series):
             mine = averaged[(averaged[varying] == pd.Series(values, varying)).all(axis=1)].set_index(x)
             at = np.array([groups.index(group) for group in mine.index]) + (index - (len(series) - 1) / 2) * width
-            scale = 100.0 if name in PERCENT and plot.relative_to is None else 1.0
             label = ", ".join(map(str, values))
-            axes.bar(at, mine[name] * scale, width * 0.94, color=COLOURS[index % len(COLOURS)], label=label)
+            axes.bar(at, mine[name] * scale, width * 0.94, color=COLORS[index % len(COLORS)], label=label)
             if plot.relative_to is None:
-                _error_bars(axes, at, _spread(plot, rows, mine, name, x, varying, values), scale, width)
+                of_all = rows[(rows[varying] == pd.Series(values, varying)).all(axis=1)]
+                quartiles, what = _quartiles(plot, of_all.groupby(x, sort=False)[name], mine, name)
+                if _draw_boxes(axes, at, quartiles * scale, width) and name not in boxes.setdefault(what, []):
+                    boxes[what].append(name)
         _label(axes, name, x, groups, plot)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(len(labels), 6),
+        frameon=False,
+        title=_legend(boxes, len(plot.figures)) if boxes else None,
+        title_fontsize=8,
+    )
     return figure
 
 
@@ -157,22 +175,45 @@ def _normalised(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str
     return joined.drop(index=chosen(joined, relative_to).index)
 
 
-def _spread(
-    plot: Plot, rows: pd.DataFrame, mine: pd.DataFrame, name: str, x: str, varying: list[str], values: Any
-) -> Any:
-    """Return the first and third quartile of each bar, shape (2, bars): over jobs, where there are such, or seeds."""
-    if plot.spread == "jobs" and f"{name}_p25" in mine:
-        return mine[[f"{name}_p25", f"{name}_p75"]].to_numpy().T
-    seeds = rows[(rows[varying] == pd.Series(values, varying)).all(axis=1)].groupby(x, sort=False)[name]
-    return np.array([seeds.quantile(share).reindex(mine.index) for share in (0.25, 0.75)])
+def _quartiles(plot: Plot, seeds: Any, mine: pd.DataFrame, name: str) -> tuple[FloatArray, str]:
+    """Return the first and third quartile at each bar, shape (2, bars), and what they are quartiles of.
+
+    Args:
+        plot: the plot.
+        seeds: values of the figure in each seed, grouped like the bars.
+        mine: a row per bar, averaged over seeds.
+        name: the figure.
+    """
+    if plot.spread == "jobs" and f"{name}_p25" in mine and mine[f"{name}_p25"].notna().any():
+        over = "time" if all_metrics()[name].mean_over_time is not None else "jobs"
+        return mine[[f"{name}_p25", f"{name}_p75"]].to_numpy(dtype=np.float64).T, over
+    several = (seeds.count() > 1).reindex(mine.index).to_numpy()  # the quartiles of one value say nothing
+    found = np.array([seeds.quantile(share).reindex(mine.index) for share in (0.25, 0.75)], dtype=np.float64)
+    return np.where(several, found, np.nan), "seeds"
 
 
-def _error_bars(axes: Axes, at: Any, spread: Any, scale: float, width: float) -> None:
-    """Draw quartiles as a line with caps; of skewed figures the mean may lie outside."""
-    low, high = spread * scale
-    axes.vlines(at, low, high, color="#222222", linewidth=0.9)
-    for end in (low, high):
-        axes.hlines(end, at - width * 0.25, at + width * 0.25, color="#222222", linewidth=0.9)
+def _draw_boxes(axes: Axes, at: FloatArray, quartiles: FloatArray, width: float) -> bool:
+    """Draw a translucent box from the first to the third quartile on each bar, and tell whether there is any.
+
+    A line with caps would look like the confidence interval of the mean. Of skewed figures the mean may lie outside.
+    """
+    known = np.isfinite(quartiles).all(axis=0)
+    left, right = at[known] - width * 0.22, at[known] + width * 0.22
+    low, high = quartiles[:, known]
+    corners = [np.column_stack(corner) for corner in ((left, low), (right, low), (right, high), (left, high))]
+    boxes = PolyCollection(list(np.stack(corners, axis=1)), facecolors=(1, 1, 1, 0.45), edgecolors=BOX, linewidths=0.8)
+    axes.add_collection(boxes)
+    axes.autoscale_view()
+    return bool(known.any())
+
+
+def _legend(boxes: Mapping[str, list[str]], figures: int) -> str:
+    """Return what bars and boxes are, naming figures where they differ."""
+    parts = []
+    for over, names in boxes.items():
+        of = "" if len(names) == figures else f" ({' and '.join(all_metrics()[name].label for name in names)})"
+        parts.append(f"quartiles over {over}{of}")
+    return "bar: mean over seeds; box: " + "; ".join(parts)
 
 
 def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot) -> None:
@@ -183,6 +224,7 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot) -> None
     else:
         axes.set_ylabel(f"{metric.label} (%)" if name in PERCENT else metric.title)
     axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axes.set_xlim(-0.5, len(groups) - 0.5)
     ticks = [f"{100 * group:g}" if x == "share" else str(group) for group in groups]
     axes.set_xticks(range(len(groups)), ticks)
@@ -204,12 +246,16 @@ def _heat_maps(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[s
         for (row, column), value in np.ndenumerate(ratio[:highest]):
             if count[row, column] and not np.isnan(value):
                 text = f"{value:.2f}" if value < 100 else f"{value:.0f}" if np.isfinite(value) else "∞"
-                colour = "white" if abs(shades[row, column]) > 2 else "black"
-                text += f"\n({count[row, column]:,.0f})"
-                axes.text(column, row, text, ha="center", va="center", size=6, color=colour)
+                color = "white" if abs(shades[row, column]) > 2 else "black"
+                jobs = count[row, column]  # a mean over seeds
+                text += f"\n({jobs:,.0f})" if jobs >= 1 else f"\n({jobs:.1f})"
+                axes.text(column, row, text, ha="center", va="center", size=6, color=color)
         ranges = [f"{low + 1}-{high}" if high > low + 1 else f"{high}" for low, high in pairwise((0, *NODES))]
         axes.set_yticks(range(highest), [*ranges, f">{NODES[-1]}"][:highest])
-        axes.set_xticks(range(len(RUN_TIMES) + 1), [*(f"≤{end}" for end in RUN_TIMES), f">{list(RUN_TIMES)[-1]}"])
+        longest = int(np.flatnonzero(count.any(axis=0)).max(initial=0)) + 1  # categories beyond have no jobs
+        times = [*(f"≤{end}" for end in RUN_TIMES), f">{list(RUN_TIMES)[-1]}"]
+        axes.set_xticks(range(longest), times[:longest])
+        axes.set_xlim(-0.5, longest - 0.5)
         axes.set_ylabel("requested nodes")
         axes.set_xlabel("run time on the requested nodes")
         axes.set_title(f"{OF_JOBS[name]}: {names[1]} / {names[0]} (jobs)", fontsize=9)
@@ -244,9 +290,9 @@ def _daily(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str],
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         lines = axes.twinx()
         lines.spines["right"].set_visible(True)
-        for table, label, colour in ((base, names[1], COLOURS[1]), (ours, names[0], COLOURS[0])):
+        for table, label, color in ((base, names[1], COLORS[1]), (ours, names[0], COLORS[0])):
             mean = table.groupby((table["submit"] // DAY).astype(int))[name].mean().reindex(range(days))
-            lines.plot(range(days), mean, color=colour, linewidth=1.2, marker="." if days < 40 else None, label=label)
+            lines.plot(range(days), mean, color=color, linewidth=1.2, marker="." if days < 40 else None, label=label)
         lines.set_ylabel(f"mean {OF_JOBS[name]}" + ("" if name == "slowdown_ref" else " (s)"))
         lines.set_ylim(bottom=0)
         drawn = [axes.get_legend_handles_labels(), lines.get_legend_handles_labels()]
