@@ -1,8 +1,9 @@
 /* The simulator, its scheduler, cluster, queue and policies, as one compiled loop.
  *
- * The reference is the Python beside this folder (simulator.py, scheduler.py, cluster.py, queue.py, state.py, policies/):
- * names are the same, and every sum, product and comparison of times is made in the same order, so that a schedule is
- * the same to the bit. Only the data structures differ. Tests compare the two on drawn workloads, under all options.
+ * The reference is the Python code: simulation/simulator.py, and scheduler.py, cluster.py, queue.py, state.py and policies/
+ * of scheduling/. Names are the same, and every sum, product and comparison of times is made in the same order, so that a
+ * schedule is the same to the bit. Only the data structures differ. Tests compare both on drawn workloads, under all
+ * options. docs/explanation/engine.md says how a policy enters this file.
  *
  * Jobs are numbers in the order of submission, as there. Times are doubles, in s. No function here keeps state outside
  * of its `engine`. Compile without contraction (-ffp-contract=off); -DTRACEBED_CHECK adds bounds and invariants.

@@ -1,0 +1,106 @@
+"""The C sources under the address and undefined-behaviour sanitizers, on drawn cases: equal to Python, and no report.
+
+python tests/sanitize.py                 # the cases of `tox -e sanitize`
+python tests/sanitize.py 5000 --seed 7   # that many cases of the engine, from another seed
+
+Compiles each C source with gcc and `-fsanitize=address,undefined`, the engine with its internal checks too, into a
+temporary folder. The cases run in a second Python with the sanitizer's library loaded first; a report ends it. Two
+planted defects prove beforehand that reports are seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FLAGS = [
+    *("-std=gnu11", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-ffp-contract=off"),
+    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DTRACEBED_CHECK"),
+]
+PLANTED = {
+    "heap-buffer-overflow": "#include <stdlib.h>\nint planted(int n) { int *p = malloc(4 * n); return p[n] = n; }",
+    "signed integer overflow": "int planted(int n) { return n * 2147483647; }",
+}
+"""What the sanitizers report -> a source that does it when called with 2."""
+
+
+def build(sources: list[Path], library: Path) -> None:
+    """Compile `sources` into `library`."""
+    subprocess.run(["gcc", *FLAGS, "-o", str(library), *map(str, sources), "-lm"], check=True)
+
+
+def sanitized(command: list[str], *, capture: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run Python with the address sanitizer's library loaded before all others."""
+    found = [
+        subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so")  # the second, so that exceptions of other libraries find each other
+    ]
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": " ".join(str(Path(path).resolve()) for path in found),
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python frees little at its end
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    return subprocess.run([sys.executable, *command], env=environment, capture_output=capture, text=True, check=False)
+
+
+def prove_that_defects_are_seen(folder: Path) -> None:
+    """Exit where a planted defect is not reported."""
+    for report, source in PLANTED.items():
+        (folder / "planted.c").write_text(source)
+        build([folder / "planted.c"], folder / "planted.so")
+        call = f"import ctypes; ctypes.CDLL({str(folder / 'planted.so')!r}).planted(2)"
+        done = sanitized(["-c", call], capture=True)
+        if not done.returncode or report not in done.stderr:
+            sys.exit(f"a planted defect was not seen ({report}): exit status {done.returncode}\n{done.stderr}")
+
+
+def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
+    """Compare the engine and the kernel of `folder` with their twins in Python; exit where they differ."""
+    import engines
+    from tracebed.benchmarks import kernels
+    from tracebed.orchestrator.simulation import engine
+
+    engine.LIBRARY = folder / engine.LIBRARY.name
+    for number in range(cases + large):
+        if found := engines.compared(seed + number, large=number >= cases):
+            sys.exit(f"seed {seed + number}{' (large)' if number >= cases else ''}: {found}")
+    kernel, twin = kernels._load(folder / kernels.LIBRARY.name), kernels._numpy_kernel()
+    for units in (0, 1, 17, 1000):
+        if kernel(units) != twin(units):
+            sys.exit(f"the kernels differ on {units} units")
+    print(f"{cases:,} cases and {large} large ones from seed {seed}, and the kernel: the same, nothing reported")  # noqa: T201
+
+
+def main() -> int:
+    """Build, prove, compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", type=int, nargs="?", default=400)
+    parser.add_argument("--large", type=int, default=4, help="cases of hundreds of jobs and nodes")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--libraries", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.libraries:
+        run_cases(options.libraries, options.cases, options.large, options.seed)
+        return 0
+    if not shutil.which("gcc"):
+        sys.exit("gcc is needed: apt-get install gcc libc6-dev")
+    from tracebed.benchmarks import kernels
+    from tracebed.orchestrator.simulation import engine
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prove_that_defects_are_seen(folder)
+        for library in (engine.LIBRARY, kernels.LIBRARY):
+            build(sorted(library.parent.glob("*.c")), folder / library.name)
+        again = [str(options.cases), "--large", str(options.large), "--seed", str(options.seed)]
+        return sanitized([__file__, *again, "--libraries", name]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
