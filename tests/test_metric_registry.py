@@ -7,7 +7,8 @@ from pathlib import Path
 
 import packages
 from runs import fcfs_run
-from tracebed.validation.metrics import documentation
+from test_cli_verdicts import call
+from tracebed.validation.metrics import Margin, all_metrics, documentation
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GUIDE = DOCS / "how-to" / "write-a-metric.md"
@@ -57,3 +58,12 @@ def test_a_name_that_is_taken_and_an_entry_point_of_something_else_are_refused(t
         done = packages.tracebed(site, "metrics", "run", cwd=tmp_path)
         assert done.returncode == 2
         assert done.stderr.startswith(f"tracebed: {message}")
+
+
+def test_the_command_prints_definitions_and_margins() -> None:
+    shown = call("metrics", "--definitions").stdout
+    for metric in all_metrics().values():
+        assert metric.name in shown
+        assert metric.docs in shown
+    assert "10 %, at least 10 s, gate" in shown
+    assert Margin(absolute=0.01).words() == "0.01, advisory"

@@ -40,7 +40,9 @@ def malleable(*, real: bool) -> Run:
 PAIRS = {
     "rigid": (fcfs_run(60), fcfs_run(60, stretch=1.1, real=False)),
     "malleable": (malleable(real=True), malleable(real=False)),
-    "nothing ended": tuple(make_run([(0.0, NAN, NAN, 1)], real=real) for real in (True, False)),
+    "nothing ended": tuple(
+        make_run([(0.0, NAN, NAN, 1)], real=real, states={"1": "interrupted"}) for real in (True, False)
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""`tracebed metrics` and `tracebed compare`: what runs amount to, and how far a prediction is off."""
+"""`tracebed metrics` and `tracebed compare`: metrics of runs, and the comparison of a prediction with a real run."""
 
 from __future__ import annotations
 
@@ -24,6 +24,20 @@ tau_option = click.option(
 )
 
 
+def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the installed metrics with their definitions and margins, and end the command."""
+    if not value or ctx.resilient_parsing:
+        return
+    from tracebed.validation.metrics import all_metrics
+
+    rows = [
+        (f"{metric.title}: {metric.docs}", metric.name, metric.margin.words(metric.unit) if metric.margin else "")
+        for metric in all_metrics().values()
+    ]
+    print_table(["metric", "key", "margin"], rows)
+    ctx.exit()
+
+
 @click.command(epilog="\b\nExample:\n  tracebed metrics runs/real runs/sim --window 0:2h")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @tau_option
@@ -32,19 +46,26 @@ tau_option = click.option(
     default="arrivals",
     show_default=True,
     metavar="arrivals|full|START:END",
-    help="Where utilisation, throughput and loss of capacity are taken: first to last submission, the whole "
-    "run, or two instants after the first submission (seconds, or 90s, 15m, 2h, 1d).",
+    help="Time in which utilization, throughput and loss of capacity are measured: first to last submission, the whole "
+    "run, or between two instants after the first submission (seconds, or 90s, 15m, 2h, 1d).",
 )
 @click.option(
-    "--after", type=DURATION, default=0.0, metavar="S", help="Leave out jobs of the first S seconds: warm-up."
+    "--after", type=DURATION, default=0.0, metavar="S", help="Warm-up: leave out jobs submitted in the first S seconds."
 )
 @click.option("--ended", is_flag=True, help="Leave out jobs that have not ended by the last submission.")
+@click.option(
+    "--definitions",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_definitions,
+    help="Print the definitions and margins of all metrics, and exit.",
+)
 @json_option
 def metrics(runs: tuple[Path, ...], tau: float, window: str, after: float, ended: bool, as_json: bool) -> None:
-    """Say what a run amounts to: makespan, waits, responses, slowdowns, utilisation, operations.
+    """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
 
-    Several runs are shown side by side. `python -m tracebed.validation.metrics.documentation` prints the
-    definitions.
+    Several runs are shown side by side.
     """
     from tracebed.validation.metrics import metrics as measure
 
@@ -60,19 +81,25 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, after: float, ended
 
 
 @click.command(epilog="\b\nExample:\n  tracebed compare --real runs/real --predicted runs/sim --report report.html")
-@click.option("--real", required=True, type=click.Path(path_type=Path), metavar="RUN", help="The run that happened.")
+@click.option(
+    "--real",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="The real run: a replay, or a public log.",
+)
 @click.option(
     "--predicted",
     required=True,
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="What a simulator said of it.",
+    help="The run of a simulator.",
 )
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.html",
-    help="Write a report with pictures.",
+    help="Write a report with figures.",
 )
 @tau_option
 @click.option("--allow-different-workloads", is_flag=True, help="Match jobs by id although the workloads differ.")
@@ -85,10 +112,10 @@ def compare(
     allow_different_workloads: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Hold a predicted run against a real one: a verdict for each metric, with margin and reason.
+    """Compare a predicted run with a real run: a verdict for each metric, with margin and reason.
 
-    One real run has no noise of its own to set an error against: its verdict is inconclusive, whatever the
-    numbers.
+    The noise of the real system cannot be estimated from one run, so the verdict on one real run is inconclusive
+    whatever the numbers. `tracebed metrics --definitions` prints the margins.
 
     \b
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
@@ -127,7 +154,7 @@ def _window(text: str) -> str | tuple[float, float]:
 
 
 def _show(found: dict[str, dict[str, Any]]) -> None:
-    """Print the metrics of each run, a column a run."""
+    """Print the metrics of the runs, one column per run."""
     from tracebed.validation.metrics import all_metrics
 
     sides = list(found.values())

@@ -30,6 +30,13 @@ class Margin:
         """Return the margin in the unit of the figure, for a real figure of `real`."""
         return max(self.relative * abs(real), self.absolute)
 
+    def words(self, unit: str = "") -> str:
+        """Return the margin in words, for a metric with this unit: `10 %, at least 10 s, gate`."""
+        parts = [f"{100 * self.relative:g} %"] if self.relative else []
+        if self.absolute:
+            parts.append(f"{'at least ' if parts else ''}{self.absolute:g} {unit}".rstrip())
+        return ", ".join([*parts, "gate" if self.gate else "advisory"])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
