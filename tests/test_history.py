@@ -60,7 +60,7 @@ def test_a_log_with_more_busy_nodes_than_its_system_gets_them_and_says_so() -> N
 
 
 def test_a_scaled_log_did_not_happen() -> None:
-    with pytest.raises(InputError, match="no log, or was scaled"):
+    with pytest.raises(InputError, match="not a log, or was scaled"):
         run_of_log(scale(log(), nodes=2))
 
 

@@ -69,9 +69,8 @@ class Record:
 
     def close(self, state: JobState, reason: str) -> None:
         """Note `state` for every job of which nothing else was noted: `reason` says why it never started."""
-        for job, known in enumerate(self.state):
-            if known == JobState.UNKNOWN:
-                self.refuse(job, state, reason)
+        for job in [job for job, known in enumerate(self.state) if known is JobState.UNKNOWN]:
+            self.refuse(job, state, reason)
 
     def resize_asked(self, job: int, before: int, after: int, now: float) -> None:
         """Note that the policy decided a resize."""

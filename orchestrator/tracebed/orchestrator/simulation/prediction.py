@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias, get_args
 
+import numpy as np
+
 from tracebed import bounds
 from tracebed.converters.workload import MAX_EXACT, System, Workload
 from tracebed.errors import InputError
@@ -89,7 +91,7 @@ def predict(
     simulator.cluster.sockets = [node.sockets for node in machine]
     with _no_collection():
         record = simulator.run(on_progress)
-    if any(end > MAX_EXACT for end in record.end):
+    if (np.array(record.end) > MAX_EXACT).any():
         raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
     info = RunInfo(
         source="simulator",

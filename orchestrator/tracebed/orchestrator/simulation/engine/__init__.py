@@ -181,9 +181,9 @@ class CompiledSimulator:
         )
         record.state = [states[number] for number in results.array("state", len(jobs))]
         for job, state in enumerate(record.state):
-            if state == JobState.KILLED:
+            if state is JobState.KILLED:
                 record.reason[job] = "time limit"
-            elif state == JobState.REJECTED:
+            elif state is JobState.REJECTED:
                 record.reason[job] = f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}"
         record.close(JobState.UNKNOWN, "the policy never started it")
         record.resizes = Resizes(
