@@ -146,7 +146,7 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
         ("scale log.swf --nodes 99999999999999999999 -o w.csv", "'--nodes'"),
         ("scale log.swf --system 4x0 -o w.csv", "--system '4x0' is not a machine: 0 is not in the range"),
         ("scale log.swf --window 1e400 -o w.csv", "'1e400' is not a duration"),
-        ("scale log.swf --window -1 -o w.csv", "'-1' is below 0"),
+        ("scale log.swf --window -1 -o w.csv", "'-1' is not from 0 to"),
         ("generate cirne --jobs 99999999999999 -o w.csv", "99999999999999 jobs is out of range"),
         (f"convert log.swf -o {'w' * 300}.csv", "File name too long"),
         ("generate cirne --jobs 1 --set load=x -o w.csv", "'x' is not a number"),
