@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats import swf
 from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.tools import swf_fields
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import System, Workload
@@ -29,7 +30,7 @@ JOB = "1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1"
 
 def job(**fields: object) -> str:
     """Return `JOB` with some fields replaced."""
-    values = dict(zip(swf.FIELDS, JOB.split(), strict=True)) | {name: str(v) for name, v in fields.items()}
+    values = dict(zip(swf_fields.FIELDS, JOB.split(), strict=True)) | {name: str(v) for name, v in fields.items()}
     return " ".join(values.values())
 
 
@@ -324,9 +325,9 @@ numbers = st.integers(-1, 10**6)
 )
 def test_reading_at_once_and_line_by_line_agree(rows: list[tuple[int, ...]], gap: str) -> None:
     data = "\n".join(gap.join(map(str, row)) for row in rows).encode()
-    at_once = swf._read_at_once(data, 0)
+    at_once = swf_fields._read_at_once(data, 0)
     assert at_once is not None
-    one_by_one = swf._read_one_by_one(Input.of(data, "x")).fields[list(swf.FIELDS)]
+    one_by_one = swf_fields._read_one_by_one(Input.of(data, "x")).fields[list(swf_fields.FIELDS)]
     pd.testing.assert_frame_equal(at_once.astype("str"), one_by_one.astype("str"))
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracebed.converters.formats.format import Format, Marks
-from tracebed.converters.formats.swf import KIB_PER_MIB
 from tracebed.converters.formats.tools.fields import first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import SWF, statuses
+from tracebed.converters.formats.tools.swf_columns import KIB_PER_MIB
 from tracebed.converters.log import Log, make_log
 
 FIELDS = (

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.format import Format, Marks
-from tracebed.converters.formats.swf import EPOCH
 from tracebed.converters.formats.tools.fields import Fields, first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import SWF, statuses
+from tracebed.converters.formats.tools.swf_columns import EPOCH
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import FloatArray
 

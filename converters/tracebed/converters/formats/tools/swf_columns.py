@@ -1,0 +1,266 @@
+"""The fields of Standard Workload Format as columns of a workload, and back."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.tools import states
+from tracebed.converters.formats.tools.swf_extension import read_extension
+from tracebed.converters.formats.tools.swf_fields import (
+    FIELDS,
+    NAMES,
+    NUMBERS,
+    FieldLines,
+    is_superfluous,
+)
+from tracebed.converters.formats.tools.swf_header import Header
+from tracebed.converters.log import MAX_SPAN_S
+from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, SCHEMA, Workload, column_of
+from tracebed.errors import InputError
+from tracebed.states import JobState
+
+EPOCH = 5e8
+"""A first submit time beyond this (s; nearly 16 years) counts from 1970, not from the log's start."""
+KIB_PER_MIB = 1024.0
+
+
+class Decoded(NamedTuple):
+    """What the job lines say."""
+
+    table: pd.DataFrame
+    unix_start: float | None
+    """Set where submit times were instants since 1970: that of time 0."""
+    counts: dict[str, int]
+
+
+def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
+    """Return the jobs of `lines`, for nodes of `cores` cores, and how often they deviate from the standard.
+
+    Columns that hold nothing in any job are left out.
+    """
+    fields = lines.fields
+    superfluous = is_superfluous(fields)
+    fields = fields[~superfluous] if superfluous.any() else fields
+    f = {name: fields[name].to_numpy() for name in NUMBERS}
+    requested, allocated = f["requested"], f["allocated"]
+    processors = np.ceil(np.where(requested > 0, requested, np.maximum(allocated, 0))).astype(np.int64)
+    vast = processors > MAX_SIZE
+    processors[vast] = 0
+    nodes = -(-processors // cores)
+    cores_per_node = np.maximum(1, -(-processors // np.maximum(nodes, 1)))
+    others = (requested > 0) & (allocated > 0) & (requested != allocated)
+    further = read_extension(fields["more"].tolist()) if "more" in fields else None
+    if further is not None:
+        told = further.nodes > 0
+        others &= ~told  # the fields of processors are not to be relied on there
+        size = (further.nodes, further.cores) if by == "node" else (further.nodes * further.cores, 1)
+        nodes, cores_per_node = np.where(told, size[0], nodes), np.where(told, size[1], cores_per_node)
+    submit = f["submit"].astype(np.float64)
+    unix_start = float(submit.min()) if len(submit) and submit.min() >= EPOCH else None
+    submit -= unix_start or 0.0
+    never_started = (f["status"] == 5) & (f["run"] < 0)
+    absurd = {name: f[name] > MAX_SPAN_S for name in ("wait", "run", "limit")}
+    run = _known(f["run"], (f["run"] >= 0) & ~absurd["run"])
+    limit = _known(f["limit"], (f["limit"] > 0) & ~absurd["limit"])
+    logged_start = submit + _known(f["wait"], (f["wait"] >= 0) & ~never_started & ~absurd["wait"])
+    status = pd.Series(f["status"], dtype="float64").map(states.SWF)  # 1.5 is not a status
+    queue = _words(fields["queue"])
+    columns = {
+        "job_id": _texts(f["job"]),
+        "submit_time": submit,
+        "run_time": run,
+        "time_limit": limit,
+        "nodes": nodes,
+        "cores_per_node": cores_per_node,
+        "memory_mib": _known(f["requested_memory"], f["requested_memory"] > 0) * cores_per_node / KIB_PER_MIB,
+        **{name: _words(fields[name]) for name in ("user", "group")},
+        "queue": queue if further is None else further.queue.where(further.queue != "", queue),
+        "partition": _words(fields["partition"]),
+        "status": status.fillna(JobState.UNKNOWN.value).astype("str"),
+        "after": _texts(f["preceding"]).where(f["preceding"] > 0, ""),
+        "think_time": _known(f["think"]),
+        "logged_start": logged_start,
+        "logged_end": logged_start + run,
+        "extra_executable": _words(fields["executable"]),
+        "extra_allocated": _known(allocated, others),
+        "extra_cpu_time_s": _known(f["cpu_time"]),
+        "extra_used_memory_kib": _known(f["used_memory"]),
+    }
+    if further is not None:
+        columns |= {
+            "extra_gpus": further.gpus,
+            "extra_soft_limit_s": further.soft_limit,
+            "extra_cluster": further.cluster,
+            "extra_node_list": further.node_list,
+        }
+    needed = ("job_id", "submit_time", "run_time", "nodes", "cores_per_node")
+    table = pd.DataFrame({name: values for name, values in columns.items() if name in needed or _says(values)})
+    words = {name: fields[name] for name in NAMES if fields[name].dtype.kind not in "iu"}
+    counts = {
+        "times given as instants since 1970, time 0 is now the first submission": int(unix_start is not None),
+        "job numbers that begin with 0": int(len(fields) > 0 and f["job"].min() == 0),
+        "jobs out of submit order, sorted": int((np.diff(submit) < 0).sum()),
+        "lines of checkpointed jobs' parts, left out for the line of the whole": int(superfluous.sum()),
+        "jobs cancelled before they started, without a run time": int(never_started.sum()),
+        "jobs without a run time": int(((f["run"] < 0) & ~never_started).sum()),
+        "times longer than 300 years, taken as not known": int(sum(far.sum() for far in absurd.values())),
+        "jobs without a wait time, start not known": int((f["wait"] < 0).sum()),
+        "jobs that ran longer than requested": int((run > limit).sum()),
+        "jobs that were allocated other processors than requested": int(others.sum()),
+        "jobs without requested processors, size taken from the allocation": int(
+            ((requested <= 0) & (allocated > 0)).sum()
+        ),
+        f"jobs of more than {MAX_SIZE:,} processors, size taken as not known": int(vast.sum()),
+        "jobs of unknown size": int((nodes == 0).sum()),
+        "jobs with an unknown status code": int(status.isna().sum()),
+        **{
+            f"jobs whose {name} is not a number": int((~values.str.fullmatch(r"-?\d+")).sum())
+            for name, values in words.items()
+        },
+    }
+    if further is not None:
+        counts |= {
+            "jobs whose fields after the 18th say nodes and cores, their size": int(told.sum()),
+            "lines with more than 18 fields, the rest left out": int(further.strange.sum()),
+        }
+    return Decoded(table, unix_start, counts)
+
+
+def encode(workload: Workload) -> pd.DataFrame:
+    """Return the 18 fields of each job, -1 where SWF cannot hold or the workload does not know the value."""
+    table = workload.table
+    submit, start = workload.floats("submit_time"), workload.floats("logged_start")
+    processors = workload.ints("nodes") * workload.ints("cores_per_node")
+    processors = np.where(processors > 0, processors, -1)
+    allocated = _amount(table, "extra_allocated")
+    memory = workload.floats("memory_mib") * KIB_PER_MIB / workload.ints("cores_per_node")
+    numbers = _numbers_of(table["job_id"])
+    number_of = pd.Series(numbers, index=table["job_id"].to_numpy())
+    codes = pd.Series({word: code for code, word in states.SWF.items()})
+    wait = start - submit
+    words = {name: table.get("extra_executable" if name == "executable" else name) for name in NAMES}
+    return pd.DataFrame(
+        {
+            "job": numbers,
+            "submit": _plain(np.maximum(submit, 0.0)),
+            "wait": _plain(wait),
+            "run": _plain(workload.floats("run_time")),
+            "allocated": np.where((allocated > 0) & (processors > 0), allocated, processors).astype(np.int64),
+            "cpu_time": _plain(_amount(table, "extra_cpu_time_s")),
+            "used_memory": _plain(_amount(table, "extra_used_memory_kib")),
+            "requested": processors,
+            "limit": _plain(workload.floats("time_limit")),
+            "requested_memory": _plain(memory),
+            "status": codes.reindex(workload.column("status"), fill_value=-1).to_numpy(),
+            **{name: _name_numbers(names) for name, names in words.items()},
+            "preceding": number_of.reindex(workload.column("after"), fill_value=-1).to_numpy(),
+            "think": _plain(workload.floats("think_time")),
+        },
+        columns=list(FIELDS),
+        index=table.index,
+    )
+
+
+def _known(values: Any, known: Any = None) -> np.ndarray[Any, Any]:
+    """Return floats, NaN where not `known` (negative, unless told otherwise)."""
+    return np.where(values >= 0 if known is None else known, values, np.nan)
+
+
+def _texts(values: Any) -> pd.Series[Any]:
+    """Return numbers as text. Job numbers are whole; a damaged one may be a fraction or beyond 2^63."""
+    if values.dtype.kind == "f":
+        return pd.Series([f"{value:.0f}" if value.is_integer() else f"{value:g}" for value in values], dtype="str")
+    return pd.Series(values, dtype="int64").astype("str")
+
+
+def _words(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a name field as text, empty for -1."""
+    texts = values.astype("str").reset_index(drop=True)
+    return texts.where(texts != "-1", "")
+
+
+def _says(values: Any) -> bool:
+    """Tell whether any job says something in this column."""
+    return bool((values != "").any()) if isinstance(values, pd.Series) else not np.isnan(values).all()
+
+
+def _plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a field of times or amounts: whole numbers if all are, -1 for what is not known or negative."""
+    values = np.where(values >= 0, values, -1.0)
+    whole = (values == np.floor(values)) & (values < MAX_EXACT)
+    return values.astype(np.int64) if whole.all() else values
+
+
+def _amount(table: pd.DataFrame, name: str) -> np.ndarray[Any, Any]:
+    """Return an extra column of amounts as floats, NaN where it has none that a field holds."""
+    if name not in table or table[name].dtype.kind not in "if":
+        return np.full(len(table), np.nan)
+    values = table[name].to_numpy(dtype=np.float64)
+    return np.where((values >= 0) & (values < MAX_EXACT), values, np.nan)
+
+
+def _canonical(texts: pd.Series[Any]) -> bool:
+    """Tell whether every text is the decimal form of a whole number that fits a field."""
+    return bool(texts.str.fullmatch("0|[1-9][0-9]{0,17}").all())
+
+
+def _numbers_of(texts: pd.Series[Any]) -> Any:
+    """Return texts as the numbers that they are if all are, else 1, 2, 3, ..."""
+    return texts.astype("int64").to_numpy() if _canonical(texts) else np.arange(1, len(texts) + 1)
+
+
+def _name_numbers(names: pd.Series[Any] | None) -> Any:
+    """Return names as numbers: their own if all are numbers, else 1, 2, ... as they appear; -1 for none."""
+    if names is None:
+        return -1
+    codes, unique = pd.factorize(names.astype("str").to_numpy())
+    given = pd.Series([name for name in unique if name != ""], dtype="str")
+    numbers = dict(zip(given, _numbers_of(given), strict=True))
+    return np.array([numbers.get(name, -1) for name in unique], dtype=np.int64)[codes]
+
+
+def not_held(table: pd.DataFrame, decoded: pd.DataFrame) -> list[str]:
+    """Return the columns of a workload's table that its fields, once `decoded`, do not give back."""
+    return [str(name) for name in table if not _same(table[name].to_numpy(), _column(decoded, str(name)))]
+
+
+def _column(table: pd.DataFrame, name: str) -> Any:
+    """Return a column, its default where the table lacks it; None if it has none."""
+    if name.startswith("extra_") and name not in table:
+        return None
+    return column_of(table, name)
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    """Tell whether two columns are equal to the last bit, NaN equal to NaN."""
+    if theirs is None or (ours.dtype.kind in "iufb") != (theirs.dtype.kind in "iufb"):
+        return False
+    if ours.dtype.kind == "f" and theirs.dtype.kind == "f":
+        nan = np.isnan(ours)
+        return bool(np.array_equal(nan, np.isnan(theirs))) and ours[~nan].tobytes() == theirs[~nan].tobytes()
+    return ours.dtype.kind == theirs.dtype.kind and bool(np.all(ours == theirs))
+
+
+def restored(decoded: pd.DataFrame, header: Header, where: str) -> pd.DataFrame:
+    """Return the table that tracebed wrote: columns from the comments, else from the job lines."""
+    for name, values in header.values.items():
+        if len(values) != len(decoded):
+            raise InputError(
+                f"{len(decoded)} job lines, but comments keep {name} of {len(values)} jobs",
+                where=where,
+                hint="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
+            )
+    table = {}
+    for name in header.columns:
+        if name not in header.values and name not in SCHEMA and name not in decoded:
+            raise InputError(
+                f"no comment keeps the values of column {name!r}",
+                where=where,
+                hint="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
+            )
+        kept = header.values.get(name)
+        table[name] = _column(decoded, name) if kept is None else kept.to_numpy()
+    return pd.DataFrame(table)
