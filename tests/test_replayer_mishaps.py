@@ -452,7 +452,9 @@ def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier:
         _, errors = process.communicate(timeout=GUARD_S)
     finally:
         process.kill()
-    assert (process.returncode, errors) == (130, "\ntracebed: interrupted\n")
+    first, _, rest = errors.partition("\n")
+    assert first == "tracebed: at 1x this takes at least 2 s"  # the last job: submitted at 1 s, runs 1 s
+    assert (process.returncode, rest) == (130, "\ntracebed: interrupted\n")
     assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*")} == before
     assert working_folders(tmp_path) == []
 
@@ -510,7 +512,9 @@ def test_a_journal_that_cannot_grow_ends_the_replay(tmp_path: Path, room: int, b
     command[2] = f"{limit}; {command[2]}"
     done = subprocess.run([*command, "--speed", "3000"], cwd=tmp_path, capture_output=True, text=True, timeout=GUARD_S)
     assert done.returncode == 2, done.stderr
-    said = [line for line in done.stderr.splitlines() if not line.startswith("replaying")]
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("tracebed: at 3000x this takes at least ")
+    said = [line for line in rest if not line.startswith("replaying")]
     assert len(said) == 1 and "journal.sqlite: cannot write the journal: " in said[0], done.stderr
     assert not (tmp_path / "run").exists()
     assert bool(working_folders(tmp_path)) is begun

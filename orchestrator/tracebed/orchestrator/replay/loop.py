@@ -34,11 +34,11 @@ from tracebed.states import JobState
 LEAD_S = 0.2
 """Wall time between the start of the clock and the first submission."""
 LOOK_S = 0.2
-"""How often the loop looks for a signal at the least, wall s."""
+"""Longest time that the loop waits before it checks for a signal, wall s."""
 OUTLIVE_S = 10.0
-"""How long ranks may outlive the leader of their job, wall s; they end within milliseconds, if nothing stopped them."""
+"""How long ranks may outlive the leader of their job, wall s. Usually they end within milliseconds."""
 SILENCE = 10.0
-"""Heartbeats that an agent may miss before it counts as lost."""
+"""Number of heartbeats that an agent may miss before the agent counts as lost."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Options:
 
 
 class Replayer:
-    """Replays jobs over a testbed that has been started. The executor of its own scheduler.
+    """The executor of a scheduler on a testbed that has been started.
 
     Args:
         jobs: the workload.
@@ -82,7 +82,7 @@ class Replayer:
         options: Options,
         journal: Journal,
     ) -> None:
-        """Take everything; nothing starts yet."""
+        """Prepare the replay; nothing starts yet."""
         self.jobs = jobs
         self.testbed = testbed
         self.inventory = inventory
@@ -105,11 +105,11 @@ class Replayer:
         self._done: list[tuple[int, str]] = []  # in this round: (job, "ended" or "resized")
 
     def interrupt(self, reason: str) -> None:
-        """Have the loop end soon; may be called from a signal handler."""
+        """End the loop soon. This method may be called from a signal handler."""
         self.interrupted = self.interrupted or reason
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
-        """Replay until every job has ended, or somebody interrupts.
+        """Replay until every job has ended, or the replay is interrupted.
 
         Args:
             on_progress: called now and then with the number of jobs that have ended so far.
@@ -159,7 +159,7 @@ class Replayer:
     # -- what happened ---------------------------------------------------------------------------------------------
 
     def _journal_events(self, events: Sequence[Event], submitted: Sequence[int]) -> None:
-        """Put the events of this round on record before anybody acts on them."""
+        """Write the events of this round to the journal, before any of them takes effect."""
         entries = [
             Entry(
                 self._round,
@@ -177,7 +177,7 @@ class Replayer:
             self.journal.write(entries)
 
     def _hear(self, event: Event) -> None:
-        """Take in one message of a node's agent."""
+        """Process one message of the agent of a node."""
         self._heard[event.node] = event.time
         message = event.message
         kind = message["type"]
@@ -240,7 +240,7 @@ class Replayer:
             self._done.append((job, "resized"))
 
     def _take_in(self, submitted: Sequence[int], wall: float) -> bool:
-        """Tell the scheduler of this round: ends, malleability points, submissions; return whether there was any."""
+        """Pass ends, resizes and submissions of this round to the scheduler; return whether there were any."""
         now = self._now
         ended = sorted({job for job, what in self._done if what == "ended"})
         resized = sorted(job for job, what in self._done if what == "resized" and job not in ended)
@@ -276,7 +276,7 @@ class Replayer:
             )
 
     def _end_orphans(self, wall: float) -> None:
-        """Kill ranks that did not end when their job did: it would hold its nodes for ever."""
+        """Kill ranks that did not end when their job did: the job would hold its nodes for ever."""
         for job, active in self._ranks.running.items():
             if active.orphaned is not None and wall - active.orphaned > OUTLIVE_S:
                 active.orphaned = None
@@ -329,7 +329,7 @@ class Replayer:
         self._ranks.launch(job)
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        """Launch ranks on new nodes, and tell the leader who shall be in the job."""
+        """Launch ranks on new nodes, and send the leader the new members of the job."""
         self.record.resize_asked(job, before, len(nodes), self._now)
         active = self._ranks.running[job]
         old, active.nodes = active.nodes, nodes
@@ -345,19 +345,19 @@ class Replayer:
         return False
 
     def change_cores(self, job: int) -> None:
-        """Give the ranks of the job other masks, each as soon as nobody else is on these cores any more."""
+        """Change the masks of the ranks of the job, each as soon as no other job is on these cores."""
         active = self._ranks.running[job]
         active.cores |= self._ranks.cores(job, active.nodes)
         self._note("cores", job, **self._of_shared(job))
         self._ranks.change_masks(job)
 
     def reject(self, job: int, reason: str) -> None:
-        """Record it."""
+        """Record the rejection."""
         self._note("reject", job, reason=reason)
         self.record.refuse(job, JobState.REJECTED, reason)
 
     def cancel(self, job: int, reason: str) -> None:
-        """Have all processes of the job end."""
+        """End all processes of the job."""
         active = self._ranks.running[job]
         self._note("cancel", job, reason=reason)
         active.outcome = active.outcome or ("cancelled", reason)
@@ -366,7 +366,7 @@ class Replayer:
     # -- messages --------------------------------------------------------------------------------------------------
 
     def _of_shared(self, job: int) -> dict[str, dict[str, str]]:
-        """Return, for the journal, which cores the job has of the nodes that it shares, if it shares any."""
+        """Return the cores of the job on the nodes that it shares, for the journal; empty if it shares no node."""
         shared = [node for node in self.cluster.nodes_of(job) if node in self.cluster.loans]
         parts = {self.testbed.nodes[node].name: format_cpus(self.cluster.part(job, node)) for node in shared}
         return {"cores": parts} if parts else {}
@@ -378,7 +378,7 @@ class Replayer:
             self._done.append((job, "ended"))
 
     def _send(self) -> None:
-        """Put the decisions of this round on record, then send them."""
+        """Write the decisions of this round to the journal, then send them."""
         self.journal.write(self._entries)
         self._entries.clear()
         self._ranks.send()

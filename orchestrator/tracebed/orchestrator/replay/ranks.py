@@ -1,4 +1,4 @@
-"""The ranks of running jobs as the replayer knows them, and what they are told.
+"""The ranks of running jobs as the replayer knows them, and the messages to them.
 
 A rank is a job's process on a node. On a node that two jobs share, a rank is launched, or its mask grows, only once no
 rank of the other job works, or may still work, on those cores.
@@ -19,22 +19,22 @@ from tracebed.orchestrator.testbeds.base import Testbed
 
 @dataclass
 class RunningJob:
-    """A job that holds nodes: its processes, and what they are being told."""
+    """A job that holds nodes: its processes, and the messages that are under way."""
 
     nodes: list[int]
-    """That it runs on, or is to run on after the pending resize; the leader's first."""
+    """The nodes of the job, after the pending resize if there is one; the leader's node first."""
     program: Program
     authkey: str
     cores: dict[int, range]
-    """Node -> which of its cores the job is to work on, as last decided; nodes that it gave back stay."""
+    """Node -> the cores that the job is to work on, as last decided. Nodes that the job gave back stay."""
     alive: dict[int, range] = field(default_factory=dict)
-    """Node on which it has a rank, or one on its way -> the cores that this was last told to work on."""
+    """Node with a rank of the job, running or being launched -> the cores last sent to this rank."""
     leaving: dict[int, range] = field(default_factory=dict)
-    """Node -> the cores that the rank there works on until it confirms those that it was told."""
+    """Node -> the cores that the rank there works on until it confirms its new cores."""
     to_launch: list[int] = field(default_factory=list)
     """Nodes whose ranks are to be launched: the leader's first, the others' once it listens."""
     address: Any = None
-    """Of the leader; None: not known yet."""
+    """The address of the leader; None: not known yet."""
     started: bool = False
     request: int = 0
     """Number of the latest resize."""
@@ -44,38 +44,38 @@ class RunningJob:
     applied: tuple[float, float] | None = None
     """When the pending resize was decided and applied, monotonic, once the leader has said so."""
     outcome: tuple[str, str] | None = None
-    """State and reason, once the leader has ended or we have had the job killed."""
+    """State and reason, once the leader has ended or the job was killed."""
     orphaned: float | None = None
-    """When the leader ended, monotonic, if its other ranks have not been told to."""
+    """When the leader ended, monotonic, if its other ranks were not told to end."""
 
     def awaits(self, node: int) -> bool:
         """Return whether the leader may be waiting for the rank of `node` to join."""
         return not self.started or (self.pending and node in self.nodes)
 
     def works_on(self, node: int, cores: range) -> bool:
-        """Return whether a rank of ours works, or may still work, on one of these cores of `node`."""
+        """Return whether a rank of the job works, or may still work, on one of these cores of `node`."""
         ours = (self.alive.get(node, range(0)), self.leaving.get(node, range(0)))
         return any(max(own.start, cores.start) < min(own.stop, cores.stop) for own in ours)
 
 
 class Ranks:
-    """The ranks of all running jobs. What they are told goes out with `send`.
+    """The ranks of all running jobs. Messages to them are collected, and leave with `send`.
 
     Args:
         jobs: the workload.
         testbed: where they run.
-        cluster: who has which cores.
+        cluster: the allocation of nodes and cores.
     """
 
     def __init__(self, jobs: Jobs, testbed: Testbed, cluster: Cluster) -> None:
-        """Begin with no job running."""
+        """Start without running jobs."""
         self.jobs, self.testbed, self.cluster = jobs, testbed, cluster
         self.running: dict[int, RunningJob] = {}
         self._held: dict[int, None] = {}  # jobs that wait for another's ranks to leave cores
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
     def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
-        """Return which cores of each of its `nodes` the job is to work on: of those it has, as many as it asked for."""
+        """Return the cores that the job is to work on, on each of `nodes`: as many of its cores as it requested."""
         return {node: self.cluster.part(job, node)[: self.jobs.cores[job]] for node in nodes}
 
     def names(self, nodes: Sequence[int]) -> list[str]:
@@ -83,7 +83,7 @@ class Ranks:
         return [self.testbed.nodes[node].name for node in nodes]
 
     def launch(self, job: int) -> None:
-        """Launch those ranks of the job for which it is time; one whose cores are not free yet is held back."""
+        """Launch the ranks of the job that can start; a rank whose cores are not free yet is held back."""
         active = self.running[job]
         if active.outcome is not None:
             return  # it is ending
@@ -97,7 +97,7 @@ class Ranks:
         active.to_launch = held_back
 
     def change_masks(self, job: int) -> None:
-        """Tell the ranks of the job of other cores, where these are free; a rank has one change pending at most."""
+        """Send the ranks of the job their new cores, where these are free; a rank has at most one pending change."""
         active = self.running[job]
         for node, now in active.alive.items():
             then = active.cores[node]
@@ -107,13 +107,13 @@ class Ranks:
                 self._tell(node, {"type": "resize", **change})
 
     def tell_members(self, job: int) -> None:
-        """Tell the leader who shall be in the job."""
+        """Send the leader the members of the job."""
         active = self.running[job]
         members = {"job": self.jobs.ids[job], "members": self.names(active.nodes), "request": active.request}
         self._tell(active.nodes[0], {"type": "resize", **members})
 
     def kill(self, job: int, reason: str) -> None:
-        """Have all ranks of the job end."""
+        """Kill all ranks of the job."""
         for node in self.running[job].alive:
             self._tell(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
 
@@ -125,12 +125,12 @@ class Ranks:
             self.change_masks(job)
 
     def forget(self, job: int) -> RunningJob:
-        """Return what is known of a job that has ended, for the last time."""
+        """Remove a job that has ended, and return it."""
         self._held.pop(job, None)
         return self.running.pop(job)
 
     def send(self) -> None:
-        """Send what was told since the last time."""
+        """Send the collected messages."""
         for node, message in self._outbox:
             self.testbed.send(node, message)
         self._outbox.clear()
@@ -139,7 +139,7 @@ class Ranks:
         """Return whether no other job works on the cores that `job` is to have of `node`; if one does, hold `job`."""
         loan = self.cluster.loans.get(node)
         if loan is None:
-            return True  # it is idle before somebody else has it
+            return True  # the node was idle before
         other = self.running.get(loan.owner if loan.guest == job else loan.guest)
         clear = other is None or not other.works_on(node, self.running[job].cores[node])
         if not clear:

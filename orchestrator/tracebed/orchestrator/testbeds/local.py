@@ -1,4 +1,4 @@
-"""The testbed on this machine: an agent a node, each a child process of ours, over pipes."""
+"""The testbed on this machine: one agent for each node, a child process that is reached over pipes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.processes import GRACE_S
 
 START_S = 60.0
-"""Time that agents may take to say hello, s; and a fifth of a second more for each of them."""
+"""Time in which agents must answer the first message, s, plus a fifth of a second for each agent."""
 UNSENT_LIMIT = 8 * 2**20
-"""Bytes that may wait for an agent that does not read."""
+"""Largest number of bytes kept for an agent that does not read."""
 
 AGENT = [sys.executable, "-P", "-m", "tracebed.orchestrator.testbeds.agent"]
 
@@ -40,7 +40,7 @@ class _Agent:
     def __init__(self, index: int, node: Node, log: Path, selector: selectors.BaseSelector) -> None:
         self.index, self.node, self.log = index, node, log
         self.hello: dict[str, Any] = {}
-        """Its answer to our hello; empty until then."""
+        """The answer of the agent to the first message; empty until then."""
         self.lost = False
         with open(log, "ab", opener=partial(os.open, mode=0o600)) as errors:
             self.process = subprocess.Popen(
@@ -61,13 +61,22 @@ class _Agent:
         self.stdout.close()
 
     def last_words(self) -> str:
-        """Return how it ended, and the last line of its log."""
+        """Return how the agent ended, and the last line of its log."""
         status = self.process.poll()
         how = "closed its output" if status is None else f"ended with status {status}"
         if status is not None and status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
+        last = self.last_line()
+        return f"{how}: {last}" if last else how
+
+    def last_line(self) -> str:
+        """Return the last line of the log of the agent."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return f"{how}: {lines[-1]}" if lines else how
+        return lines[-1] if lines else ""
+
+    def log_hint(self) -> str:
+        """Return what the log tells about a start that failed; the log itself may not outlive the failure."""
+        return f"its log ends with: {self.last_line()}" if self.last_line() else "its log is empty"
 
 
 class LocalTestbed:
@@ -93,11 +102,11 @@ class LocalTestbed:
         self._events: list[Event] = []
 
     def start(self) -> None:
-        """Start the agents, exchange hello, and have the computing ones calibrated, all at the same time.
+        """Start the agents, greet them, and calibrate those of computing nodes, all at the same time.
 
         Raises:
-            InputError: the inventory names CPUs that are not here.
-            TestbedError: an agent does not say hello, for the reason that the message tells.
+            InputError: the inventory names CPUs that this process may not use.
+            TestbedError: an agent does not answer; the message has the reason.
         """
         self.inventory.check_here()
         logs = self.spool / "agents"
@@ -151,13 +160,13 @@ class LocalTestbed:
                     raise TestbedError(
                         message.get("what") or f"its agent {message['reason']}",
                         where=f"node {agent.node.name}",
-                        hint=f"{agent.log} may tell more",
+                        hint=agent.log_hint(),
                     )
             if not events and time.monotonic() >= until:
                 raise TestbedError(
                     f"its agent did not say hello within {patience:g} s",
                     where=f"node {silent[0].node.name}",
-                    hint=f"{silent[0].log} may tell more",
+                    hint=silent[0].log_hint(),
                     transient=True,
                 )
 
@@ -176,7 +185,7 @@ class LocalTestbed:
             warnings.warn("jobs compute with the slower NumPy kernel (no C compiler at installation)", stacklevel=3)
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
-        """Send a message to a node's agent, or keep it for a moment when it has room again.
+        """Send a message to the agent of a node; what the pipe has no room for is sent later.
 
         Raises:
             TestbedError: the agent has not read for long.
@@ -209,7 +218,7 @@ class LocalTestbed:
             try:
                 message = decode(line)
             except ValueError:
-                message = {"type": "error", "what": f"its agent wrote what is no message: {line[:200]!r}"}
+                message = {"type": "error", "what": f"its agent wrote a line that is no message: {line[:200]!r}"}
             self._events.append(Event(agent.index, message, now))
         if agent.lines.closed and not agent.lost:
             agent.lost = True
@@ -218,7 +227,7 @@ class LocalTestbed:
             self._events.append(Event(agent.index, {"type": "lost", "reason": agent.last_words()}, now))
 
     def stop(self) -> None:
-        """Close the agents' inputs, upon which they end their jobs and themselves; kill who does not."""
+        """Close the inputs of the agents, which then end their jobs and themselves; kill agents that do not."""
         for agent in self._agents:
             agent.close()
         for ask in (None, subprocess.Popen.terminate, subprocess.Popen.kill):
@@ -230,7 +239,7 @@ class LocalTestbed:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     agent.process.wait(max(0.0, deadline - time.monotonic()))
         for agent in self._agents:
-            if agent.hello:  # what it could not clear away if it was killed
+            if agent.hello:  # left by an agent that was killed
                 shutil.rmtree(agent.hello["sockets"], ignore_errors=True)
         self._agents.clear()
         self._events.clear()
