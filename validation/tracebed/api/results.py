@@ -7,8 +7,10 @@ HTML that notebooks show.
 from __future__ import annotations
 
 import html
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -71,7 +73,9 @@ class Run(orchestrator.Run):
         """
         from tracebed.validation.report.gantt import gantt_figure
 
-        return gantt_figure(self, width=width)
+        figure = gantt_figure(self, width=width)
+        vars(figure)["_repr_png_"] = partial(_png, figure)  # without pyplot a notebook shows the figure's name only
+        return figure
 
     def _repr_html_(self) -> str:
         from tracebed.validation.report.gantt import small_gantt_svg
@@ -119,6 +123,13 @@ class Comparison(verdict.Comparison):
         rows = [item.to_json() for item in self.metrics]
         columns = ["real", "predicted", "difference", "margin", "gate", "verdict"]
         return pd.DataFrame(rows).set_index("name").rename_axis("metric")[columns]
+
+
+def _png(figure: Figure) -> bytes:
+    """Return a figure as a PNG image."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", bbox_inches="tight")
+    return stream.getvalue()
 
 
 def metrics_table(runs: Mapping[str, orchestrator.Run], **options: Any) -> pd.DataFrame:
