@@ -154,6 +154,19 @@ def cori(folder: Path) -> None:
     logs.write(folder / "2022-11-07.csv", logs.CORI, logs.CORI_ROWS)
 
 
+def sacct(folder: Path) -> None:
+    """Two days of `sacct -P`, a file each, with the rows of a step."""
+    folder.mkdir()
+    header = "JobID|User|Partition|Submit|Start|End|Elapsed|Timelimit|State|NNodes|NCPUS"
+    for day in (1, 2):
+        rows = [header]
+        for job in range(1, 11):
+            times = [f"2024-01-{day:02}T{hour:02}:00:00" for hour in (job, job, job + 1)]
+            fields = "|".join(["u1", "batch", *times, "01:00:00", "02:00:00", "COMPLETED", "2", "96"])
+            rows += [f"{100 * day + job}|{fields}", f"{100 * day + job}.batch|{fields}"]
+        (folder / f"2024-01-{day:02}.txt").write_text("\n".join(rows) + "\n")
+
+
 def study(path: Path) -> None:
     path.write_text(
         "about: a small one\n"
@@ -188,6 +201,7 @@ def runs(path: Path) -> None:
 FIXTURES: dict[str, Callable[[Path], None]] = {
     "RICC-2010-2.swf.gz": swf,
     "cori-knl": cori,
+    "exports": sacct,
     "study.yaml": study,
     "runs": runs,
     "knl.parquet": of_cori,
