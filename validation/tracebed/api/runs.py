@@ -28,13 +28,13 @@ from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.metrics.measured import WindowName
-from tracebed.validation.studies import sweep as sweeping
-from tracebed.validation.studies.pools import LocalPool
-from tracebed.validation.studies.study_file import load_study
 from tracebed.validation.verdict import compare as compare_runs
 
 AnyPolicy: TypeAlias = str | type[Policy] | Policy
 """A policy: the name of an installed one, a class, or an instance."""
+OverLimitName: TypeAlias = Literal["extend", "kill", "again", "now"]
+RuntimeModelName: TypeAlias = Literal["ideal", "worst-case"]
+Balance: TypeAlias = Literal["static", "dynamic"]
 AnyRun: TypeAlias = orchestrator.Run | Path | str
 """A run, or the folder of one."""
 
@@ -48,9 +48,9 @@ def simulate(
     policy_parameters: Mapping[str, Any] | None = None,
     priority: str = "fcfs",
     interval_s: float = 0.0,
-    over_limit: Literal["extend", "kill", "again", "now"] = "extend",
+    over_limit: OverLimitName = "extend",
     malleability_interval_s: float = 0.0,
-    runtime_model: Literal["ideal", "worst-case"] = "ideal",
+    runtime_model: RuntimeModelName = "ideal",
     launch_overhead_s: float = 0.0,
     end_overhead_s: float = 0.0,
     reconfiguration_overhead_s: float = 0.0,
@@ -150,8 +150,8 @@ def replay(
     policy_parameters: Mapping[str, Any] | None = None,
     priority: str = "fcfs",
     interval_s: float = 0.0,
-    over_limit: Literal["extend", "kill", "again", "now"] = "extend",
-    balance: Literal["static", "dynamic"] = "static",
+    over_limit: OverLimitName = "extend",
+    balance: Balance = "static",
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -350,6 +350,10 @@ def sweep(
         >>> sorted(tb.sweep("study.yaml", workers=1)["policy"])
         ['easy', 'fcfs']
     """
+    from tracebed.validation.studies import sweep as sweeping
+    from tracebed.validation.studies.pools import LocalPool
+    from tracebed.validation.studies.study_file import load_study
+
     file, folder = load_study(str(study)), Path(output)
     points = file.selected({key: list(values) for key, values in (only or {}).items()})
     paths = {name: Path(path) for name, path in (logs or {}).items()}

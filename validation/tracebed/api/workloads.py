@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
@@ -26,6 +26,10 @@ from tracebed.converters.workload import Kind, System
 from tracebed.errors import InputError, tolerate
 from tracebed.registry import unknown
 
+Speedup: TypeAlias = Literal["amdahl", "downey"]
+Flexible: TypeAlias = Literal["malleable", "moldable"]
+"""Kinds of jobs whose size the scheduler decides."""
+
 
 def generate(
     model: str,
@@ -34,7 +38,7 @@ def generate(
     seed: int = 0,
     load: float | None = None,
     estimates: Literal["tsafrir05"] | Mapping[str, float] | None = None,
-    kind: Literal["moldable", "malleable"] | None = None,
+    kind: Flexible | None = None,
     applications: bool = False,
     **options: Any,
 ) -> Workload:
@@ -63,7 +67,7 @@ def generate(
         if option not in taken:
             raise unknown(f"option of the model {model}", option, list(taken))
     drawn = draw(model, jobs, seed=seed, **options)
-    if estimates:
+    if estimates is not None:
         constants = {} if isinstance(estimates, str) else dict(estimates)
         drawn = tsafrir05.with_estimates(drawn, seed, replace(tsafrir05.Parameters(), **constants))
     if kind:
@@ -178,6 +182,7 @@ def clean_with_audit(
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     without: Sequence[str] = (),
+    system: System | None = None,
     explain: bool = False,
     **options: Any,
 ) -> Cleaned:
@@ -185,6 +190,7 @@ def clean_with_audit(
 
     Args:
         files, recipe, settings, without, options: as in `clean`.
+        system: the machine, in place of that of the recipe.
         explain: list every touched record with the reason, in `touched`.
 
     Returns:
@@ -209,7 +215,7 @@ def clean_with_audit(
     chosen = chosen.with_settings(settings or {})
     paths = [Path(path) for path in ([files] if isinstance(files, str | Path) else files)]
     done = clean_log(  # without a name for the log, which would keep a large one in memory
-        read_raw(paths, **(chosen.read | options)), chosen.steps, system=chosen.system, explain=explain
+        read_raw(paths, **(chosen.read | options)), chosen.steps, system=system or chosen.system, explain=explain
     )
     expected = chosen.expect.get("jobs")
     if expected not in (None, len(done.workload)) and chosen.expect.get("records") == done.audit[0].jobs_before:
@@ -320,8 +326,8 @@ def make_malleable(
     seed: int = 0,
     *,
     nodes: int | None = None,
-    speedup: Literal["amdahl", "downey"] = "amdahl",
-    kind: Literal["malleable", "moldable"] = "malleable",
+    speedup: Speedup = "amdahl",
+    kind: Flexible = "malleable",
     preferred: float | None = None,
     most: float | None = None,
     least: float | None = None,

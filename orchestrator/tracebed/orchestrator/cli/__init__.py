@@ -18,19 +18,19 @@ CLI = "tracebed.orchestrator.cli"
 
 # command -> (module, one line of help); the order is that of the work.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": (f"{CLI}.demo", "The whole way on this machine: draw, scale, replay, simulate, compare, report."),
+    "demo": (f"{CLI}.demo", "Draw, scale, simulate, replay and compare a small workload on this machine."),
     "generate": (f"{CLI}.generate", "Draw a workload from a model."),
-    "convert": (f"{CLI}.workloads", "Read a log or workload of any known format and write it in another."),
-    "clean": (f"{CLI}.clean", "Make a clean workload of a raw log, by a recipe, with an audit."),
-    "describe": (f"{CLI}.describe", "Sizes, run times, load and arrivals of a workload: table and plot."),
-    "scale": (f"{CLI}.workloads", "Map a workload onto fewer nodes, cut a window, compress its times."),
+    "convert": (f"{CLI}.workloads", "Convert a log or workload from one format to another."),
+    "clean": (f"{CLI}.clean", "Clean a raw log by a recipe, with an audit of each step."),
+    "describe": (f"{CLI}.describe", "Print and plot the statistics of a workload."),
+    "scale": (f"{CLI}.workloads", "Map a workload onto fewer nodes, cut a window, compress times."),
     "malleable": (f"{CLI}.workloads", "Turn a share of the rigid jobs into malleable ones."),
-    "simulate": (f"{CLI}.runs", "Predict a workload under a policy, in virtual time."),
-    "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, one table, plots, published figures beside."),
-    "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, for real."),
-    "recover": (f"{CLI}.runs", "Make the run of a replay that was killed from its journal."),
-    "metrics": (f"{CLI}.verdicts", "What a run amounts to: makespan, waits, slowdowns, utilisation."),
-    "compare": (f"{CLI}.verdicts", "Hold a predicted run against a real one: verdict table and report."),
+    "simulate": (f"{CLI}.runs", "Simulate a workload under a policy, in virtual time."),
+    "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, with tables and plots."),
+    "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
+    "recover": (f"{CLI}.runs", "Make the run of a killed replay from its journal."),
+    "metrics": (f"{CLI}.verdicts", "Print the metrics of runs: waits, slowdowns, utilization."),
+    "compare": (f"{CLI}.verdicts", "Compare a predicted run with a real run: verdict and report."),
     "export": (f"{CLI}.export", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
 }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.errors import InputError, tolerate
+from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.logs import log_options, raw_options, system_of, system_option
 from tracebed.orchestrator.cli.messages import progress, say
@@ -61,9 +61,8 @@ def clean(
     Example:
       tracebed clean cori-knl/ --recipe cori-knl --explain touched.csv -o knl.parquet
     """
-    from tracebed.converters.cleaning.audit import clean as cleaned_by
+    import tracebed.api as tb
     from tracebed.converters.cleaning.recipes import load_recipe
-    from tracebed.converters.formats.reading import read_raw
     from tracebed.converters.formats.writing import writer_for
 
     if listing:
@@ -79,26 +78,21 @@ def clean(
         raise InputError("no log to clean" if not raw else "no place for the result", hint="RAW... -o FILE")
     keep_inputs(raw, [output, explain])
     writer_for(output)
-    for step in without:
-        chosen = chosen.without(step)
-    chosen = chosen.with_settings(_settings(settings))
-    with progress(f"reading {raw[0].name} and cleaning"):  # in one: no second name keeps the log in memory
-        done = cleaned_by(
-            read_raw(raw, **(chosen.read | raw_options(options))),
-            chosen.steps,
-            system=system_of(system) or chosen.system,
+    with progress(f"reading {raw[0].name} and cleaning"):
+        done = tb.clean_with_audit(
+            raw,
+            recipe,
+            settings=_settings(settings),
+            without=without,
+            system=system_of(system),
             explain=explain is not None,
+            **raw_options(options),
         )
-    expected = chosen.expect.get("jobs")
-    if expected not in (None, len(done.workload)) and chosen.expect.get("records") == done.audit[0].jobs_before:
-        tolerate({f"{len(done.workload):,} jobs are left, where the recipe {chosen.name} expects {expected:,}": 1})
     if explain is not None:
         with progress(f"writing {explain.name}"):
             _write_touched(done, explain)
     if as_json:
-        from tracebed.converters.formats.writing import write_workload
-
-        write_workload(done.workload, output)
+        tb.write(done.workload, output)
         facts = {"output": str(output), "recipe": chosen.name, **summarised(done.workload), "audit": done.to_json()}
         print_json("tracebed-clean/1", facts)
         return

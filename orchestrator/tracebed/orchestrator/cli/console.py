@@ -25,10 +25,10 @@ UNBOUNDED = 100_000
 
 def load_workload(path: Path, **options: Any) -> Workload:
     """Read a workload with a progress line, should it take long."""
-    from tracebed.converters.formats.reading import read_workload
+    import tracebed.api as tb
 
     with progress(f"reading {path.name}"):
-        return read_workload(path, **options)
+        return tb.read(path, **options)
 
 
 def print_json(schema: str, value: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from tracebed.orchestrator.cli.options import PATH, SIZE, Number, json_option, k
 from tracebed.orchestrator.cli.summary import finish
 
 if TYPE_CHECKING:
+    from tracebed.api.workloads import Flexible
     from tracebed.converters.workload import Workload
 
 COMMON = {
@@ -103,15 +104,13 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         as_json: bool,
         load: float | None,
         estimates: str | None,
-        kind: str | None,
+        kind: Flexible | None,
         applications: bool,
         constants: Sequence[str] = (),
         **options: Any,
     ) -> None:
-        from tracebed.converters.applications import with_applications
-        from tracebed.converters.models import moldability, tsafrir05
-        from tracebed.converters.scaling import to_load
-        from tracebed.converters.workload import Kind
+        import tracebed.api as tb
+        from tracebed.converters.models import tsafrir05
 
         keep_inputs((value for value in options.values() if isinstance(value, Path)), [output])
         of_estimates = [text for text in constants if text.startswith(PREFIX)]
@@ -121,16 +120,14 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         if own_constants:
             options["parameters"] = _changed(parameters, own_constants)
         with progress("drawing jobs"):
-            workload = model(**options)
-            if estimates:
-                chosen = _changed(tsafrir05.Parameters(), of_estimates, PREFIX)
-                workload = tsafrir05.with_estimates(workload, options["seed"], chosen)
-            if kind:
-                workload = moldability.with_moldability(workload, options["seed"], kind=Kind(kind))
-            if applications:
-                workload = with_applications(workload, seed=options["seed"])
-            if load is not None:
-                workload = to_load(workload, load)
+            workload = tb.generate(
+                name,
+                load=load,
+                estimates=vars(_changed(tsafrir05.Parameters(), of_estimates, PREFIX)) if estimates else None,
+                kind=kind,
+                applications=applications,
+                **options,
+            )
         finish(workload, output, as_json)
 
     shared = [

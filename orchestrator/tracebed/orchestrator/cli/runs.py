@@ -25,6 +25,7 @@ from tracebed.orchestrator.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from tracebed.api.runs import Balance, OverLimitName, RuntimeModelName
     from tracebed.orchestrator.run import Run
     from tracebed.orchestrator.simulation.prediction import EngineChoice
 
@@ -33,40 +34,58 @@ if TYPE_CHECKING:
 @workload_argument
 @policy_options
 @inventory_option(required=False)
-@click.option("--nodes", type=SIZE, help="This many nodes, in place of an inventory.")
-@click.option("--cores-per-node", type=SIZE, help="With --nodes: cores on each.")
+@click.option("--nodes", type=SIZE, help="Number of nodes, in place of an inventory.")
+@click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: the workload's system]")
 @click.option(
     "--runtime-model",
     type=click.Choice(["ideal", "worst-case"]),
     default="ideal",
     show_default=True,
-    help="What nodes with fewer cores than requested do to a job.",
+    help="Run-time model for jobs that hold fewer cores than requested.",
 )
-@click.option("--launch-overhead", type=SECONDS, default=0.0, metavar="S", help="From start to first work, wall s.")
-@click.option("--end-overhead", type=SECONDS, default=0.0, metavar="S", help="From last work to idle nodes, wall s.")
-@click.option("--reconfiguration-overhead", type=SECONDS, default=0.0, metavar="S", help="Per resize, wall s.")
+@click.option(
+    "--launch-overhead",
+    type=SECONDS,
+    default=0.0,
+    metavar="S",
+    help="Wall time from the start of a job to its first work.",
+)
+@click.option(
+    "--end-overhead",
+    type=SECONDS,
+    default=0.0,
+    metavar="S",
+    help="Wall time from the last work of a job until its nodes are idle.",
+)
+@click.option(
+    "--reconfiguration-overhead",
+    type=SECONDS,
+    default=0.0,
+    metavar="S",
+    help="Wall time that a job stands still at a resize.",
+)
 @click.option(
     "--speed",
     type=SPEED,
     default=1.0,
     show_default=True,
-    help="Of the replay whose overheads are meant: they count as that many trace seconds a wall second.",
+    help="Trace seconds per wall second; converts the overhead options from wall to trace time.",
 )
 @click.option(
     "--malleability-interval",
     type=DURATION,
     default=0.0,
     metavar="S",
-    help="Resizes take effect only every S trace seconds of a job; 0: at once.",
+    help="Time between malleability points of a job, in trace seconds. 0 (default) resizes jobs at once.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["auto", "compiled", "python"]),
     default="auto",
     show_default=True,
-    help="Which simulator; auto takes the compiled one for what it knows. The results are the same.",
+    help="Simulator. auto uses the compiled one where it can; the results are the same.",
 )
-@output_option("The run's folder.")
+@output_option("Folder of the run.")
 @json_option
 def simulate(
     workload: Path,
@@ -74,11 +93,11 @@ def simulate(
     policy_options: Sequence[str],
     priority: str,
     interval: float,
-    over_limit: str,
+    over_limit: OverLimitName,
     inventory: Path | None,
     nodes: int | None,
     cores_per_node: int | None,
-    runtime_model: str,
+    runtime_model: RuntimeModelName,
     launch_overhead: float,
     end_overhead: float,
     reconfiguration_overhead: float,
@@ -88,48 +107,40 @@ def simulate(
     output: Path,
     as_json: bool,
 ) -> None:
-    """Predict WORKLOAD under a policy, in virtual time.
+    """Simulate WORKLOAD under a policy, in virtual time.
 
-    The nodes are those of --inventory, or --nodes, or the workload's own system. The same input gives the
-    same bytes.
+    The nodes are those of --inventory or --nodes, by default those of the workload's system. The same input gives
+    the same bytes.
 
     \b
     Example:
       tracebed simulate w.parquet --policy easy --nodes 64 --cores-per-node 48 -o runs/sim
     """
-    from tracebed.converters.workload import System
-    from tracebed.orchestrator.run import NodeFacts, check_target, nodes_of
-    from tracebed.orchestrator.scheduling.limits import OverLimit
-    from tracebed.orchestrator.simulation.prediction import predict
-    from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-    from tracebed.orchestrator.simulation.simulator import Overheads
+    import tracebed.api as tb
+    from tracebed.orchestrator.run import check_target
 
     check_target(output)
     if inventory and (nodes or cores_per_node):
         raise InputError("both --inventory and a size are given", hint="give one of them")
     jobs = load_workload(workload)
-    if inventory:
-        from tracebed.orchestrator.testbeds.inventory import load_inventory
-
-        machine = [NodeFacts(node.name, node.cores, node.sockets) for node in load_inventory(inventory).nodes]
-    else:
-        own = jobs.provenance.system
-        machine = nodes_of(System(nodes or own.nodes, cores_per_node or own.cores_per_node))
     with progress(f"simulating {policy}", total=len(jobs)) as bar:
-        run = predict(
+        run = tb.simulate(
             jobs,
-            machine,
             policy,
-            name=workload.name,
+            inventory or nodes,
+            cores_per_node=cores_per_node,
             policy_parameters=parsed(policy_options),
-            runtime_model=RuntimeModel(runtime_model),
-            overheads=Overheads(launch_overhead, end_overhead, reconfiguration_overhead),
-            speed=speed,
-            interval_s=interval,
-            malleability_interval_s=malleability_interval,
-            over_limit=OverLimit(over_limit),
             priority=priority,
+            interval_s=interval,
+            over_limit=over_limit,
+            malleability_interval_s=malleability_interval,
+            runtime_model=runtime_model,
+            launch_overhead_s=launch_overhead,
+            end_overhead_s=end_overhead,
+            reconfiguration_overhead_s=reconfiguration_overhead,
+            speed=speed,
             engine=engine,
+            name=workload.name,
             on_progress=bar.update,
         )
     run.save(output)
@@ -152,9 +163,9 @@ def simulate(
     type=click.Choice(["static", "dynamic"]),
     default="static",
     show_default=True,
-    help="Of a job's ranks: each its share, or chunks from a common pool.",
+    help="Work of the ranks of a job: equal shares, or chunks from a common pool.",
 )
-@output_option("The run's folder.")
+@output_option("Folder of the run.")
 @json_option
 def replay(
     workload: Path,
@@ -162,44 +173,46 @@ def replay(
     policy_options: Sequence[str],
     priority: str,
     interval: float,
-    over_limit: str,
+    over_limit: OverLimitName,
     inventory: Path,
     speed: float,
-    balance: str,
+    balance: Balance,
     output: Path,
     as_json: bool,
 ) -> int:
-    """Run WORKLOAD under a policy on a testbed, for real.
+    """Run WORKLOAD under a policy on a testbed, as real processes.
 
-    Jobs are processes that compute (or, on emulated nodes, sleep) for their run time divided by --speed, and
-    shrink and expand while they run. Ctrl-C, SIGTERM and SIGHUP end all of them
-    and leave an interrupted run. `tracebed recover` makes the run of a replay that was killed.
+    Each job computes (on emulated nodes: sleeps) for its run time divided by --speed. Malleable jobs shrink and
+    expand while they run. Ctrl-C, SIGTERM and SIGHUP end all jobs and leave an interrupted run. `tracebed recover`
+    makes the run of a replay that was killed.
 
     \b
     Example:
       tracebed replay small.parquet --policy pref --inventory local --speed 200 -o runs/real
     """
     end_on_signals()
+    import tracebed.api as tb
     from tracebed.display import time_text
-    from tracebed.orchestrator.replay.loop import Options
     from tracebed.orchestrator.replay.programs import shortest_replay
-    from tracebed.orchestrator.replay.session import replay as replay_workload
     from tracebed.orchestrator.scheduling.limits import OverLimit
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     jobs = load_workload(workload)
-    machine = load_inventory(inventory)
+    machine = tb.inventory(inventory)
     least = shortest_replay(jobs, machine, speed, over_limit=OverLimit(over_limit))
     say(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
     with progress(f"replaying {policy} on {machine.execution} nodes at {speed:g}x", total=len(jobs)) as bar:
-        run = replay_workload(
+        run = tb.replay(
             jobs,
-            machine,
             policy,
-            output,
-            name=workload.name,
+            machine,
+            speed=speed,
+            output=output,
             policy_parameters=parsed(policy_options),
-            options=Options(speed, interval, OverLimit(over_limit), balance, priority),
+            priority=priority,
+            interval_s=interval,
+            over_limit=over_limit,
+            balance=balance,
+            name=workload.name,
             on_progress=bar.update,
         )
     summary(run, output, as_json)

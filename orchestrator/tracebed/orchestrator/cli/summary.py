@@ -32,10 +32,10 @@ def finish(
     """
     from dataclasses import asdict
 
-    from tracebed.converters.formats.writing import write_workload
+    import tracebed.api as tb
 
     with progress(f"writing {output.name}"):
-        write_workload(workload, output, **(writing or {}))
+        tb.write(workload, output, **(writing or {}))
     step = asdict(workload.provenance.steps[-1]) if workload.provenance.steps else None
     if as_json:
         summary = {"output": str(output), **summarised(workload), "sha256": workload.sha256, "step": step}

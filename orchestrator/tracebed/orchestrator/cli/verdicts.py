@@ -13,7 +13,7 @@ from tracebed.orchestrator.cli.messages import progress, say
 from tracebed.orchestrator.cli.options import DURATION, duration, json_option
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.run import Run
+    from tracebed.api import Run
 
 tau_option = click.option(
     "--tau",
@@ -67,13 +67,11 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, after: float, ended
 
     Several runs are shown side by side.
     """
-    from tracebed.validation.metrics import metrics as measure
-
     found: dict[str, dict[str, Any]] = {}
     for path in dict.fromkeys(runs):
         run = _load(path)
         with progress(f"measuring {path.name}"):
-            found[str(path)] = measure(run, tau, _window(window), after=after, ended=ended)
+            found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended)
     if as_json:
         print_json("tracebed-metrics/1", {"runs": [{"run": run, "metrics": figures} for run, figures in found.items()]})
     else:
@@ -120,13 +118,13 @@ def compare(
     \b
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
     """
+    import tracebed.api as tb
     from tracebed.orchestrator.cli.comparison import show
     from tracebed.validation.verdict import SCHEMA
-    from tracebed.validation.verdict import compare as hold
 
     sides = _load(real), _load(predicted)
     with progress("comparing"):
-        comparison = hold(*sides, tau, allow_different_workloads=allow_different_workloads)
+        comparison = tb.compare(*sides, tau=tau, allow_different_workloads=allow_different_workloads)
     if as_json:
         print_json(SCHEMA, comparison.to_json())
     else:
@@ -141,7 +139,7 @@ def compare(
 
 
 def _load(path: Path) -> Run:
-    from tracebed.orchestrator.run import Run
+    from tracebed.api import Run
 
     with progress(f"reading {path.name}"):
         return Run.load(path)

@@ -28,22 +28,23 @@ from tracebed.orchestrator.cli.summary import finish
 from tracebed.orchestrator.cli.writers import writer_options, writing_options
 
 if TYPE_CHECKING:
+    from tracebed.api.workloads import Flexible, Speedup
     from tracebed.converters.workload import Provenance, Workload
 
 
 @click.command()
 @click.argument("source", type=PATH, metavar="IN")
 @output_option("The workload to write: .parquet, .csv or .swf, also with .gz; or what --to says.")
-@click.option("--as-run", is_flag=True, help="Write the run that the log tells of: what the real machine did.")
+@click.option("--as-run", is_flag=True, help="Write a run in place of a workload: what the real machine did.")
 @system_option
 @log_options
 @writer_options
 @json_option
 def convert(source: Path, output: Path, as_run: bool, system: str | None, as_json: bool, **options: Any) -> None:
-    """Read a log or workload of any known format and write it in another.
+    """Convert a log or workload from one format to another.
 
-    What was tolerated in a log is counted in warnings, and in the provenance of the workload. With --as-run the
-    result is a run, against which `compare` holds predictions of the same workload.
+    Defects of a log that are tolerated are counted in warnings and in the provenance of the workload. With --as-run
+    the result is a run, with which `compare` compares predictions of the same workload.
 
     \b
     Example:
@@ -103,25 +104,25 @@ def scale(
 ) -> None:
     """Map a workload onto fewer nodes, cut a window, compress its times.
 
-    Sizes are mapped in proportion, at least 1, at most the target. Time limits are compressed like run times.
-    Only what is asked for is done; the provenance records it, with the offered load before and after.
+    Sizes are mapped in proportion, from 1 to the size of the target. Time limits are compressed like run times. The
+    provenance records each change, with the offered load before and after.
 
     \b
     Example:
       tracebed scale w.parquet --nodes 4 --window 3d --runtime 0.05 --arrivals 0.05 -o s.parquet
       tracebed scale log.parquet --nodes 4 --window 2h --start 2010-09-01 --runtime max=10m -o s.parquet
     """
-    from tracebed.converters import scaling
+    import tracebed.api as tb
 
     keep_inputs([workload], [output])
     before = load_workload(workload)
     if inventory is not None:
         if nodes is not None or cores_per_node is not None:
-            raise InputError("--inventory and --nodes or --cores-per-node", hint="give one of them")
+            raise InputError("both --inventory and a size are given", hint="give one of them")
         nodes, cores_per_node = _size_of(inventory)
     factor, longest = _compression(runtime)
     with progress("scaling"):
-        after = scaling.scale(
+        after = tb.scale(
             before,
             nodes,
             cores_per_node,
@@ -141,13 +142,13 @@ def scale(
 @click.option("--nodes", type=SIZE, help="Nodes of the machine.  [default: the workload's system]")
 @click.option(
     "--preferred",
-    type=float,
-    default=0.8,
-    show_default=True,
-    help="Efficiency to exceed at the requested size.",
+    type=Number(0, 1),
+    help="amdahl: efficiency to exceed at the requested size.  [default: 0.8]",
 )
-@click.option("--most", type=float, default=0.5, show_default=True, help="Efficiency to exceed at the greatest size.")
-@click.option("--least", type=float, default=0.2, show_default=True, help="Smallest size, as a share of the requested.")
+@click.option("--most", type=Number(0, 1), help="amdahl: efficiency to exceed at the largest size.  [default: 0.5]")
+@click.option(
+    "--least", type=Number(0, 1), help="amdahl: smallest size, as a share of the requested size.  [default: 0.2]"
+)
 @click.option(
     "--speedup",
     type=click.Choice(["amdahl", "downey"]),
@@ -169,11 +170,11 @@ def malleable(
     workload: Path,
     share: float,
     nodes: int | None,
-    preferred: float,
-    most: float,
-    least: float,
-    speedup: str,
-    kind: str,
+    preferred: float | None,
+    most: float | None,
+    least: float | None,
+    speedup: Speedup,
+    kind: Flexible,
     seed: int,
     output: Path,
     as_json: bool,
@@ -185,21 +186,22 @@ def malleable(
       tracebed malleable small.parquet --share 0.5 --seed 1 -o mixed.parquet
       tracebed malleable small.parquet --share 1 --speedup downey --kind moldable -o moldable.parquet
     """
-    from tracebed.converters.malleability import Thresholds, to_malleable
-    from tracebed.converters.models.moldability import with_moldability
-    from tracebed.converters.workload import Kind
+    import tracebed.api as tb
 
     keep_inputs([workload], [output])
-    before, thresholds = load_workload(workload), Thresholds(preferred, most, least)
-    if speedup == "downey" and thresholds != Thresholds():
-        raise InputError("--speedup downey takes no thresholds", hint="leave out --preferred, --most and --least")
-    if speedup == "amdahl" and kind == "moldable":
-        raise InputError("--kind moldable and --speedup amdahl", hint="add --speedup downey")
+    before = load_workload(workload)
     with progress("choosing jobs"):
-        if speedup == "downey":
-            after = with_moldability(before, seed, kind=Kind(kind), share=share, nodes=nodes)
-        else:
-            after = to_malleable(before, share, seed, nodes=nodes, thresholds=thresholds)
+        after = tb.make_malleable(
+            before,
+            share,
+            seed,
+            nodes=nodes,
+            speedup=speedup,
+            kind=kind,
+            preferred=preferred,
+            most=most,
+            least=least,
+        )
     finish(after, output, as_json)
 
 
