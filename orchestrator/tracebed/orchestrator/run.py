@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from reprlib import repr as shown
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, Self, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -215,7 +215,7 @@ class Run:
         return folder
 
     @classmethod
-    def load(cls, folder: Path | str) -> Run:
+    def load(cls, folder: Path | str) -> Self:
         """Read and check the folder of a run; docs/reference/runs.md lists the checks.
 
         Raises:
