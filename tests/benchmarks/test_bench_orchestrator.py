@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 import growth
-from test_policies import GUIDE, files_of
+from packages import files_of
+from test_policies import GUIDE
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_raw, read_workload

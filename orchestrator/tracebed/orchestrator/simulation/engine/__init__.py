@@ -174,18 +174,20 @@ class CompiledSimulator:
     def _take_over(self, results: Results) -> None:
         """Copy the results of the engine into the record and the ledger."""
         jobs, record, rows, held = self.jobs, self.record, results.number("reconfigurations"), results.number("ranges")
-        states = {number: JobState[name] for name, number in self._library.numbers["state"].items()}
+        number = self._library.numbers["state"]
+        states = np.array([JobState[name] for name in number], dtype=object)
         record.submit = list(jobs.submit)
         record.start, record.launched, record.end = (
             results.array(name, len(jobs)).tolist() for name in ("start", "launched", "end")
         )
-        record.state = [states[number] for number in results.array("state", len(jobs))]
-        for job, state in enumerate(record.state):
-            if state is JobState.KILLED:
-                record.reason[job] = "time limit"
-            elif state is JobState.REJECTED:
-                record.reason[job] = f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}"
-        record.close(JobState.UNKNOWN, "the policy never started it")
+        ended = np.frombuffer(results.array("state", len(jobs)), dtype=np.uint8)
+        record.state = states[ended].tolist()
+        for job in np.flatnonzero(ended == number["KILLED"]).tolist():
+            record.reason[job] = "time limit"
+        for job in np.flatnonzero(ended == number["REJECTED"]).tolist():
+            record.reason[job] = f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}"
+        if (ended == number["UNKNOWN"]).any():
+            record.close(JobState.UNKNOWN, "the policy never started it")
         record.resizes = Resizes(
             *(results.array(f"row_{name}", rows) for name in ("job", "from", "to")),
             *(results.array(f"row_{name}", rows) for name in ("asked", "decided", "applied", "applied")),
