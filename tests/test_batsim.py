@@ -73,7 +73,7 @@ def test_a_folder_has_a_platform_with_a_master(tmp_path: Path) -> None:
     written(workload_of({}), tmp_path / "bat")  # an earlier folder is replaced
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
-    with pytest.raises(InputError, match="is not what would be written there"):
+    with pytest.raises(InputError, match="is not a folder of this kind"):
         written(workload_of({}), tmp_path / "mine")
 
 

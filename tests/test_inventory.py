@@ -117,7 +117,7 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("", 1, "keys with values"),
+        ("", 1, "a mapping of keys to values"),
         ("nodes: []\n", 1, "nodes"),
         ("nodes: [\n", 2, "YAML"),
         ("grain_s: 0\nnodes:\n  - {name: a, cpus: 0}\n", 1, "grain_s"),
@@ -146,9 +146,9 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         ),
         ("nodes:\n  - {name: a, cores: 99999999999999999999, emulated: true}\n", 2, "100000"),
         ("nodes:\n  - {name: a, cores: 1, sockets: 99999999999999999999, emulated: true}\n", 2, "equal sockets"),
-        ("nodes:\n  - {name: a, cpus: 0-99999999999}\n", 2, "beyond CPU 99999"),
-        ("nodes:\n  - {name: a, cpus: 99999999999999999999}\n", 2, "beyond CPU 99999"),
-        ("nodes:\n  - {name: a, sockets: [0-99999999999]}\n", 2, "beyond CPU 99999"),
+        ("nodes:\n  - {name: a, cpus: 0-99999999999}\n", 2, "exceeds CPU 99999"),
+        ("nodes:\n  - {name: a, cpus: 99999999999999999999}\n", 2, "exceeds CPU 99999"),
+        ("nodes:\n  - {name: a, sockets: [0-99999999999]}\n", 2, "exceeds CPU 99999"),
     ],
 )
 def test_a_wrong_inventory_is_refused_by_line(tmp_path: Path, text: str, line: int, message: str) -> None:

@@ -49,8 +49,8 @@ def test_a_name_that_is_taken_and_an_entry_point_of_something_else_are_refused(t
         NUMBER = 7
         """
     for target, message in (
-        ("AGAIN", "plugged:AGAIN: there is a metric 'makespan_s' already"),
-        ("TAU", "plugged:TAU: there is a metric 'tau' already"),
+        ("AGAIN", "plugged:AGAIN: metric 'makespan_s' already exists"),
+        ("TAU", "plugged:TAU: metric 'tau' already exists"),
         ("NUMBER", "plugged:NUMBER: not a metric"),
     ):
         entry = {"tracebed.metrics": {"own": f"plugged:{target}"}}

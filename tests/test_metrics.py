@@ -130,7 +130,7 @@ def test_a_run_in_which_nothing_ended_says_so(jobs: Any) -> None:
         assert math.isnan(got[name])
         assert "ended" in got["undefined"][name]
     assert math.isnan(got["throughput"])
-    assert got["undefined"]["utilization"] == "the window has no length"
+    assert got["undefined"]["utilization"] == "the window is empty"
     assert got["jobs"] == len(jobs)
 
 

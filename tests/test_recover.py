@@ -103,7 +103,7 @@ def test_an_output_that_is_a_link_to_a_run_stays_a_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize("output", [".", "..", "/"])
 def test_the_current_folder_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="is the current folder, a folder above it, or a mount point"):
+    with pytest.raises(InputError, match="is the current folder, one of its parents, or a mount point"):
         replay(workload(3), emulated(4), "fcfs", Path(output), options=FAST)
     assert list(tmp_path.iterdir()) == []
 

@@ -77,7 +77,7 @@ def run(*words: object) -> Result:
 @pytest.mark.parametrize(
     ("change", "line", "says"),
     [
-        (("policies:", "polices:"), 4, "polices: there is no such key"),
+        (("policies:", "polices:"), 4, "polices: unknown key"),
         (("lublin99", "lublin98"), 2, "no model 'lublin98'"),
         (("seeds: 2", "seeds: many"), 7, "seeds"),
         (("seeds: 2", "seeds: -1"), 7, "seeds.0"),
@@ -94,7 +94,7 @@ def run(*words: object) -> Result:
         (("seeds: 2", "plots:\n  p: {kind: heatmap, figures: wait}"), 8, "`relative_to` is required for"),
         (("{model: lublin99, options: {jobs: 60, nodes: 32}}", "{}"), 2, "one of `file`, `log` and `model`"),
         (("seeds: 2", "seeds: [2"), 8, "is not YAML"),
-        (("seeds: 2", "policies: [pref]"), 7, "'policies' is there twice"),
+        (("seeds: 2", "policies: [pref]"), 7, "key 'policies' occurs twice"),
         (("seeds: 2", "tau: -1e3"), 7, "tau: Input should be greater"),  # to YAML 1.1 that is a text
         (("seeds: 2", "seeds: 0"), 7, "seeds: 0 seeds"),
         (("seeds: 2", "seeds: 1000001"), 7, "seeds: 1,000,001 seeds"),

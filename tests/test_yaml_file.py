@@ -52,7 +52,7 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: 1\nb:\n  c: 1\n  c: 2", "x.yaml:4: 'c' is there twice"),
+        ("a: 1\nb:\n  c: 1\n  c: 2", "x.yaml:4: key 'c' occurs twice"),
         ("a: [", "x.yaml:1: is not YAML"),
         ("a: 1\n\x00", "is not YAML"),
         ("[" * 5000, "nested too deeply"),
@@ -75,11 +75,11 @@ class Model(BaseModel):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("size: 1\ncolour: red", "x.yaml:2: colour: there is no such key"),
-        ("inner: {}", "x.yaml:1: size: must be there"),
+        ("size: 1\ncolour: red", "x.yaml:2: colour: unknown key"),
+        ("inner: {}", "x.yaml:1: size: required key is missing"),
         ("size: 1\ninner:\n  a: 1\n  b: x", "x.yaml:4: inner.b: "),
-        ("", "x.yaml:1: must be keys with values"),
-        ("- 1", "x.yaml:1: must be keys with values"),
+        ("", "x.yaml:1: must be a mapping of keys to values"),
+        ("- 1", "x.yaml:1: must be a mapping of keys to values"),
     ],
 )
 def test_what_does_not_fit_the_model_is_named_with_its_line(text: str, says: str) -> None:

@@ -1,4 +1,4 @@
-"""Bounds of sizes, speeds and times that functions and commands accept: what lies beyond them is a mistake."""
+"""Accepted ranges of sizes, speeds and times, and their check."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from numbers import Real
 from tracebed.errors import InputError
 
 MIN_SPEED, MAX_SPEED = 0.001, 1_000_000.0
-"""Speed of a replay, trace seconds per wall second."""
+"""Accepted speeds of a replay, in trace seconds per wall second."""
 MAX_SECONDS = 1e9
-"""Largest overhead or interval, in trace seconds: 30 years."""
+"""Largest accepted overhead or interval, in trace seconds (30 years)."""
 MAX_MACHINE = 10_000_000
-"""Largest number of nodes of a machine, or of cores of a node."""
+"""Largest accepted number of nodes, and of cores per node."""
 
 
 def check(name: str, value: float, least: float, most: float) -> None:
-    """Check a number.
+    """Raise InputError unless a value is a number within its bounds.
 
     Args:
-        name: what it is called, for the message.
-        value: the number.
-        least: the smallest valid number.
-        most: the largest valid number.
+        name: name of the value, for the message.
+        value: the value.
+        least: smallest accepted number.
+        most: largest accepted number.
 
     Raises:
         InputError: `value` is not a number from `least` to `most`.

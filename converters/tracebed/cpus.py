@@ -1,4 +1,4 @@
-"""CPU masks as text: the list format of Linux (`0-3,7`), read and written in one place."""
+"""CPU lists in the text format of Linux (`0-3,7`)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from tracebed.errors import InputError
 
 LARGEST_NODE = 100_000
-"""Largest accepted number of cores of a node, and of a CPU plus one. Linux is built for at most 8,192 CPUs."""
+"""Largest accepted number of cores per node. CPU numbers are smaller. Linux supports at most 8,192 CPUs."""
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a list such as `0-3,7`, ascending. Raises InputError if the list is invalid."""
+    """Return the CPU numbers of a list such as `0-3,7`, ascending. Raises InputError if the list is invalid."""
     cpus: list[int] = []
     for part in text.split(",") if text.strip() else ():
         low, dash, high = part.strip().partition("-")
         if not (low.isdecimal() and (not dash or high.isdecimal())):
             raise InputError(f"{text[:40]!r} is not a CPU list", hint="write it like 0-3,7")
         if max(len(low), len(high)) > 9 or max(int(low), int(high or low)) >= LARGEST_NODE:
-            raise InputError(f"CPU list {text[:40]!r} goes beyond CPU {LARGEST_NODE - 1}", hint="write it like 0-3,7")
+            raise InputError(f"CPU list {text[:40]!r} exceeds CPU {LARGEST_NODE - 1}", hint="write it like 0-3,7")
         if dash and int(high) < int(low):
             raise InputError(f"{text[:40]!r} is not a CPU list", hint="write it like 0-3,7")
         cpus += range(int(low), int(high or low) + 1)
@@ -28,7 +28,7 @@ def parse_cpus(text: str) -> tuple[int, ...]:
 
 
 def format_cpus(cpus: Iterable[int]) -> str:
-    """Inverse of `parse_cpus`: the shortest list of ranges."""
+    """Return the shortest CPU list for `cpus`; the inverse of `parse_cpus`."""
     ranges: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if ranges and cpu == ranges[-1][1] + 1:

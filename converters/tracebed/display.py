@@ -1,4 +1,4 @@
-"""How values are shown to people: on the console, in reports and in plots."""
+"""Formatting of values for the console, reports and plots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def cell(value: Any) -> str:
-    """Return a value as tables show it: four significant digits, thousands separated, a dash if missing."""
+    """Return a value as a table cell: four significant digits, thousands separated, a dash if missing."""
     if value is None or (isinstance(value, float) and value != value):
         return "-"
     if isinstance(value, bool) or not isinstance(value, (int, float)):

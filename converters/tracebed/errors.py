@@ -1,10 +1,10 @@
-"""The one error root of tracebed, its exit statuses and its warnings.
+"""The exceptions of tracebed, its exit codes and its warnings.
 
-    TracebedError               something the user can correct; never shown as a traceback
-    ├── InputError              a file, an option or a value is wrong                        exit 2
-    └── TestbedError            a node, an agent or a job process misbehaved                 exit 4
+    TracebedError               an error that the user can correct; never shown as a traceback
+    ├── InputError              a file, an option or a value is invalid                      exit 2
+    └── TestbedError            a node, an agent or a job process failed                     exit 4
 
-This module lies below every other one: all four parts of tracebed may import it, and it imports none of them.
+This module is the lowest layer: all parts of tracebed may import it, and it imports none of them.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from collections.abc import Mapping
 
 
 class ExitCode(enum.IntEnum):
-    """What a `tracebed` command tells the shell."""
+    """Exit code of a `tracebed` command."""
 
     OK = 0
-    """The command did its work; of a comparison: the prediction is accurate."""
+    """The command succeeded. After a comparison: the prediction is accurate."""
     INACCURATE = 1
-    """A comparison found the prediction inaccurate."""
+    """The prediction is inaccurate (comparisons only)."""
     USAGE = 2
-    """Wrong usage or bad input."""
+    """Wrong usage or invalid input."""
     INCONCLUSIVE = 3
-    """A comparison could not decide."""
+    """The comparison is inconclusive (comparisons only)."""
     UNHEALTHY = 4
-    """The testbed, or data that came from it, is unhealthy."""
+    """The testbed, or data recorded on it, is unhealthy."""
     INTERNAL = 70
-    """An error that tracebed did not foresee: a defect of tracebed, to be reported (`EX_SOFTWARE` of sysexits.h)."""
+    """Internal error: a defect of tracebed, to be reported (`EX_SOFTWARE` of sysexits.h)."""
     INTERRUPTED = 130
-    """Stopped by Ctrl-C; what was done until then was kept."""
+    """Interrupted by Ctrl-C. Results recorded before are kept."""
     BROKEN_PIPE = 141
-    """Who read our output left before its end (`| head`); the status of any program that SIGPIPE ends."""
+    """The reader of the standard output closed the pipe (`| head`). SIGPIPE gives other programs the same status."""
 
 
 class TracebedError(Exception):
-    """What went wrong, where, and how to correct it, on one line.
+    """An error that the user can correct. Its text is one line: place, defect, hint.
 
     Args:
-        what: the defect, with the value that was found.
-        where: the file, with a line or a job where there is one (`log.swf:17`).
-        hint: what the user can do about it.
+        what: the defect, with the invalid value.
+        where: the file, with the line or job if known (`log.swf:17`).
+        hint: how to correct the defect.
     """
 
     exit_code: ExitCode = ExitCode.USAGE
@@ -58,17 +58,17 @@ class TracebedError(Exception):
 
 
 class InputError(TracebedError):
-    """A file, an option or a value is not what it must be."""
+    """Invalid file, option or value."""
 
 
 class TestbedError(TracebedError):
-    """A node, an agent or a job process did not do what it was told.
+    """Failure of a node, an agent or a job process.
 
     Args:
-        transient: whether trying again may help.
+        transient: whether a retry may succeed.
     """
 
-    __test__ = False  # the name begins like a test's; pytest must not collect it
+    __test__ = False  # pytest must not collect a class because its name begins with Test
     exit_code = ExitCode.UNHEALTHY
 
     def __init__(
@@ -79,9 +79,9 @@ class TestbedError(TracebedError):
 
 
 class Tolerated(UserWarning):
-    """A defect of the input that was tolerated, with how often it occurred.
+    """A tolerated defect of the input, with its number of occurrences.
 
-    Emit it with `warnings.warn`, once a kind of defect; the command line prints each as one line.
+    Emit one warning per kind of defect. The command line prints each as one line.
     """
 
     def __init__(self, what: str, count: int, *, where: str | None = None) -> None:
@@ -93,7 +93,7 @@ class Tolerated(UserWarning):
 
 
 def tolerate(counts: Mapping[str, int], *, where: str | None = None) -> None:
-    """Warn once of each kind of defect in `counts` (defect -> occurrences) that did occur."""
+    """Emit one warning per kind of defect with occurrences. `counts` maps defect -> occurrences."""
     import warnings
 
     for what, count in counts.items():

@@ -1,4 +1,4 @@
-"""Atomic files and folders: written beside their place, and moved there only when complete."""
+"""Atomic writes: a file or folder is written under a temporary name and renamed when complete."""
 
 from __future__ import annotations
 
@@ -23,24 +23,22 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when the block ends well; compressed if the
-    name ends in `.gz` or `.zst`.
+    """Open a file that replaces `path` when the block succeeds; compressed if the name ends in `.gz` or `.zst`.
 
-    Until then, and for good if the block fails, what stood at `path` stays as it was. The same content gives
-    the same bytes (no time stamp in the gzip header).
+    If the block fails, `path` is unchanged. Equal content gives equal bytes: the gzip header has no time stamp.
 
     Raises:
-        InputError: the folder is missing or cannot be written, or the disk is full.
+        InputError: the folder is missing or not writable, or the disk is full.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise InputError("is a folder, not a file", where=str(path), hint="name a file in it")
     if not target.parent.is_dir():
-        raise InputError("its folder does not exist", where=str(path), hint=f"mkdir -p {path.parent}")
-    special = target.exists() and not target.is_file()  # /dev/stdout and the like must not be replaced
+        raise InputError("the parent folder does not exist", where=str(path), hint=f"mkdir -p {path.parent}")
+    special = target.exists() and not target.is_file()  # devices and pipes such as /dev/stdout are written in place
     part = target if special else target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("wb" if special else "xb") as file:  # x: a link or a file of that name is not written to
+        with part.open("wb" if special else "xb") as file:  # x: never write through an existing link
             if path.suffix == ".gz":
                 with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as zipped:
                     yield cast(BinaryIO, zipped)
@@ -62,22 +60,23 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             part.unlink(missing_ok=True)
 
 
-def check_folder(path: Path, ours: Collection[str], kind: str = "what would be written there") -> Path:
-    """Return the folder that a folder written to `path` would replace, links resolved; make its parent if missing.
+def check_folder(path: Path, ours: Collection[str], kind: str = "a folder of this kind") -> Path:
+    """Return `path` with links resolved if it can be replaced, and create its parent folder.
 
     Args:
         path: the output folder.
-        ours: the files that every folder of this kind holds. Only such a folder, or an empty one, may be replaced.
-        kind: what a folder of this kind is called in messages.
+        ours: names of the files in every folder of this kind. Only a folder with these files, or an empty folder, may
+            be replaced.
+        kind: description of such a folder, for messages.
 
     Raises:
-        InputError: `path` is something else, holds the current folder, or cannot be written.
+        InputError: `path` is another file or folder, contains the current folder, or cannot be written.
     """
     hint = "name another folder with -o"
     target = Path(os.path.realpath(path))
     try:
         if Path.cwd().is_relative_to(target) or target.is_mount():
-            what = "is the current folder, a folder above it, or a mount point"
+            what = "is the current folder, one of its parents, or a mount point"
             raise InputError(what, where=str(path), hint=hint)
         if not _replaceable(target, ours):
             raise InputError(f"exists and is not {kind}", where=str(path), hint=hint)
@@ -91,21 +90,22 @@ def check_folder(path: Path, ours: Collection[str], kind: str = "what would be w
 
 @contextmanager
 def replacing_folder(
-    path: Path, ours: Collection[str], parts: Collection[str] = (), kind: str = "what would be written there"
+    path: Path, ours: Collection[str], parts: Collection[str] = (), kind: str = "a folder of this kind"
 ) -> Iterator[Path]:
-    """Make a folder that takes the place of `path` when the block ends well.
+    """Create a folder that replaces `path` when the block succeeds.
 
-    Of an earlier folder, the files of `ours` and `parts` and those with a successor of the same name are removed.
-    All other files in it were not written by tracebed, and move to the new folder.
+    Files of `ours` and `parts` in the previous folder are removed, as are files that the new folder has under the same
+    name. All other files were not written by tracebed and move to the new folder.
 
     Args:
         path: the output folder.
-        ours: the files that every folder of this kind holds. Only such a folder, or an empty one, is replaced.
-        parts: further files that a folder of this kind may hold.
-        kind: what a folder of this kind is called in messages.
+        ours: names of the files in every folder of this kind. Only a folder with these files, or an empty folder, is
+            replaced.
+        parts: names of further files in such folders.
+        kind: description of such a folder, for messages.
 
     Raises:
-        InputError: `path` is something else, or cannot be written.
+        InputError: `path` is another file or folder, or cannot be written.
     """
     target = check_folder(path, ours, kind)
     unique = f".{target.name[:40]}.{secrets.token_hex(4)}"
@@ -116,7 +116,7 @@ def replacing_folder(
         if os.path.lexists(target):
             target.replace(earlier)
             try:
-                if not _replaceable(earlier, ours):  # it came after the check
+                if not _replaceable(earlier, ours):  # created after the first check
                     raise InputError(f"exists and is not {kind}", where=str(path), hint="name another folder with -o")
                 scratch.replace(target)
             except BaseException:
@@ -133,7 +133,7 @@ def replacing_folder(
 
 
 def _replaceable(folder: Path, ours: Collection[str]) -> bool:
-    """Return whether there is no `folder`, or an empty one, or one with the files `ours`. A link is none of these."""
+    """Return whether `folder` is missing, empty, or contains the files `ours`. A link is not replaceable."""
     if not os.path.lexists(folder):
         return True
     if folder.is_symlink() or not folder.is_dir():
@@ -142,9 +142,9 @@ def _replaceable(folder: Path, ours: Collection[str]) -> bool:
 
 
 def _carry_over(earlier: Path, successor: Path, replaced: Collection[str]) -> None:
-    """Move to `successor` the entries of `earlier` that neither are named in `replaced` nor have a successor.
+    """Move the entries of `earlier` to `successor`, except those in `replaced` and those that exist there.
 
-    Whatever cannot be moved or removed stays in `earlier`.
+    Entries that cannot be moved or removed stay in `earlier`.
     """
     for entry in list(earlier.iterdir()):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Names of nodes as text: one name, or a range of names such as `n[01-16]`."""
+"""Node names: one name, or a range such as `n[01-16]`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from itertools import count
 from tracebed.errors import InputError
 
 LONGEST_NAME = 200
-"""Longest accepted name, in bytes: names of files are made of it, which have at most 255."""
+"""Longest accepted name, in bytes. Node names are parts of file names, which have at most 255 bytes."""
 
 
 @dataclass(frozen=True)
 class NameRange:
-    """The names `before` + number + `after`, for the numbers from `first` to `last`.
+    """The names `before` + number + `after`, for numbers from `first` to `last`; the name `before` without a `width`.
 
     Attributes:
-        last: None if the range has no end (`n[1-*]`).
-        width: least number of digits; shorter numbers are padded with zeros.
+        last: last number; None if the range has no end (`n[1-*]`).
+        width: minimum number of digits, by zero padding; None for a single name.
     """
 
     before: str
@@ -31,7 +31,7 @@ class NameRange:
     def __len__(self) -> int:
         """Return the number of names. Raises ValueError if the range has no end."""
         if self.last is None:
-            raise ValueError("the range of names has no end")
+            raise ValueError("the name range has no end")
         return self.last - self.first + 1
 
     def __iter__(self) -> Iterator[str]:
@@ -44,16 +44,16 @@ class NameRange:
 
 
 def parse_names(text: str, *, most: int) -> NameRange:
-    """Return the names that `text` denotes: `n`, `n[1-64]`, `n[01-64]` (padded to two digits) or `n[1-*]` (no end).
+    """Return the names of `n`, `n[1-64]`, `n[01-64]` (zero-padded to two digits) or `n[1-*]` (no end).
 
     Args:
-        text: the name, or the range.
-        most: largest accepted number of names, unless the range has no end.
+        text: the name or the range.
+        most: largest accepted number of names. It does not apply to a range without end.
 
     Raises:
         InputError: the name or the range is invalid, or has more than `most` names.
     """
-    hint = "a name has letters, digits, `_`, `.`, `-`, and at most one range like [1-64]"
+    hint = "a name consists of letters, digits, `_`, `.`, `-` and at most one range like [1-64]"
     if len(text.encode()) > LONGEST_NAME:
         raise InputError(f"name {text[:20]!r}... is longer than {LONGEST_NAME} bytes", hint=hint)
     if re.fullmatch(r"[\w.-]+", text):
@@ -65,7 +65,7 @@ def parse_names(text: str, *, most: int) -> NameRange:
     width = len(first) if first.startswith("0") else 0
     names = NameRange(before, int(first), None if last == "*" else int(last), width, after)
     if names.last is not None and names.last < names.first:
-        raise InputError(f"the range of names {text!r} is empty", hint=hint)
+        raise InputError(f"name range {text!r} is empty", hint=hint)
     if names.last is not None and names.last - names.first >= most:
-        raise InputError(f"{text!r} has more than {most:,} names", hint="use a shorter range")
+        raise InputError(f"name range {text!r} has more than {most:,} names", hint="use a shorter range")
     return names

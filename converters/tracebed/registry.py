@@ -1,7 +1,7 @@
-"""Registries: formats, models, policies, testbeds, metrics and report sections by name, from entry points.
+"""Registries of formats, models, policies, testbeds, metrics and report sections, from entry points.
 
-Each kind of extension has an entry-point group. What tracebed ships is listed in its own `pyproject.toml`; another
-package adds a name with the same one line in its own. Nothing is imported before a name is loaded.
+Each kind of extension has an entry-point group. The extensions of tracebed are listed in its `pyproject.toml`. Another
+package adds an extension by one line in its own `pyproject.toml`. An extension is imported when it is loaded.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Extension = TypeVar("Extension")
 
 @dataclass(frozen=True)
 class Registry(Generic[Extension]):
-    """The installed extensions of one kind.
+    """Installed extensions of one kind.
 
     Args:
         group: the entry-point group (`tracebed.policies`).
-        noun: what one extension is called in messages (`policy`).
+        noun: name of the kind, for messages (`policy`).
     """
 
     group: str
@@ -36,7 +36,7 @@ class Registry(Generic[Extension]):
 
     @cached_property
     def entries(self) -> dict[str, EntryPoint]:
-        """Name -> entry point, in the natural order of names; tracebed's own win over others of the same name."""
+        """Name -> entry point, in natural order of names. Extensions of tracebed have precedence over others."""
         found: dict[str, EntryPoint] = {}
         for entry in entry_points(group=self.group):
             ours = entry.value.startswith("tracebed.")
@@ -45,14 +45,14 @@ class Registry(Generic[Extension]):
         return dict(sorted(found.items(), key=lambda item: _natural(item[0])))
 
     def names(self) -> list[str]:
-        """Return the names of all installed extensions in their natural order."""
+        """Return the names of all installed extensions in natural order."""
         return list(self.entries)
 
     def load(self, name: str) -> Extension:
         """Import and return the extension `name`.
 
         Raises:
-            InputError: no such extension is installed, or its package cannot be imported.
+            InputError: the extension is not installed, or cannot be imported.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -64,9 +64,9 @@ class Registry(Generic[Extension]):
         return extension
 
     def summary(self, name: str) -> str:
-        """Return the first line of the documentation of an extension, or an empty text.
+        """Return the first line of the documentation of an extension; empty if unknown.
 
-        The line is read from the source: help must not import what each extension needs.
+        The line is parsed from the source file, because help texts must not import the extensions.
         """
         entry = self.entries[name]
         try:
@@ -83,19 +83,19 @@ class Registry(Generic[Extension]):
 
 
 def unknown(noun: str, name: Any, known: list[str]) -> InputError:
-    """Return the error for a name that is not known, with the nearest known one as a hint."""
+    """Return the error for an unknown name, with the most similar known name as a hint."""
     near = difflib.get_close_matches(str(name), known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     return InputError(f"no {noun} {name!r}", hint=f"{hint}one of {', '.join(known) or 'none installed'}")
 
 
 def _natural(name: str) -> list[tuple[str, int]]:
-    """Return a key by which `dmr-250` sorts before `dmr-1000`."""
+    """Return a sort key that places `dmr-250` before `dmr-1000`."""
     return [(word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d*)", name)]
 
 
 def _documented(module: ast.Module, name: str) -> str:
-    """Return the docstring of a function or class, or the text below the assignment of a name."""
+    """Return the docstring of a function, class or assigned name."""
     for index, node in enumerate(module.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return ast.get_docstring(node) or ""

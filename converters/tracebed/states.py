@@ -1,4 +1,4 @@
-"""The states in which jobs end: one enumeration for logs, runs, metrics and reports."""
+"""Final states of jobs, for logs, runs, metrics and reports."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import enum
 
 
 class JobState(enum.StrEnum):
-    """How a job of a run ended."""
+    """Final state of a job."""
 
     COMPLETED = "completed"
-    """All work was done."""
+    """The job completed its work."""
     FAILED = "failed"
-    """A process of the job failed, or its node did."""
+    """A process or a node of the job failed."""
     KILLED = "killed"
     """The job reached its time limit."""
     CANCELLED = "cancelled"
     """The user or the policy cancelled the job."""
     REJECTED = "rejected"
-    """The job can never fit on the machine."""
+    """The job never fits on the machine."""
     INTERRUPTED = "interrupted"
-    """The run ended before the job did."""
+    """The run ended before the job."""
     UNKNOWN = "unknown"
-    """No end of the job is on record."""
+    """The end of the job is not recorded."""

@@ -1,4 +1,4 @@
-"""YAML files that people write (inventories, recipes, studies): bounded, checked, every error with file and line."""
+"""YAML files of users (inventories, recipes, studies): bounded in size, validated, errors with file and line."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tracebed.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_CHARACTERS = 2**22
-"""Longest accepted text. A log or a device named by mistake must not fill the memory."""
+"""Longest accepted text. A log or a device given by mistake must not fill the memory."""
 SAYS = {
-    "extra_forbidden": "there is no such key",
-    "missing": "must be there",
-    "dict_type": "must be keys with values",
-    "model_type": "must be keys with values",
+    "extra_forbidden": "unknown key",
+    "missing": "required key is missing",
+    "dict_type": "must be a mapping of keys to values",
+    "model_type": "must be a mapping of keys to values",
 }
-"""Kind of error -> message, where pydantic's own uses terms of Python."""
+"""Kind of error -> message, where the message of pydantic uses terms of Python."""
 
 _SHORT = Repr()
-_SHORT.maxlevel = 2  # five aliases deep, lists of lists fill a screen; twenty deep, the memory
+_SHORT.maxlevel = 2  # nested aliases expand exponentially
 
 
 def shown(value: object) -> str:
-    """Return a value as messages show it, bounded in length."""
+    """Return a value as text for a message, bounded in length."""
     return _SHORT.repr(value)
 
 
 class _Loader(yaml.SafeLoader):
-    """The core schema of YAML 1.2: 1e5 is a number; 18:00, 1_000, 2022-11-06, yes and no are texts."""
+    """Loader for the core schema of YAML 1.2: 1e5 is a number; 18:00, 1_000, 2022-11-06, yes and no are strings."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # PyYAML's name
 
@@ -61,7 +61,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A YAML file: its text, its content, and the tree that gives the line of each part."""
+    """A YAML file: its text, its content, and the node tree, which has the line numbers."""
 
     where: str
     text: str
@@ -74,13 +74,13 @@ class YamlFile:
         """Read a file.
 
         Args:
-            file: a path, or a resource of a package.
+            file: a path, or a package resource.
             what: the kind of file, for messages.
             hint: how to correct the content.
-            unreadable: what to do if the file cannot be read.
+            unreadable: hint for a file that cannot be read.
 
         Raises:
-            InputError: the file cannot be read, is too long, is not YAML, or has a key twice.
+            InputError: the file cannot be read, is too long, is not YAML, or repeats a key.
         """
         try:
             with file.open(encoding="utf-8") as stream:
@@ -92,15 +92,15 @@ class YamlFile:
 
     @classmethod
     def parse(cls, text: str, where: str, *, hint: str) -> YamlFile:
-        """Return the content of `text`. Raises InputError if it is too long, not YAML, or has a key twice."""
+        """Parse `text`. Raises InputError if the text is too long, is not YAML, or repeats a key."""
         if len(text) > MAX_CHARACTERS:
-            raise InputError("is too long for YAML", where=where, hint="name the file that you wrote")
+            raise InputError("is too long for YAML", where=where, hint="check the path")
         try:
             loader = _Loader(text)
             tree = loader.get_single_node()
             if key := next(_repeated(tree), None):
                 line = key.start_mark.line + 1
-                raise InputError(f"{key.value!r} is there twice", where=f"{where}:{line}", hint="only one would count")
+                raise InputError(f"key {key.value!r} occurs twice", where=f"{where}:{line}", hint="remove one of them")
             raw = loader.construct_document(tree) if tree is not None else None
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits
             mark = getattr(error, "problem_mark", None)
@@ -110,12 +110,12 @@ class YamlFile:
         return cls(where, text, raw, tree, hint)
 
     def checked(self, model: type[Model]) -> Model:
-        """Return the content as `model`. Raises InputError, naming field and line, if the content does not fit."""
+        """Return the content as `model`. Raises InputError with field and line if the content is invalid."""
         try:
             return model.model_validate(self.raw)
         except ValidationError as error:
             errors = error.errors()
-            # A misspelt key is the reason of the missing one.
+            # A misspelled key is also reported as a missing key: report the misspelled one.
             first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
             place = [part for part in first["loc"] if not str(part).startswith(("constrained", "list[", "function-"))]
             field = ".".join(map(str, place))[:100]
@@ -123,7 +123,7 @@ class YamlFile:
             raise self.error(f"{field}: {message}" if field else message, *place) from error
 
     def error(self, what: str, *loc: int | str, hint: str | None = None) -> InputError:
-        """Return the error `what` at the line of the node to which `loc` leads."""
+        """Return the error `what` at the line of the node at path `loc`."""
         return InputError(what, where=f"{self.where}:{self._line(loc)}", hint=hint or self.hint)
 
     def _line(self, loc: Sequence[int | str]) -> int:
@@ -145,7 +145,7 @@ class YamlFile:
 
 
 def _repeated(tree: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
-    """Yield the keys that occur a second time in one mapping. The node of an alias is visited once."""
+    """Yield the repeated keys of each mapping. An aliased node is visited once."""
     seen: set[int] = set()
     todo: list[Any] = [tree]
     while todo:

@@ -1,1 +1,1 @@
-"""Metrics, statistics, verdicts and reports: a prediction held against reality."""
+"""Metrics, statistics, verdicts, reports and studies: the comparison of predictions with reality."""

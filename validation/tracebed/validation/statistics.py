@@ -1,6 +1,6 @@
-"""Statistics: means and percentiles, the stability of a mean within its run, differences job by job.
+"""Statistics: means, percentiles, batch means, and differences job by job.
 
-None of these is a test of accuracy: the jobs of one run are not repetitions of an experiment
+These statistics are not tests of accuracy: the jobs of one run are not repetitions of an experiment
 (docs/explanation/verdict.md).
 """
 
@@ -15,16 +15,17 @@ from tracebed.converters.workload import FloatArray
 
 BATCHES = 10
 LEVEL = 0.90
+"""Nominal coverage of intervals."""
 
 
 def mean(sample: ArrayLike) -> float:
-    """Return the mean of the values that are not NaN; NaN if there are none."""
+    """Return the mean of the values that are not NaN, or NaN if all are."""
     known = _known(sample)
     return float(known.mean()) if len(known) else float("nan")
 
 
 def percentile(sample: ArrayLike, percent: float) -> float:
-    """Return a percentile of the values that are not NaN, by linear interpolation; NaN if there are none."""
+    """Return a percentile of the values that are not NaN, by linear interpolation, or NaN if all are."""
     known = _known(sample)
     return float(np.percentile(known, percent)) if len(known) else float("nan")
 
@@ -36,7 +37,7 @@ def _known(sample: ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with the half-width around it."""
+    """A mean and the half-width of its interval."""
 
     mean: float
     half_width: float
@@ -53,11 +54,11 @@ class Interval:
 
 
 def batch_means(values: FloatArray, *, batches: int = BATCHES, level: float = LEVEL) -> Interval | None:
-    """Return the mean of an ordered, correlated series with its half-width by batch means.
+    """Return the interval of the mean of an autocorrelated series, by batch means.
 
-    The series is cut into `batches` consecutive batches of (nearly) the same size; their means stand in for
+    The series is divided into `batches` consecutive batches of nearly equal size. The batch means are treated as
     independent observations, with Student's t (Law and Kelton, Simulation Modeling and Analysis, 9.5.3).
-    Neighboring jobs wait together, so an interval that treats jobs as independent is far too narrow.
+    The waits of consecutive jobs are correlated, so an interval that assumes independent jobs is far too narrow.
 
     Args:
         values: shape (jobs,) in submit order, or (bins,) in time order; without NaN.
@@ -65,7 +66,7 @@ def batch_means(values: FloatArray, *, batches: int = BATCHES, level: float = LE
         level: nominal coverage.
 
     Returns:
-        The interval, or None with fewer than two values a batch.
+        The interval, or None if a batch would have fewer than two values.
     """
     if len(values) < 2 * batches:
         return None
@@ -82,7 +83,7 @@ def _half_width(means: FloatArray, level: float) -> float:
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences of one figure between two runs, job by job: d = predicted - real, in the unit of the figure."""
+    """Differences of one quantity between two runs, job by job: d = predicted - real, in the unit of the quantity."""
 
     jobs: int
     bias: float
@@ -90,27 +91,27 @@ class Differences:
     mae: float
     """Mean of |d|."""
     rmse: float
-    """Root of the mean of d squared."""
+    """Root mean square of d."""
     p95: float
     """95th percentile of |d|."""
     limits: tuple[float, float]
     """Limits of agreement, bias -+ 1.96 standard deviations of d (Bland and Altman 1986)."""
     slope: float
-    """Proportional bias: slope of d over the mean of both runs."""
+    """Proportional bias: slope of the regression of d on the mean of both runs."""
     wasserstein: float
-    """Wasserstein-1 distance of the two distributions, regardless of which job has which value."""
+    """Wasserstein-1 distance between the two distributions, which ignores the pairing of jobs."""
     kendall_tau: float
-    """Rank agreement tau-b; take it of waits, not of start times. NaN where one side is constant."""
+    """Rank correlation tau-b; meaningful for waits, not for start times. NaN if one side is constant."""
 
 
 def differences(predicted: FloatArray, real: FloatArray) -> Differences | None:
-    """Compare the same jobs, in the same order, on both sides.
+    """Return the differences between the values of the same jobs in two runs.
 
     Args:
-        predicted, real: shape (jobs,), without NaN.
+        predicted, real: shape (jobs,), in the same order, without NaN.
 
     Returns:
-        The differences, or None with fewer than two jobs.
+        The differences, or None for fewer than two jobs.
     """
     from scipy import stats
 

@@ -12,9 +12,9 @@ from tracebed.converters.workload import FloatArray
 
 @dataclass(frozen=True)
 class Steps:
-    """A function that is `values[i]` from `times[i]` until `times[i + 1]`, and 0 outside.
+    """A step function: `values[i]` from `times[i]` (s) until `times[i + 1]`, and 0 before the first and after the last.
 
-    `times` ascend strictly; the last value is 0, because everything that was counted has ended.
+    `times` are strictly ascending. The last value is 0, because all counted intervals have ended.
     """
 
     times: FloatArray
@@ -22,11 +22,11 @@ class Steps:
 
     @classmethod
     def count(cls, starts: FloatArray, ends: FloatArray, weights: FloatArray | None = None) -> Steps:
-        """Return the number (or weight) of the intervals that contain each instant.
+        """Return the number, or the sum of the weights, of the intervals that contain each instant.
 
         Args:
-            starts, ends: shape (intervals,), s; an interval that ends no later than it starts is not counted.
-            weights: shape (intervals,); 1 each where left out.
+            starts, ends: shape (intervals,), s. An interval that does not end after its start is not counted.
+            weights: shape (intervals,); 1 by default.
         """
         there = ends > starts
         weight = np.ones(there.sum()) if weights is None else weights[there].astype(np.float64)
@@ -34,27 +34,27 @@ class Steps:
         order = np.argsort(times, kind="stable")
         times = times[order]
         values = np.cumsum(np.concatenate((weight, -weight))[order])
-        last = np.append(times[1:] != times[:-1], True)[: len(times)]  # of several changes at one instant
+        last = np.append(times[1:] != times[:-1], True)[: len(times)]  # the last of several changes at one instant
         return cls(times[last], values[last])
 
     def at(self, instants: FloatArray) -> FloatArray:
-        """Return the value from each of `instants` on, shape (instants,)."""
+        """Return the value at each of `instants` (s), shape (instants,). At a step, the value after the step."""
         index = np.searchsorted(self.times, instants, side="right")
         return np.concatenate(([0.0], self.values))[index]
 
     def means(self, edges: FloatArray) -> FloatArray:
-        """Return the exact time average in each bin between ascending `edges`, shape (edges - 1,)."""
+        """Return the exact time average in each bin between ascending `edges` (s), shape (edges - 1,)."""
         if not len(self.times):
             return np.zeros(len(edges) - 1)
         area = np.concatenate(([0.0], np.cumsum(self.values[:-1] * np.diff(self.times))))
         return np.diff(np.interp(edges, self.times, area)) / np.diff(edges)
 
     def mean(self, start: float, end: float) -> float:
-        """Return the time average from `start` to `end`, s; NaN for an empty interval."""
+        """Return the time average from `start` to `end` (s), or NaN for an empty interval."""
         return float(self.means(np.array([start, end]))[0]) if end > start else float("nan")
 
     def quantiles(self, shares: Sequence[float], start: float, end: float) -> list[float]:
-        """Return quantiles of the value over the instants from `start` to `end`, s; NaN for an empty interval."""
+        """Return quantiles of the value over the time from `start` to `end` (s), or NaN for an empty interval."""
         if not end > start:
             return [float("nan")] * len(shares)
         edges = np.concatenate(([start], self.times[(self.times > start) & (self.times < end)], [end]))

@@ -1,4 +1,4 @@
-"""Metrics of a run: one code for real runs and predictions (docs/reference/metrics.md)."""
+"""Metrics of a run, with the same definitions for real runs and predictions (docs/reference/metrics.md)."""
 
 from tracebed.validation.metrics.jobs import TAU, origin, per_job
 from tracebed.validation.metrics.machine import busy_cores, total_cores, waiting

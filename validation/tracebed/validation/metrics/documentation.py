@@ -1,6 +1,6 @@
-"""The tables of metrics and margins as the documentation shows them, made from the metrics themselves.
+"""The tables of metrics and margins for the documentation, generated from the metrics.
 
-`python -m tracebed.validation.metrics.documentation` prints both in Markdown; a test compares them with the pages.
+`python -m tracebed.validation.metrics.documentation` prints both in Markdown. A test compares them with the pages.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from tracebed.validation.metrics.standard import METRICS
 
 
 def definitions() -> str:
-    """Return the table of the metrics: key, name in tables, definition (Markdown)."""
+    """Return the table of the metrics as Markdown: key, name and unit, definition."""
     rows = [f"| `{metric.name}` | {metric.title} | {metric.docs} |" for metric in METRICS]
     return "\n".join(["| key | name and unit | definition |", "|---|---|---|", *rows])
 
 
 def margins() -> str:
-    """Return the table of the margins: gated metrics first (Markdown)."""
+    """Return the table of the margins as Markdown, gated metrics first."""
     with_margin = [(metric, metric.margin) for metric in METRICS if metric.margin is not None]
     rows = [
         f"| {metric.label} | {100 * margin.relative:g} % | "

@@ -1,4 +1,4 @@
-"""The figures of each job of a run: wait, run, response, slowdowns, operations."""
+"""Measures of each job of a run: wait, run and response times, slowdowns, reconfigurations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tracebed.states import JobState
 TAU = 10.0
 """Default threshold of the bounded slowdown, s."""
 ROUNDING_S = 1e-6
-"""Resolution of the times of a run that declares none, s: what rounding may do to exact times."""
+"""Default resolution of the times of a run, s: the rounding error of exact times."""
 
 
 def origin(run: Run) -> float:
-    """Return the first submission of the run, trace s: the origin of all its times; 0 without submissions."""
+    """Return the first submission of the run, trace s, from which metrics count time; 0 without submissions."""
     submits = run.jobs["submit"].to_numpy(dtype=np.float64)
     return float(np.nanmin(submits)) if np.isfinite(submits).any() else 0.0
 
@@ -27,7 +27,7 @@ def resolution(run: Run) -> float:
 
 
 def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
-    """Measure each job.
+    """Return the measures of each job.
 
     Args:
         run: the run.
@@ -36,9 +36,9 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
     Returns:
         A row per job, in the order of the run: job_id, kind, state, nodes (requested); finished; submit (s after
         the first submission); wait, run, response, slowdown, bounded_slowdown, slowdown_ref and
-        bounded_slowdown_ref (by the dedicated run time on the requested nodes); expands, shrinks (executed),
-        expands_requested, shrinks_requested. Times are in s. Figures that an unfinished job lacks are NaN, as is
-        the plain slowdown of a job with a run time of 0.
+        bounded_slowdown_ref (relative to the dedicated run time on the requested nodes); expands, shrinks (executed),
+        expands_requested, shrinks_requested. Times are in s. Times and slowdowns of unfinished jobs are NaN, as is
+        the slowdown of a job with a run time of 0.
 
     Raises:
         InputError: `tau` is not above 0.

@@ -1,4 +1,4 @@
-"""The machine of a run over time: busy cores, waiting jobs, lost capacity."""
+"""Use of the machine over time: busy cores, waiting jobs, loss of capacity."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tracebed.validation.steps import Steps
 
 
 def total_cores(run: Run) -> int:
-    """Return the number of cores of all nodes of the run."""
+    """Return the total number of cores of all nodes."""
     return sum(node.cores for node in run.info.nodes)
 
 
 def busy_cores(run: Run) -> Steps:
-    """Return the cores that jobs hold, over s after the first submission."""
+    """Return the number of cores held by jobs, over s after the first submission."""
     rows, zero = run.allocations, origin(run)
     ends = rows["end"].to_numpy(dtype=np.float64) - zero
-    ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # held until the run was interrupted
+    ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # the allocation lasted until the run was interrupted
     held = (rows["cores"] * rows["count"]).to_numpy(dtype=np.float64)
     return Steps.count(rows["start"].to_numpy(dtype=np.float64) - zero, ends, held)
 
 
 def waiting(run: Run, *, cores: bool = False) -> Steps:
-    """Return the number of waiting jobs, or of the cores they request, over s after the first submission.
+    """Return the number of waiting jobs, or of the cores that they request, over s after the first submission.
 
     A job that never starts waits until it is canceled or the run ends. A rejected job never waits.
     """
@@ -39,13 +39,13 @@ def waiting(run: Run, *, cores: bool = False) -> Steps:
 
 
 def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: float) -> float:
-    """Return the share of the capacity that was idle while waiting jobs requested it; NaN for an empty window.
+    """Return the share of the capacity that was idle while waiting jobs requested cores, or NaN for an empty window.
 
     Args:
         busy: cores held by jobs.
         demand: cores requested by waiting jobs.
         capacity: cores of the machine.
-        start, end: the window, s after the first submission.
+        start, end: bounds of the window, s after the first submission.
     """
     if not end > start:
         return float("nan")

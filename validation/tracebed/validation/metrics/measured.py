@@ -1,4 +1,4 @@
-"""A measured run: a run with all that the definitions of metrics are made of."""
+"""A measured run: the quantities from which metrics are computed."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ STAGES = {
     "total": ("asked", "applied"),
     "release": ("applied", "ended"),
 }
-"""Stages of a reconfiguration by their first and last instant; total: until the new size is effective."""
+"""Stage of a reconfiguration -> its first and last instant. `total` ends when the new size is effective."""
 
 WindowName = str | tuple[float, float]
 
 
 class Undefined(Exception):
-    """A metric has no value for a run; the message says why."""
+    """A metric is undefined for a run; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The time in which utilization, throughput and loss of capacity are measured."""
+    """The time window of utilization, throughput and loss of capacity."""
 
     name: str
     start_s: float
@@ -46,22 +46,22 @@ class Window:
 
 
 class MeasuredRun:
-    """A run, its jobs measured one by one, and its window.
+    """A run, the measures of its jobs, and its window.
 
     Args:
         run: the run.
         tau: threshold of the bounded slowdown, s.
         window: `arrivals`, `full`, or two instants in s after the first submission (see `metrics`).
-        after: warm-up, s after the first submission: jobs submitted earlier are not in `jobs`.
-        ended: whether jobs that end after the last submission are left out of `jobs`, too.
+        after: length of the warm-up, s after the first submission. Jobs submitted earlier are excluded from `jobs`.
+        ended: whether jobs that end after the last submission are also excluded from `jobs`.
 
     Attributes:
         run: the run.
         tau: threshold of the bounded slowdown, s.
-        jobs: the table of `per_job`, for the jobs after the warm-up.
-        finished: the rows of `jobs` that finished; means are over these jobs.
+        jobs: the table of `per_job` without excluded jobs.
+        finished: the finished jobs of `jobs`; means are over these jobs.
         last_end_s: last end of a finished job, s after the first submission; NaN if no job finished.
-        window: where the use of the machine is measured.
+        window: time window of utilization, throughput and loss of capacity.
 
     Raises:
         InputError: `tau` or `window` is invalid, or no job is submitted after the warm-up.
@@ -105,15 +105,15 @@ class MeasuredRun:
 
     @cached_property
     def cores(self) -> int:
-        """Cores of all nodes."""
+        """Total number of cores of all nodes."""
         return total_cores(self.run)
 
     def reconfiguration_s(self, stage: str = "total", kind: str | None = None) -> FloatArray:
-        """Return the times that a stage of the applied reconfigurations took, s, where it was observed.
+        """Return the durations of a stage of the applied reconfigurations, s, as far as recorded.
 
         Args:
             stage: one of `STAGES`.
-            kind: expand or shrink; both where left out.
+            kind: expand or shrink; both by default.
         """
         table = self.run.reconfigurations
         table = table[(table["state"] == "applied").to_numpy()]
@@ -125,12 +125,12 @@ class MeasuredRun:
 
 
 def _sample(table: pd.DataFrame, after: float, ended: bool) -> pd.DataFrame:
-    """Return the jobs submitted at least `after` s after the first one, and (`ended`) over by the last submission."""
+    """Return the jobs submitted at least `after` s after the first and, if `ended`, ended by the last submission."""
     if not after and not ended:
         return table
     kept = table["submit"] >= after
     if not kept.any():
-        hint = "take a shorter one, or a longer workload"
+        hint = "use a shorter warm-up or a longer workload"
         raise InputError(f"no job is submitted after a warm-up of {after:g} s", hint=hint)
     if ended:
         kept &= table["submit"] + table["response"] <= table["submit"].max()
@@ -138,11 +138,11 @@ def _sample(table: pd.DataFrame, after: float, ended: bool) -> pd.DataFrame:
 
 
 def _window(table: pd.DataFrame, last_end: float, window: WindowName, after: float) -> Window:
-    """Return the window with its two instants."""
+    """Return the window with this name or these bounds."""
     if isinstance(window, tuple):
         start, end = window
         if not 0 <= start < end:
-            hint = "START:END are seconds after the first submission"
+            hint = "use START:END in seconds after the first submission, 0 <= START < END"
             raise InputError(f"the window {start:g}:{end:g} is invalid", hint=hint)
         return Window(f"{start:g}:{end:g}", float(start), float(end))
     if window not in ("arrivals", "full"):

@@ -1,4 +1,4 @@
-"""A metric: its name, unit, definition, margin and documentation, in one object."""
+"""The class of metrics: name, unit, definition, margin and documentation."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.steps import Steps
 
-UNDEFINED = "the run has no such figure"
+UNDEFINED = "the metric is undefined for this run"
 
 
 @dataclass(frozen=True)
 class Margin:
-    """How far a prediction may be off: the larger of a share of the real figure and an absolute amount.
+    """Largest accepted difference of a prediction: the larger of a share of the real value and an absolute amount.
 
-    Absolute amounts in seconds are trace time as the log had it (at a speed of 60, 10 s are 0.17 s of wall time). A
-    comparison scales these amounts with the run times of a compressed workload.
+    Absolute amounts in seconds are trace time of the original log (at a speed of 60, 10 s are 0.17 s of wall time). If
+    the workload has compressed run times, a comparison scales these amounts by the same factor.
     """
 
     relative: float = 0.0
-    """Share of the real figure."""
+    """Share of the real value."""
     absolute: float = 0.0
     """Amount in the unit of the metric."""
     gate: bool = False
-    """Whether the metric enters the overall verdict; an advisory metric does not."""
+    """Whether the metric enters the overall verdict. Other metrics are advisory."""
 
     def at(self, real: float) -> float:
-        """Return the margin in the unit of the figure, for a real figure of `real`."""
+        """Return the margin in the unit of the metric, for a real value of `real`."""
         return max(self.relative * abs(real), self.absolute)
 
     def words(self, unit: str = "") -> str:
-        """Return the margin in words, for a metric with this unit: `10 %, at least 10 s, gate`."""
+        """Return the margin as text, for a metric with this unit: `10 %, at least 10 s, gate`."""
         parts = [f"{100 * self.relative:g} %"] if self.relative else []
         if self.absolute:
             parts.append(f"{'at least ' if parts else ''}{self.absolute:g} {unit}".rstrip())
@@ -40,32 +40,32 @@ class Margin:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One figure of a run.
+    """One metric of a run.
 
-    Tables, reports, comparisons, studies and the documentation take all they show of a metric from this object.
-    A package adds a metric by an entry point of the group `tracebed.metrics` (docs/how-to/write-a-metric.md).
+    Tables, reports, comparisons, studies and the documentation use these attributes. A package adds a metric by an
+    entry point of the group `tracebed.metrics` (docs/how-to/write-a-metric.md).
     """
 
     name: str
-    """Key in the dictionary of `metrics` and in JSON: lower case, with `_s` at its end for seconds."""
+    """Key in the dictionary of `metrics` and in JSON: lower case, with the suffix `_s` for seconds."""
     label: str
     """Name in tables."""
     unit: str = ""
-    """Unit in tables; empty for counts, shares and ratios. Margins in `s` are scaled with a compressed workload."""
+    """Unit in tables; empty for counts, shares and ratios. Margins in `s` scale with compressed run times."""
     definition: Callable[[MeasuredRun], float]
-    """Return the value of a measured run. A definition that raises `Undefined`, or returns NaN, has no value."""
+    """Return the value for a measured run; raise `Undefined` or return NaN if the metric is undefined."""
     undefined: str = UNDEFINED
-    """Why there is no value, where the definition returns NaN."""
+    """Reason to report if the definition returns NaN."""
     docs: str
-    """Definition in words, as the documentation shows it (Markdown)."""
+    """Definition for the documentation (Markdown)."""
     margin: Margin | None = None
-    """Largest allowed difference of a prediction; None for metrics that a comparison leaves out."""
+    """Largest accepted difference of a prediction; None excludes the metric from comparisons."""
     of_malleable_jobs: bool = False
-    """Whether the metric is about malleable jobs; a comparison of rigid jobs leaves the metric out."""
+    """Whether the metric is only about malleable jobs. Comparisons of rigid jobs omit such metrics."""
     mean_of: str = ""
-    """Column of `per_job` of which the metric is the mean: gives quartiles, and stability in a comparison."""
+    """Column of `per_job` whose mean the metric is; gives quartiles, and stability in a comparison."""
     mean_over_time: Callable[[MeasuredRun], Steps] | None = None
-    """Function of time of which the metric is the mean in the window: gives quartiles and stability, too."""
+    """Function of time whose mean in the window the metric is; gives quartiles and stability, too."""
 
     @property
     def title(self) -> str:

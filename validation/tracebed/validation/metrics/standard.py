@@ -1,9 +1,9 @@
-"""The metrics of tracebed, one definition each.
+"""The metrics of tracebed.
 
-For a job with submit a, start s, end c: wait s - a, run c - s, response c - a, slowdown (c - a) / (c - s),
-bounded slowdown max(1, (c - a) / max(c - s, tau)) (Feitelson et al. 1997). Times are trace seconds after the
-first submission of the run. Means are over finished jobs. Margins were set before any comparison was seen, from
-repeats of real runs (docs/explanation/verdict.md).
+For a job with submit time a, start s and end c: wait s - a, run time c - s, response time c - a, slowdown
+(c - a) / (c - s), bounded slowdown max(1, (c - a) / max(c - s, tau)) (Feitelson et al. 1997). Times are trace seconds
+after the first submission of the run. Means are over finished jobs. The margins were derived from repeated real runs
+before the first comparison (docs/explanation/verdict.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tracebed.validation.statistics import mean, percentile
 from tracebed.validation.steps import Steps
 
 NO_JOB = "no job ended"
-NO_WINDOW = "the window has no length"
+NO_WINDOW = "the window is empty"
 NO_OPERATION = "no reconfiguration was applied"
 
 
@@ -194,8 +194,8 @@ METRICS = (
         undefined=NO_WINDOW,
         margin=Margin(0.03, 0.01, gate=True),
         mean_over_time=_used_share,
-        docs="core seconds held by jobs in the window / (P x its length), from the allocations: what malleable jobs "
-        "held at each instant",
+        docs="core seconds held by jobs in the window / (P x its length), from the allocations, with the size that "
+        "malleable jobs had at each instant",
     ),
     Metric(
         name="utilization_full",
@@ -286,7 +286,7 @@ METRICS = (
         definition=lambda run: percentile(run.reconfiguration_s(), 95),
         undefined=NO_OPERATION,
         of_malleable_jobs=True,
-        docs="95th percentile of this time",
+        docs="95th percentile of the time from the request for a reconfiguration until the new size is effective",
     ),
 )
-"""The metrics in the order in which tables show them."""
+"""The metrics in the order of tables."""

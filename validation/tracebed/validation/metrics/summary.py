@@ -1,4 +1,4 @@
-"""All metrics of a run in one dictionary, with the counts and distributions beside them."""
+"""Summary of a run: all metrics, counts and distributions in one dictionary."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from tracebed.validation.metrics.registry import all_metrics
 from tracebed.validation.statistics import mean, percentile
 
 TRIM = 0.05
-"""Share of the arrival span that is cut at either end for the trimmed means (warm-up and cool-down)."""
+"""Share of the arrival span excluded at either end from the trimmed means (warm-up and cool-down)."""
 KINDS = ("expand", "shrink")
 
 
 def metrics(
     run: Run, tau: float = TAU, window: WindowName = "arrivals", *, after: float = 0.0, ended: bool = False
 ) -> dict[str, Any]:
-    """Measure a run.
+    """Return the metrics of a run.
 
     Args:
         run: the run.
         tau: threshold of the bounded slowdown, s.
-        window: where utilization, throughput and loss of capacity are measured: `arrivals` (first to last
-            submission; the full span if all jobs were submitted at once), `full` (first submission to last end), or
-            two instants in s after the first submission.
-        after: a warm-up, s after the first submission: jobs submitted earlier enter only the metrics of the
-            machine, and `arrivals` begins there.
-        ended: leave out jobs that have not ended by the last submission, too.
+        window: time window of utilization, throughput and loss of capacity: `arrivals` (first to last submission; the
+            full span if all jobs were submitted at once), `full` (first submission to last end), or two instants in
+            s after the first submission.
+        after: length of the warm-up, s after the first submission. Jobs submitted earlier enter only the metrics of
+            the machine. The window `arrivals` begins at the end of the warm-up.
+        ended: whether jobs that have not ended by the last submission are also excluded.
 
     Returns:
-        The metrics of `all_metrics`, in s, jobs/s or without a unit, NaN where a metric is not defined; and
-        `undefined` (metric -> why), `quartiles` (metric -> first and third quartile, over jobs; of utilization
-        over time), `jobs_by_state`, `jobs_malleable`, `jobs_unfinished`, `clock_skew_jobs`, `zero_run_jobs`,
+        The metrics of `all_metrics`, in s, jobs/s or without a unit, NaN if a metric is undefined; and
+        `undefined` (metric -> reason), `quartiles` (metric -> first and third quartile over jobs; over time for
+        utilization), `jobs_by_state`, `jobs_malleable`, `jobs_unfinished`, `clock_skew_jobs`, `zero_run_jobs`,
         `operations` (expand and shrink: requested, executed), `reconfiguration_s` (kind -> stage -> count, median,
         p95, sum), `trimmed` (means without the first and last 5 % of the arrivals), `utilization_window`, `tau`.
 
@@ -99,12 +99,12 @@ def _by_state(jobs: pd.DataFrame) -> dict[str, int]:
 
 
 def _clock_skew(run: MeasuredRun) -> int:
-    """Count the finished jobs that start before their submission or end before their start; warn of them."""
+    """Count, and warn about, finished jobs that start before their submission or end before their start."""
     jobs = run.finished
     skewed = int(((jobs["wait"] < 0) | (jobs["run"] < -resolution(run.run))).sum())
     info = run.run.info
     where = f"{info.source} run of {info.workload.get('name') or 'a workload'}"
-    tolerate({"job begins before it was submitted, or ends before it began (clock skew)": skewed}, where=where)
+    tolerate({"job starts before its submission or ends before its start (clock skew)": skewed}, where=where)
     return skewed
 
 
@@ -113,7 +113,7 @@ def _operations(finished: pd.DataFrame, kind: str) -> dict[str, int]:
 
 
 def _reconfigurations(run: MeasuredRun) -> dict[str, dict[str, dict[str, float]]]:
-    """Return kind -> stage -> count, median, p95 and sum of its times, for the stages that were observed."""
+    """Return kind -> stage -> count, median, p95 and sum of the durations, for the recorded stages."""
     times = {kind: {stage: run.reconfiguration_s(stage, kind) for stage in STAGES} for kind in KINDS}
     observed = {
         kind: {stage: _distribution(sample) for stage, sample in stages.items() if len(sample)}
@@ -132,7 +132,7 @@ def _distribution(sample: FloatArray) -> dict[str, float]:
 
 
 def _trimmed(run: MeasuredRun) -> dict[str, float]:
-    """Return means over the jobs submitted neither in the first nor in the last 5 % of the arrival span."""
+    """Return means over the jobs submitted outside the first and last 5 % of the arrival span."""
     span = float(run.jobs["submit"].max()) if len(run.jobs) else 0.0
     done = run.finished
     kept = done[done["submit"].between(TRIM * span, (1 - TRIM) * span)] if span > 0 else done
