@@ -67,6 +67,8 @@ def test_from_a_model_to_a_report(tmp_path: Path, workload: tb.Workload) -> None
     assert comparison.to_html("report.html") == Path("report.html").read_text()
     assert set(comparison.to_frame().columns) == {"real", "predicted", "difference", "margin", "gate", "verdict"}
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert sim.export("csv", "jobs.csv") is not None
+    assert len(pd.read_csv("jobs.csv")) == 30
 
 
 def test_a_policy_is_a_name_a_class_or_an_instance(workload: tb.Workload) -> None:

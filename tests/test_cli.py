@@ -214,6 +214,7 @@ def test_a_wrong_configuration_is_one_line(call: Call, tmp_path: Path, text: str
         (["tracebed", "generate", "lub"], {"lublin99"}),
         (["tracebed", "simulate", "w.csv", "--poli"], {"--policy", "--policy-option"}),
         (["tracebed", "simulate", "w.csv", "--policy", "e"], {"easy"}),
+        (["tracebed", "convert", "w.csv", "--to", "bat"], {"batsim"}),
     ],
 )
 def test_the_shell_completes_names(words: list[str], offered: set[str], tmp_path: Path) -> None:

@@ -77,6 +77,20 @@ class Run(orchestrator.Run):
         vars(figure)["_repr_png_"] = partial(_png, figure)  # without pyplot a notebook shows the figure's name only
         return figure
 
+    def export(self, to: str, path: Path | str) -> list[str]:
+        """Write the run for another program, and return what the format cannot hold, a text each.
+
+        Args:
+            to: `perfetto`, `evalys`, `swf`, `csv`, or the name of another installed exporter.
+            path: the file; compressed if its name ends in .gz.
+
+        Raises:
+            InputError: there is no such exporter, or the file cannot be written.
+        """
+        from tracebed.validation.export import export
+
+        return list(export(self, to, Path(path)))
+
     def _repr_html_(self) -> str:
         from tracebed.validation.report.gantt import small_gantt_svg
 

@@ -22,18 +22,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("raw", nargs=-1, type=PATH, metavar="RAW...")
-@click.option("--recipe", metavar="NAME|FILE", help="A recipe by name (--list has them), or your own by path.")
-@click.option("--list", "listing", is_flag=True, help="List the recipes and the steps that there are.")
-@click.option("--show", is_flag=True, help="Print the recipe: copy it, and make it your own.")
+@click.option("--recipe", metavar="NAME|FILE", help="Name of a recipe (see --list), or path of a recipe file.")
+@click.option("--list", "listing", is_flag=True, help="List the recipes and the cleaning steps.")
+@click.option("--show", is_flag=True, help="Print the recipe, as a start for one of your own.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="STEP.PARAMETER=VALUE", help="Change a parameter; repeat for more."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="STEP.PARAMETER=VALUE",
+    help="Set a parameter of a step; may be repeated.",
 )
-@click.option("--without", multiple=True, metavar="STEP", help="Leave out a step; repeat for more.")
+@click.option("--without", multiple=True, metavar="STEP", help="Leave out a step; may be repeated.")
 @click.option(
     "--explain",
     type=PATH,
     metavar="FILE",
-    help="Write every touched record and the reason: .csv or .parquet, also with .gz.",
+    help="Write every touched record with the reason to this file: .csv or .parquet, also with .gz.",
 )
 @system_option
 @log_options

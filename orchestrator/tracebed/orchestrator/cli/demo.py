@@ -41,9 +41,9 @@ nodes:
     default=Path("tracebed-demo"),
     show_default=True,
     metavar="FOLDER",
-    help="Where workload, runs and report go.",
+    help="Folder of the workload, the runs and the report.",
 )
-@click.option("--emulated", is_flag=True, help="Four emulated nodes, even if this machine has CPUs for real ones.")
+@click.option("--emulated", is_flag=True, help="Use four emulated nodes even if this machine has CPUs for real ones.")
 @json_option
 def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
     """Draw a small workload, replay it here with a malleable policy, predict the same, and compare.

@@ -36,10 +36,12 @@ QUANTILES = {
     "--before",
     type=PATH,
     metavar="WORKLOAD",
-    help="The workload or raw log before it was cleaned: show both side by side.",
+    help="Workload or raw log before cleaning, to be shown side by side.",
 )
-@click.option("--plot", type=PATH, metavar="FILE", help="Draw a picture: .png, .svg, .pdf.")
-@click.option("--dictionary", is_flag=True, help="Say what each column means, and of how many jobs; nothing else.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Write a plot to this file: .png, .svg or .pdf.")
+@click.option(
+    "--dictionary", is_flag=True, help="Print the meaning of each column, and the number of jobs for which it is known."
+)
 @json_option
 def describe(workload: Path, before: Path | None, plot: Path | None, dictionary: bool, as_json: bool) -> None:
     """Sizes, run times, load, occupation and arrivals of a workload: table and plot.

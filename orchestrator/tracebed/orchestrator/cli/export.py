@@ -16,7 +16,7 @@ FORMATS = Registry[object]("tracebed.exporters", "export format").names()
 
 @click.command(epilog="\b\nExample:\n  tracebed export runs/sim --to perfetto -o trace.json.gz")
 @click.argument("run", type=PATH, metavar="RUN")
-@click.option("--to", "to", type=click.Choice(FORMATS), required=True, help="The format to write.")
+@click.option("--to", "to", type=click.Choice(FORMATS), required=True, help="Format to write.")
 @output_option("The file to write, compressed if its name ends in .gz.")
 @json_option
 def export(run: Path, to: str, output: Path, as_json: bool) -> None:
@@ -25,14 +25,13 @@ def export(run: Path, to: str, output: Path, as_json: bool) -> None:
     perfetto is a trace for ui.perfetto.dev with a track per node; evalys is a jobs.csv; swf holds the wait and run
     times of the run; csv is a table of the jobs. What the file lacks is printed.
     """
-    from tracebed.orchestrator.run import Run
-    from tracebed.validation.export import export as write
+    import tracebed.api as tb
 
     keep_inputs([run], [output])
     with progress(f"reading {run.name}"):
-        found = Run.load(run)
+        found = tb.Run.load(run)
     with progress(f"writing {output.name}"):
-        notes = write(found, to, output)
+        notes = found.export(to, output)
     if as_json:
         print_json("tracebed-export/1", {"run": str(run), "to": to, "output": str(output), "notes": notes})
     else:

@@ -34,7 +34,7 @@ SET = click.option(
     "constants",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A constant of the model (below); repeat for more. `tracebed generate MODEL --help` lists them.",
+    help="Set a constant of the model (listed below); may be repeated.",
 )
 PREFIX = "estimates."
 """Of the constants of estimates, among those of the model."""
@@ -51,12 +51,12 @@ KIND = [
 APPLICATIONS = click.option(
     "--applications",
     is_flag=True,
-    help="Name the application that stands for each job, in the shares of the SD-Policy paper.",
+    help="Assign an application to each job, in the shares of the SD-Policy paper.",
 )
 LOAD = click.option(
     "--load",
     type=Number(0.000001, 1_000_000),
-    help="Stretch or compress the arrivals, not the run times, to this offered load.",
+    help="Scale the times between arrivals, not the run times, to this offered load.",
 )
 
 

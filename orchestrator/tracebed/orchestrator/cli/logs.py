@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.options import SIZE, Command
+from tracebed.orchestrator.cli.options import SIZE, Command, ExtensionName, ExtensionOption
 
 if TYPE_CHECKING:
     from tracebed.converters.workload import System
@@ -20,19 +20,30 @@ PLAIN = "batsim, csv, elastisim, parquet and swf"
 def log_options(command: Command) -> Command:
     """`--from`, `--by`, `--time-zone`, `--machine`, `--keep-extra`, `--keep-names`; `raw_options` takes them on."""
     options = (
-        click.option("--from", "format", metavar="FORMAT", help="The input's format, where its content does not tell."),
+        click.option(
+            "--from",
+            "format",
+            cls=ExtensionOption,
+            type=ExtensionName("tracebed.formats"),
+            metavar="FORMAT",
+            help="Format of the input, if its content does not tell: {names}.",
+        ),
         click.option(
             "--by",
             type=click.Choice(["node", "core"]),
-            help="Of an SWF's processors: make whole nodes (default), or a node of one core of each.",
+            help="Processors of an SWF become cores of whole nodes (default), or nodes of one core.",
         ),
-        click.option("--time-zone", metavar="ZONE", help="Clock of a log that does not say: America/Denver."),
+        click.option(
+            "--time-zone", metavar="ZONE", help="Time zone of a log that does not name it, such as America/Denver."
+        ),
         click.option(
             "--machine",
             metavar="NAME",
-            help="Machine whose jobs to read from a log of several: 'Perlmutter CPU'; the cluster of sacct.",
+            help="Machine whose jobs are read from a log of several: 'Perlmutter CPU', or a cluster of sacct.",
         ),
-        click.option("--keep-extra", is_flag=True, default=None, help="Keep a log's other columns too, as extra_..."),
+        click.option(
+            "--keep-extra", is_flag=True, default=None, help="Keep the other columns of a log, too, as extra_..."
+        ),
         click.option(
             "--keep-names",
             is_flag=True,
@@ -53,7 +64,7 @@ def raw_options(options: Mapping[str, Any]) -> dict[str, Any]:
 system_option = click.option(
     "--system",
     metavar="NODESxCORES",
-    help="The machine the workload was made for, if its file does not say: 64x48, or 64.",
+    help="Machine of the workload, if its file does not name it: 64x48, or 64 for the nodes alone.",
 )
 
 

@@ -47,7 +47,7 @@ def output_option(what: str, *, required: bool = True) -> Callable[[Command], Co
 
 def json_option(command: Command) -> Command:
     """`--json`: print JSON for machines in place of the table."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON in place of tables.")(command)
 
 
 def seed_option(command: Command) -> Command:

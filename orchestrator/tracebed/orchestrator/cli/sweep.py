@@ -28,12 +28,21 @@ SHOWN = ("mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "m
 
 @click.command()
 @click.argument("study", required=False, metavar="STUDY")
-@click.option("--list", "listing", is_flag=True, help="List the studies that tracebed ships.")
-@click.option("--show", is_flag=True, help="Print the study: copy it, and make it your own.")
-@click.option("--log", "logs", multiple=True, metavar="[NAME=]PATH", help="Where the log of a workload is.")
-@click.option("--only", multiple=True, metavar="KEY=VALUE[,VALUE]", help="Only such points; repeat for more keys.")
-@click.option("--dry-run", is_flag=True, help="List the points and their number, and compute nothing.")
-@click.option("--workers", type=click.IntRange(1), help="Simulations at a time.  [default: this machine's cores]")
+@click.option("--list", "listing", is_flag=True, help="List the studies that are part of tracebed.")
+@click.option("--show", is_flag=True, help="Print the study file, as a start for one of your own.")
+@click.option(
+    "--log", "logs", multiple=True, metavar="[NAME=]PATH", help="Path of the log of a workload; may be repeated."
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="KEY=VALUE[,VALUE]",
+    help="Restrict the grid to these values of a key; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="List the points of the grid and compute nothing.")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of simulations at a time.  [default: the number of cores]"
+)
 @click.option(
     "--pool",
     type=click.Choice(["local", "dask"]),
@@ -41,7 +50,7 @@ SHOWN = ("mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "m
     show_default=True,
     help="Where simulations run: processes on this machine, or the workers of a Dask cluster.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Of Dask: tcp://host:8786.")
+@click.option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler: tcp://host:8786.")
 @output_option("The output folder; studies that share one share cells.  [default: sweeps]", required=False)
 @json_option
 def sweep(
@@ -57,10 +66,10 @@ def sweep(
     output: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Compute a study: every point of its grid simulated once, one table, plots, published figures beside ours.
+    """Compute a study: simulate every point of a grid once, and write a table, plots and the published figures.
 
-    STUDY is a YAML file, or the name of a study that tracebed ships. A sweep that was stopped goes on where it was
-    when the same command is given again. --show prints a study to copy.
+    STUDY is a YAML file, or the name of a study that is part of tracebed. The same command resumes a sweep that was
+    stopped. --show prints a study to copy.
 
     \b
     Example:

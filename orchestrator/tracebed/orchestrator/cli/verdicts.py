@@ -20,7 +20,7 @@ tau_option = click.option(
     type=DURATION,
     default="10",
     show_default=True,
-    help="Threshold of the bounded slowdown, seconds.",
+    help="Threshold of the bounded slowdown, in seconds.",
 )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("source", type=PATH, metavar="IN")
-@output_option("The workload to write: .parquet, .csv or .swf, also with .gz; or what --to says.")
+@output_option("Workload to write: .parquet, .csv or .swf, also with .gz, or in the format of --to.")
 @click.option("--as-run", is_flag=True, help="Write a run in place of a workload: what the real machine did.")
 @system_option
 @log_options
@@ -71,23 +71,23 @@ def convert(source: Path, output: Path, as_run: bool, system: str | None, as_jso
 
 @click.command()
 @workload_argument
-@click.option("--nodes", type=SIZE, help="Map sizes onto a machine of this many nodes.")
-@click.option("--cores-per-node", type=SIZE, help="Map cores onto nodes of this many cores.")
+@click.option("--nodes", type=SIZE, help="Number of nodes of the target machine.")
+@click.option("--cores-per-node", type=SIZE, help="Cores of each node of the target machine.")
 @inventory_option(what="Take nodes and cores per node (the fewest) from an inventory")
-@click.option("--window", type=DURATION, help="Keep the jobs submitted in this time: 90s, 15m, 2h, 1d.")
+@click.option("--window", type=DURATION, help="Length of the window in which jobs are kept: 90s, 15m, 2h, 1d.")
 @click.option(
     "--start",
     metavar="WHEN",
-    help="Start of the window: a duration since time 0, or a date.  [default: the first submission]",
+    help="Start of the window, a duration since time 0 or a date.  [default: the first submission]",
 )
 @click.option(
     "--runtime",
     metavar="FACTOR|max=TIME",
-    help="Multiply run times by a factor (0.1: a tenth), or compress them so that the longest takes TIME.",
+    help="Factor on run times and limits, or the run time to which the longest job is compressed.",
 )
-@click.option("--arrivals", type=Number(), metavar="FACTOR", help="Multiply the times between submissions.")
+@click.option("--arrivals", type=Number(), metavar="FACTOR", help="Factor on the times between submissions.")
 @system_option
-@output_option("The workload to write.")
+@output_option("Workload to write: .parquet, .csv or .swf.")
 @json_option
 def scale(
     workload: Path,
@@ -138,8 +138,10 @@ def scale(
 
 @click.command()
 @workload_argument
-@click.option("--share", type=Number(0, 1), required=True, help="Share of the rigid jobs to make malleable.")
-@click.option("--nodes", type=SIZE, help="Nodes of the machine.  [default: the workload's system]")
+@click.option(
+    "--share", type=Number(0, 1), required=True, help="Share of the rigid jobs that become malleable, 0 to 1."
+)
+@click.option("--nodes", type=SIZE, help="Number of nodes of the machine.  [default: the workload's system]")
 @click.option(
     "--preferred",
     type=Number(0, 1),
@@ -154,17 +156,17 @@ def scale(
     type=click.Choice(["amdahl", "downey"]),
     default="amdahl",
     show_default=True,
-    help="Amdahl's law and the thresholds above, or the moldability model of Cirne and Berman over Downey's speedup.",
+    help="Speedup model: Amdahl's law with the thresholds above, or Downey's with the model of Cirne and Berman.",
 )
 @click.option(
     "--kind",
     type=click.Choice(["malleable", "moldable"]),
     default="malleable",
     show_default=True,
-    help="What the jobs become; moldable with downey only.",
+    help="Kind that the jobs become; moldable with downey only.",
 )
 @seed_option
-@output_option("The workload to write.")
+@output_option("Workload to write: .parquet, .csv or .swf.")
 @json_option
 def malleable(
     workload: Path,

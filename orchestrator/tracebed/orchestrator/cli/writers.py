@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tracebed.orchestrator.cli.options import SPEED, Command
+from tracebed.orchestrator.cli.options import SPEED, Command, ExtensionName, ExtensionOption
 
 WRITING = {"to": "format", "iterations": "iterations", "kassel_inflation": "kassel_inflation"} | {
     "whole_seconds": "whole_seconds",
@@ -21,29 +21,32 @@ def writer_options(command: Command) -> Command:
     options = (
         click.option(
             "--to",
+            cls=ExtensionOption,
+            type=ExtensionName("tracebed.formats"),
             metavar="FORMAT",
-            help="The format to write, where the name does not ask for it: elastisim or batsim (a folder), slurm, "
-            "ub-slurm, ...",
+            help="Format to write, if the name of the output does not tell it: elastisim, batsim (folders), slurm, ...",
         ),
         click.option(
             "--iterations",
             type=click.IntRange(1, 1_000_000),
-            help="elastisim: parts of a malleable job, between which it may be resized.  [default: 10]",
+            help="elastisim: iterations of a malleable job, between which it can be resized.  [default: 10]",
         ),
         click.option(
             "--kassel-inflation",
             is_flag=True,
             default=None,
-            help="elastisim: let run times grow by what jobs lack in efficiency at their size, as Kassel's converter.",
+            help="elastisim: divide run times by the efficiency at the requested size, as Kassel does.",
         ),
         click.option(
             "--whole-seconds",
             is_flag=True,
             default=None,
-            help="swf: round times, for programs that read no fractions (AccaSim, AleaNG).",
+            help="swf: round times to whole seconds, for programs that read no fractions (AccaSim, AleaNG).",
         ),
         click.option(
-            "--batsim-version", type=click.Choice(["4", "5"]), help="batsim: whose names of profiles.  [default: 5]"
+            "--batsim-version",
+            type=click.Choice(["4", "5"]),
+            help="batsim: version that reads the profiles.  [default: 5]",
         ),
         click.option("--speed", "submit_speed", type=SPEED, help="slurm: trace seconds a second.  [default: 1]"),
     )
