@@ -1,4 +1,4 @@
-"""What a replay decided, and what the same policy decides when it is fed the replay's journal."""
+"""The decisions of a replay, and those of the same policy when it is fed the events of the replay's journal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def emulated(count: int, cores: int = 2) -> Inventory:
 
 
 def workload(jobs: int = 12, *, nodes: int = 4, malleable: float = 0.7, seed: int = 1) -> Workload:
-    """A loaded hour in which jobs have reason to shrink and to expand."""
+    """Return an hour of jobs at a load at which malleable jobs shrink and expand."""
     rng = np.random.default_rng(seed)
     size = rng.integers(1, nodes + 1, jobs)
     run_time = rng.uniform(20, 300, jobs)
@@ -53,7 +53,7 @@ def workload(jobs: int = 12, *, nodes: int = 4, malleable: float = 0.7, seed: in
 
 
 class Decided(NamedTuple):
-    """What the scheduler did: it called the policy, or had a decision carried out."""
+    """A call of the policy, or a decision that the scheduler carried out."""
 
     time: float
     kind: str
@@ -77,7 +77,7 @@ def decided(path: Path) -> list[Decided]:
 
 
 class Told:
-    """An executor that notes what it is told, with names of nodes as a journal has them."""
+    """An executor that records its orders, with node names as in a journal."""
 
     def __init__(self, jobs: Jobs, inventory: Inventory, cluster: Cluster) -> None:
         self.ids = jobs.ids
@@ -119,10 +119,10 @@ class Told:
 def decided_again(
     path: Path, jobs: Jobs, inventory: Inventory, policy: Policy, options: Options | None = None
 ) -> list[Decided]:
-    """Feed the events of a journal, with their instants, to the policy; return the calls and what was decided.
+    """Feed the events of a journal, with their times, to the policy; return its calls and decisions.
 
-    When the policy is called follows from the events, from `interval_s` and from its own wakes, not from the journal:
-    of that only the instants at which something was noted are taken.
+    The times of the calls follow from the events, from `interval_s` and from the policy's own wakes. From the journal
+    only the times of its entries are used.
     """
     options = options or Options()
     cluster = Cluster([node.cores for node in inventory.nodes], [node.sockets for node in inventory.nodes])
@@ -152,7 +152,7 @@ def decided_again(
 
 
 def noting(policy: Policy, said: list[tuple[float, Decision]]) -> Policy:
-    """Return `policy`, which from now on puts into `said` all that it yields, plans and wakes too, and when."""
+    """Return `policy`, changed to append to `said` everything that it yields, including plans and wakes, with times."""
     decide = policy.decide
 
     def note(state: State) -> Iterator[Decision]:
@@ -160,5 +160,5 @@ def noting(policy: Policy, said: list[tuple[float, Decision]]) -> Policy:
             said.append((state.now, decision))
             yield decision
 
-    object.__setattr__(policy, "decide", note)  # it is frozen
+    object.__setattr__(policy, "decide", note)  # the policy is frozen
     return policy

@@ -1,7 +1,7 @@
-"""Slow twins of dmr, sd and drom-share, written from docs/reference/policies/: the oracle for their tests.
+"""Slow references of dmr, sd and drom-share, written from docs/reference/policies/: the oracle for their tests.
 
-`DmrReference` stands on the whole-node reference. `CoresReference` has a model of its own, in which a node is a record
-of who has how many of its cores, and every question is answered by looking at all nodes and all jobs.
+`DmrReference` extends the whole-node reference. `CoresReference` has its own model: a node records how many of its
+cores each job has, and every quantity is computed from all nodes and all jobs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reference_scheduler import RefJob, _Reference, _Running
 
 
 class DmrReference(_Reference):
-    """dmr, in the order of the sentences of its section."""
+    """The policy dmr, in the order of the sentences of its section."""
 
     def __init__(
         self, jobs: list[RefJob], nodes: int, *, interval_s: float, malleability_interval_s: float, over_limit: str
@@ -70,7 +70,7 @@ class CoreJob:
 
 @dataclass
 class Node:
-    """Who has it: its owner, the guest, and what the guest has."""
+    """A node: its owner, its guest, and the guest's cores."""
 
     owner: int | None = None
     guest: int | None = None
@@ -79,7 +79,7 @@ class Node:
 
 @dataclass
 class Run:
-    """A running job: what it has done really, and by the worst case; speeds since the last change."""
+    """A running job: its actual and worst-case progress, and its speeds since the last change."""
 
     job: CoreJob
     start: float
@@ -97,7 +97,7 @@ class Run:
 
 @dataclass
 class Outcome:
-    """What became of a job."""
+    """The outcome of a job."""
 
     start: float = math.nan
     end: float = math.nan
@@ -169,7 +169,7 @@ class CoresReference:
         )
 
     def change(self, changed: list[int], starting: int | None = None) -> None:
-        """Jobs have other cores now: reckon their speeds and ends, and the expected ends of all concerned."""
+        """Recompute the speeds and ends of jobs whose cores changed, and all expected ends that depend on them."""
         for run in (self.running[job] for job in changed):
             wanted = min(run.job.cores, self.cores)
             if run.job.kind == "malleable" or run.job.id == starting:
@@ -189,7 +189,7 @@ class CoresReference:
             self.expect(run)
 
     def expect_again(self) -> None:
-        """Expect who is past its limit to take another one, 1 s at least, from now on."""
+        """Expect each job past its limit to run for another limit, at least 1 s."""
         for run in sorted(self.running.values(), key=lambda run: run.expected_end):
             if run.expected_end <= self.now:
                 run.limit = run.worst_done + (self.now - run.since) * run.worst + max(run.job.limit, 1.0)
@@ -247,7 +247,7 @@ class CoresReference:
         self.change([other for other in dict.fromkeys(changed) if other is not None])
 
     def free_at(self, instant: float) -> int:
-        """Nodes idle at `instant` by expected ends; what is past counts as now."""
+        """Return the nodes idle at `instant` by expected ends; an end in the past counts as now."""
         both = [[self.running[job] for job in (node.owner, node.guest) if job is not None] for node in self.nodes]
         return sum(all(max(run.expected_end, self.now) <= instant for run in runs) for runs in both)
 
@@ -257,7 +257,7 @@ class CoresReference:
         return shadow, self.free_at(shadow) - need
 
     def may_start_behind(self, duration: float, nodes: int, head: CoreJob | None) -> bool:
-        """Whether `nodes` idle nodes may be taken for so long without delaying the head."""
+        """Return whether `nodes` idle nodes can be used for the given time without delaying the head."""
         if head is None:
             return True
         shadow, extra = self.shadow(head.nodes)
@@ -350,7 +350,7 @@ class CoresReference:
         raise AssertionError
 
     def mates(self, job: CoreJob, cut_off: float, head: CoreJob | None) -> tuple[dict[int, int], float, int] | None:
-        """Return node -> cores, how long it runs there, and the idle nodes it takes too; None: nobody can."""
+        """Return node -> cores, the run time on them, and the idle nodes used; None if no mates fit."""
         options = self.options
         wanted = min(job.cores, self.cores)
         single = []
@@ -400,7 +400,7 @@ class CoresReference:
     def penalty(
         self, some: list[tuple[Run, int, float, float, float, float, int]], job: CoreJob, cut_off: float
     ) -> float | None:
-        """Return the sum of the penalties of these mates; None: one of them is out."""
+        """Return the sum of the penalties of these mates, or None if one is above the cutoff or ends too early."""
         duration = job.limit / min(mate[2] for mate in some)
         total = 0.0
         for run, _, _, rate, wait, left, _ in some:

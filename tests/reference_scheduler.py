@@ -1,8 +1,8 @@
-"""A second, slow and obvious implementation of docs/reference/policies/: the oracle for tests of the real scheduler.
+"""A second, slow and simple implementation of docs/reference/policies/: the oracle for tests of the real scheduler.
 
-It was written from that document alone and shares no line with the real one. There is no event heap, no index
-and no cached state: every step looks at everything anew, in the order of the document's sentences. Where the
-document can be read in more than one way, a comment beginning with "Reading:" says which way was taken.
+It was written from that document alone and shares no code with the real scheduler. There is no event heap, no
+index and no cached state: every step recomputes everything, in the order of the document's sentences. Where the
+document is ambiguous, a comment beginning with "Reading:" states the chosen interpretation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass
 class RefJob:
-    """A job as it is submitted; the three sizes default to `nodes` and count only for a malleable job."""
+    """A submitted job. The three sizes default to `nodes` and apply only to malleable jobs."""
 
     id: int
     submit: float
@@ -36,23 +36,23 @@ class RefJob:
         self.nodes_pref = self.nodes_pref or self.nodes
 
     def speedup(self, n: int) -> float:
-        """S(n)."""
+        """Return S(n), the speedup on n nodes."""
         if self.parallel_fraction is None:
             return float(n)
         return 1 / ((1 - self.parallel_fraction) + self.parallel_fraction / n)
 
     def rate(self, n: int) -> float:
-        """r(n) = S(n) / S(requested), 1 for a rigid job."""
+        """Return r(n) = S(n) / S(requested), which is 1 for a rigid job."""
         return self.speedup(n) / self.speedup(self.nodes) if self.malleable else 1.0
 
     def expected_run_time(self) -> float:
-        """The limit; a job without one is expected to take its run time."""
+        """Return the time limit in s, or the run time of a job without a limit."""
         return self.run_time if self.limit is None else self.limit
 
 
 @dataclass
 class RefResult:
-    """What became of a job."""
+    """The outcome of a job."""
 
     start: float | None
     end: float | None
@@ -68,16 +68,16 @@ class RefResult:
 class _Running:
     job: RefJob
     start: float
-    call_started: int  # in which call of the policy it was started; -1: not in a call (a promise)
-    held: int  # nodes it holds
-    used: int  # nodes it runs on, which set its speed; fewer than it holds while an expansion is pending
-    decided: int  # the size it has or will have; smaller than it holds while a shrink is pending
-    progress: float = 0.0  # integral of r, seconds of the run time at the requested size
-    since: float = 0.0  # when progress was last brought up to date
+    call_started: int  # policy call that started the job; -1: started by a promise, outside a call
+    held: int  # allocated nodes
+    used: int  # nodes that set its speed; fewer than `held` while an expansion is pending
+    decided: int  # current or decided size; smaller than `held` while a shrink is pending
+    progress: float = 0.0  # integral of r: seconds of the run time at the requested size
+    since: float = 0.0  # time of the last update of progress
     end: float = 0.0
     expected_end: float = 0.0
-    limit: float = 0.0  # the progress at which its limit ends
-    point: float | None = None  # the malleability point that the pending resize waits for; None: none pending
+    limit: float = 0.0  # progress at which the limit is reached
+    point: float | None = None  # malleability point of the pending resize; None: no resize is pending
     call_resized: int = -1
 
 
@@ -86,8 +86,8 @@ class _Promise:
     job: RefJob
     target: int
     expected_end: float
-    own: int = 0  # idle nodes that are set aside for it; not used for `pool`
-    missing: list[tuple[_Running, int]] = field(default_factory=list)  # who is still to give it how many
+    own: int = 0  # idle nodes reserved for it; not used for `pool`
+    missing: list[tuple[_Running, int]] = field(default_factory=list)  # (job, nodes that it still has to release)
 
 
 MALLEABLE = ("avg", "min", "pref", "keep-pref")
@@ -105,7 +105,7 @@ def reference_schedule(
     priority: str = "fcfs",
     **parameters: Any,
 ) -> dict[int, RefResult]:
-    """Return what becomes of each job, by id, under `policy` with its `parameters` on `nodes` nodes."""
+    """Return the outcome of each job by id under `policy` with `parameters` on `nodes` nodes."""
     reference = _Reference(jobs, nodes, policy, malleability_interval_s, over_limit, priority, **parameters)
     reference.interval_s = interval_s
     reference.go()
@@ -150,14 +150,14 @@ class _Reference:
         self.backfill_interval_s = backfill_interval_s
         self.now = 0.0
         self.calls = 0
-        self.wake: float | None = None  # when the policy asked to be called
-        self.woken = False  # this call is that one
+        self.wake: float | None = None  # time of the next call that the policy requested
+        self.woken = False  # whether the current call is the requested one
         self.to_come = sorted(jobs, key=lambda job: job.submit)  # stable: ties in workload order
         self.submission = {job.id: number for number, job in enumerate(self.to_come)}
         self.queue: list[RefJob] = []
-        self.running: list[_Running] = []  # in the order in which they started
-        self.promises: list[_Promise] = []  # in the order in which they were made
-        self.reservations: dict[int, float] = {}  # of conservative, by id
+        self.running: list[_Running] = []  # in order of start
+        self.promises: list[_Promise] = []  # in order of creation
+        self.reservations: dict[int, float] = {}  # conservative: job id -> planned start
         self.ended_since_call = False
         self.results: dict[int, RefResult] = {}
 
@@ -167,13 +167,13 @@ class _Reference:
         return job.malleable and self.policy in MALLEABLE
 
     def smallest(self, job: RefJob) -> int:
-        """The fewest nodes on which it runs."""
+        """Return the minimum number of nodes."""
         if not self.sizes_count(job):
             return job.nodes
         return job.nodes_pref if self.policy == "keep-pref" else job.nodes_min
 
     def preferred(self, job: RefJob) -> int:
-        """The nodes on which it starts if there are as many."""
+        """Return the number of nodes on which the job starts if they are idle."""
         if not self.sizes_count(job):
             return job.nodes
         return job.nodes_pref if self.policy in ("pref", "keep-pref") else job.nodes_min
@@ -184,20 +184,20 @@ class _Reference:
     # ---- nodes ---------------------------------------------------------------------------------------------
 
     def idle(self) -> int:
-        """Nodes that nobody holds."""
+        """Return the number of unallocated nodes."""
         return self.nodes - sum(run.held for run in self.running)
 
     def idle_less_promises(self) -> int:
-        """Idle nodes less those set aside for promises; may be more than are idle if shrinks are pending."""
+        """Return idle nodes less nodes reserved by promises; pending shrinks can make this exceed the idle nodes."""
         promised = sum(promise.target for promise in self.promises)
         coming = sum(run.held - run.decided for run in self.running)
         return self.idle() - (promised - coming)
 
     def free(self) -> int:
-        """What the policy sees: idle nodes that are not promised to anybody."""
+        """Return the idle nodes that the policy sees: those not reserved by promises."""
         if self.promise != "pool":
             return self.idle() - sum(promise.own for promise in self.promises)
-        # Reading: more nodes to come than promised do not make more nodes idle than there are.
+        # Reading: if more nodes are being released than promised, the surplus does not count as idle.
         return min(self.idle(), self.idle_less_promises())
 
     # ---- the loop ------------------------------------------------------------------------------------------
@@ -213,11 +213,10 @@ class _Reference:
                 break
             self.now = min(times)
             if self.take_in() and call_at is None:
-                # Reading: multiples count from time 0, and a round that a call brings about at its own tick
-                # is followed by another call at that tick ("the first tick at or after the event").
+                # Reading: ticks are multiples from time 0. If a call causes a round at its own tick, another
+                # call follows at that tick ("the first tick at or after the event").
                 call_at = self.tick(self.now)
-            # Reading: promises are looked at when everything of the instant has been taken in, not between
-            # two ends.
+            # Reading: promises are served after all events of the instant, not between two ends.
             self.serve_promises()
             if self.now in (call_at, self.wake):
                 self.woken = self.wake == self.now
@@ -245,7 +244,7 @@ class _Reference:
         return key, self.submission[job.id]
 
     def take_in(self) -> bool:
-        """Take in what happens now: ends, malleability points, submissions; return whether anything did."""
+        """Process the ends, malleability points and submissions at this instant; return whether there were any."""
         ended = [run for run in self.running if run.end == self.now]
         for run in ended:
             self.running.remove(run)
@@ -262,7 +261,7 @@ class _Reference:
                 self.results[job.id] = RefResult(None, None, "rejected")
             else:
                 self.queue.append(job)
-        # Reading: the submission of a job that is rejected is something that happened.
+        # Reading: the submission of a rejected job is an event.
         return bool(ended or reached or submitted)
 
     # ---- promises --------------------------------------------------------------------------------------------
@@ -276,7 +275,7 @@ class _Reference:
         self.promises.append(promise)
 
     def gave_back(self, run: _Running) -> None:
-        """What the job was still to give back is idle, and belongs to those whom it was promised to."""
+        """Move the nodes that the job still had to release to the promises they were meant for."""
         for promise in self.promises:
             promise.own += sum(count for giver, count in promise.missing if giver is run)
             promise.missing = [(giver, count) for giver, count in promise.missing if giver is not run]
@@ -291,7 +290,7 @@ class _Reference:
                 self.start(promise.job, promise.target, call)
 
     def exchange(self, promise: _Promise) -> None:
-        """Let it have the idle nodes of the others for nodes still to come to it, if that is enough to start."""
+        """Exchange nodes a promise still waits for against idle nodes of other promises, if it can then start."""
         others = [other for other in reversed(self.promises) if other is not promise]
         if promise.own + sum(other.own for other in others) < promise.target:
             return
@@ -303,7 +302,7 @@ class _Reference:
                 other.missing.append((giver, 1))
                 promise.own += 1
 
-    # ---- what happens to a job -----------------------------------------------------------------------------
+    # ---- jobs ----------------------------------------------------------------------------------------------
 
     def start(self, job: RefJob, n: int, call: int) -> None:
         run = _Running(job, self.now, call, held=n, used=n, decided=n, since=self.now, limit=job.expected_run_time())
@@ -316,7 +315,7 @@ class _Reference:
         self.start(job, n, self.calls)
 
     def set_ends(self, run: _Running) -> None:
-        """Reckon the end and the expected end from the progress so far and the speed from now on."""
+        """Compute the end and the expected end from the progress so far and the current speed."""
         rate = run.job.rate(run.used)
         run.end = self.now + max(0.0, run.job.run_time - run.progress) / rate
         run.expected_end = self.now + max(0.0, run.limit - run.progress) / rate
@@ -325,7 +324,7 @@ class _Reference:
         self.results[run.job.id].state = "killed" if killed else "completed"
 
     def expect_again(self) -> None:
-        """Expect who is past its limit to take another one, 1 s at least, from now on; no reservation holds then."""
+        """Expect each job past its limit to run for another limit, at least 1 s; drop all reservations."""
         for run in self.running:
             if run.expected_end <= self.now:
                 rate = run.job.rate(run.used)
@@ -335,7 +334,7 @@ class _Reference:
                 self.ended_since_call = True
 
     def resize(self, run: _Running, n: int) -> None:
-        """Note the decision that `run` is to have n nodes; a second one in one call changes the first."""
+        """Record the decision to resize `run` to n nodes; a second decision in a call replaces the first."""
         resizes = self.results[run.job.id].resizes
         before = run.decided
         if run.call_resized == self.calls:
@@ -369,7 +368,7 @@ class _Reference:
         run.held = n
         sizes = self.results[run.job.id].sizes
         if sizes[-1][0] == self.now:
-            sizes.pop()  # what was held for no time is no step of the staircase
+            sizes.pop()  # a size held for zero time is not part of the staircase
         if not sizes or sizes[-1][1] != n:
             sizes.append((self.now, n))
 
@@ -432,7 +431,7 @@ class _Reference:
                 self.start_waiting(job, job.nodes)
 
     def earliest(self, job: RefJob, idle: int, running: list[_Running], plans: list[tuple[RefJob, float]]) -> float:
-        """Return the earliest instant at which the job fits the profile of who runs and of who is planned."""
+        """Return the earliest time at which the job fits the profile of running and planned jobs."""
         releases = [(max(run.expected_end, self.now), run.held) for run in running]
         spans = [(at, at + max(other.expected_run_time(), 1.0), other.nodes) for other, at in plans]
         instants = sorted({self.now, *(at for at, _ in releases), *(at for span in spans for at in span[:2])})
@@ -449,9 +448,8 @@ class _Reference:
 
     def reservation(self, need: int) -> tuple[float, int]:
         """Return the shadow time of a head that needs `need` nodes, and the extra nodes at that time."""
-        # Reading: a job whose shrink is pending counts with the size it will have, and what it is still to
-        # give back is idle already as far as nobody was promised it; so all nodes of the machine are
-        # counted exactly once.
+        # Reading: a job with a pending shrink counts with its new size. The nodes it still has to release count
+        # as idle unless they are promised. So each node of the machine counts exactly once.
         releases = [(max(run.expected_end, self.now), run.decided) for run in self.running]
         releases += [(max(promise.expected_end, self.now), promise.target) for promise in self.promises]
         for instant in sorted({self.now, *(time for time, _ in releases)}):
@@ -499,11 +497,11 @@ class _Reference:
         return self.largest(run.job) > self.smallest(run.job) and run.point is None
 
     def shrink(self) -> None:
-        # Taken once, before the first shrink of this call: a job may be shrunk again for the next waiting
+        # Computed once, before the first shrink of this call: a job may be shrunk again for the next waiting
         # job.
         eligible = [run for run in self.running if self.may_change(run) and run.call_started != self.calls]
-        # Reading: "idle" is what was idle before the first shrink, less what promises made since took of it; nodes
-        # on their way back that nobody was promised do not make up for it within the call.
+        # Reading: "idle" means the nodes idle before the first shrink, less those that later promises took. Nodes
+        # being released without a promise do not count within the call.
         idle = self.free()
         for job in list(self.queue):
             attempts = {
@@ -553,8 +551,8 @@ class _Reference:
         return taken
 
     def expand(self) -> None:
-        # Taken once as well: a job that grew to its preferred size in this call may grow on, as one resize;
-        # a job shrunk in this call is not among them, whether its resize is still pending or not.
+        # Computed once as well: a job that grew to its preferred size in this call may grow further, as one
+        # resize. Jobs shrunk in this call are excluded, whether their resize is pending or not.
         eligible = [
             run
             for run in self.running

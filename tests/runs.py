@@ -30,10 +30,10 @@ def make_run(
     sha256: str = "a" * 64,
     **info: Any,
 ) -> Run:
-    """Return a run of `jobs`, each (submit, start, end, nodes) with NaN for never, named "1", "2", ...
+    """Return a run of `jobs`, each (submit, start, end, nodes), named "1", "2", ...; NaN is an event that never came.
 
-    A job in `staircases` is malleable and holds (from, to, nodes) in turn, its nodes growing and shrinking
-    at the high end. Nodes are given first fit. `reconfigurations` are rows of the run's table.
+    A job in `staircases` is malleable and holds (from, to, nodes) in turn; it gains and loses nodes at the high
+    end. Nodes are allocated first fit. `reconfigurations` are rows of the run's table.
     """
     names = list(ids or [str(n + 1) for n in range(len(jobs))])
     stairs = dict(staircases or {})
@@ -45,7 +45,7 @@ def make_run(
         for name, (_, start, end, nodes) in zip(names, jobs, strict=True)
         if not np.isnan(start)
     }
-    # Of those that begin at one moment, those of no length come first: they leave their nodes to the others.
+    # Among allocations that begin together, those of zero length come first and leave their nodes to the others.
     moments = sorted(
         (step[0], step[1] != step[0], name, index) for name, own in steps.items() for index, step in enumerate(own)
     )
@@ -92,12 +92,12 @@ def make_run(
 
 
 def resize_rows(record: Record) -> list[tuple[Any, ...]]:
-    """Return the reconfigurations of a record: (job, nodes from, nodes to, asked, decided, applied, ended)."""
+    """Return the reconfigurations of a record: (job, nodes from, nodes to, requested, decided, applied, ended)."""
     return list(zip(*vars(record.resizes).values(), strict=True))
 
 
 def by_node(run: Run) -> pd.DataFrame:
-    """Return the allocations with a row a node, in order."""
+    """Return the allocations with one row per node, in order."""
     rows = run.allocations
     each = rows.loc[np.repeat(rows.index, rows["count"])].reset_index(drop=True)
     return each.assign(
@@ -106,7 +106,7 @@ def by_node(run: Run) -> pd.DataFrame:
 
 
 def fcfs_run(count: int, *, machine: int = 16, seed: int = 0, stretch: float = 1.0, **options: Any) -> Run:
-    """Return a run of `count` random rigid jobs, first come, first served; run times times `stretch`."""
+    """Return an FCFS run of `count` random rigid jobs, with run times multiplied by `stretch`."""
     generator = np.random.default_rng(seed)
     submits = np.cumsum(generator.exponential(40.0, count))
     sizes = generator.integers(1, machine // 2 + 1, count)
@@ -116,7 +116,7 @@ def fcfs_run(count: int, *, machine: int = 16, seed: int = 0, stretch: float = 1
     for submit, size, time in zip(submits, sizes, times * stretch, strict=True):
         order = np.argsort(free, kind="stable")
         earliest = max(earliest, submit, free[order[size - 1]])
-        free[np.flatnonzero(free <= earliest)[:size]] = earliest + time  # the nodes that make_run takes, too
+        free[np.flatnonzero(free <= earliest)[:size]] = earliest + time  # the same nodes as in make_run
         jobs.append((float(submit), float(earliest), float(earliest + time), int(size)))
     plain = {str(n + 1): float(t) for n, t in enumerate(times)}
     return make_run(jobs, machine=machine, run_times=plain, **options)

@@ -1,4 +1,4 @@
-"""Policies that share nodes, and dmr: equal to their slow twins, within their invariants, and the papers' figures."""
+"""Policies that share nodes, and dmr: equal to their slow references, within invariants, and the papers' figures."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def simulated(
 
 
 def pieces(simulator: Simulator) -> Steps:
-    """Return job -> (start, end, node, cores) of everything that it held."""
+    """Return job -> (start, end, node, cores) of each of its allocations."""
     ledger, pieces = simulator.cluster.ledger, Steps()
     for entry, job in enumerate(ledger.jobs):
         first, start, end = ledger.firsts[entry], ledger.starts[entry], ledger.ends[entry]
@@ -86,7 +86,7 @@ def pieces(simulator: Simulator) -> Steps:
 
 
 def drawn(rng: np.random.Generator, nodes: int, cores: int, *, limits_hold: bool) -> list[CoreJob]:
-    """Draw a crowded workload on a lattice of times; every count of cores divides the others."""
+    """Draw a dense workload with times on a lattice; all core counts divide each other."""
     jobs, submit = [], 0.0
     for number in range(int(rng.integers(2, 26))):
         submit += float(rng.choice([0.0, 0.0, 1.0, 4.0, 16.0]))
@@ -106,7 +106,7 @@ def drawn(rng: np.random.Generator, nodes: int, cores: int, *, limits_hold: bool
 
 
 def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[str, Any]]:
-    """Return jobs, the machine with the runtime model and what becomes of limits, and the policy's parameters."""
+    """Return the jobs, the machine with its runtime model and over-limit rule, and the policy's parameters."""
     rng = np.random.default_rng(seed)
     nodes, cores = int(rng.integers(1, 8)), int(rng.choice([1, 2, 4, 8]))
     machine = {"nodes": nodes, "cores": cores, "sockets": int(rng.choice([1, 2 if cores > 1 else 1]))}
@@ -133,7 +133,7 @@ def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[st
 
 
 def compare(seed: int, policy: str) -> int:
-    """Compare one drawn case with the slow twin; return how many jobs shared nodes."""
+    """Compare one drawn case with the slow reference; return the number of jobs that shared nodes."""
     jobs, machine, parameters = case(seed, policy)
     record, simulator = simulated(jobs, POLICIES[policy](**parameters), **machine)
     expected = CoresReference(jobs, policy=policy, **machine, **parameters).go()
@@ -153,9 +153,9 @@ def compare(seed: int, policy: str) -> int:
 
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])
 @pytest.mark.parametrize("block", range(4))
-def test_schedules_equal_the_slow_twins(policy: str, block: int) -> None:
+def test_schedules_equal_the_slow_references(policy: str, block: int) -> None:
     shared = [compare(seed, policy) for seed in range(block * 60, (block + 1) * 60)]
-    assert sum(count > 0 for count in shared) > 8  # the cases are worth drawing
+    assert sum(count > 0 for count in shared) > 8  # enough cases share nodes
 
 
 def drawn_sizes(rng: np.random.Generator, nodes: int) -> list[RefJob]:
@@ -175,7 +175,7 @@ def drawn_sizes(rng: np.random.Generator, nodes: int) -> list[RefJob]:
 
 
 def compare_dmr(seed: int) -> int:
-    """Compare one drawn case of dmr with its slow twin; return how many resizes it had."""
+    """Compare one drawn case of dmr with its slow reference; return the number of resizes."""
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(1, 11))
     jobs = drawn_sizes(rng, nodes)
@@ -200,12 +200,12 @@ def compare_dmr(seed: int) -> int:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_dmr_equals_its_slow_twin(block: int) -> None:
+def test_dmr_equals_its_slow_reference(block: int) -> None:
     assert sum(compare_dmr(seed) > 0 for seed in range(block * 60, (block + 1) * 60)) > 15
 
 
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])
-def test_no_core_is_given_twice_and_no_job_is_left_without_one(policy: str) -> None:
+def test_no_core_is_allocated_twice_and_every_job_has_one(policy: str) -> None:
     for seed in range(10_000, 10_060):
         jobs, machine, parameters = case(seed, policy)
         _, simulator = simulated(jobs, POLICIES[policy](**parameters), **machine)
@@ -217,9 +217,13 @@ def test_no_core_is_given_twice_and_no_job_is_left_without_one(policy: str) -> N
         for instant in {row[0] for row in rows}:
             for node in range(machine["nodes"]):
                 here = [cores for start, end, at, cores in rows if at == node and start <= instant < end]
-                assert sum(here) in (0, machine["cores"]), (seed, instant, node)  # a held node is held whole
+                assert sum(here) in (0, machine["cores"]), (
+                    seed,
+                    instant,
+                    node,
+                )  # all cores of an allocated node are in use
                 assert len(here) <= 2
-        for job in jobs:  # on as many nodes as it asked for, all of its life
+        for job in jobs:  # on its requested number of nodes from start to end
             mine = [row for row in held.get(job.id, []) if row[0] < row[1]]
             for instant in {row[0] for row in mine}:
                 assert len({at for start, end, at, _ in mine if start <= instant < end}) == job.nodes
@@ -240,14 +244,14 @@ def test_no_core_is_given_twice_and_no_job_is_left_without_one(policy: str) -> N
 
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])
 def test_work_is_conserved_under_both_runtime_models(policy: str) -> None:
-    """The integral of the rate over a job's life is its work: its run time, or its limit if it is killed there."""
+    """The integral of the rate over a job's life is its run time, or its limit if it is killed there."""
     shared = 0
     for seed in range(20_000, 20_060):
         jobs, machine, parameters = case(seed, policy)
         _, simulator = simulated(jobs, POLICIES[policy](**parameters), **machine)
         for job, rows in pieces(simulator).items():
             if jobs[job].kind == "moldable":
-                continue  # it may inherit a node at the instant of its start, and yet goes on with what it started with
+                continue  # it may inherit a node when it starts, but keeps its initial cores
             wanted = min(jobs[job].cores, machine["cores"])
             instants = sorted({instant for row in rows for instant in row[:2]})
             done = 0.0
@@ -262,7 +266,7 @@ def test_work_is_conserved_under_both_runtime_models(policy: str) -> None:
 
 
 def test_guests_end_inside_their_mates_allocations_when_limits_hold() -> None:
-    """SD-Policy paper, section 3.2.4: every job runs exactly its limit, so that the estimates come true."""
+    """SD-Policy paper, section 3.2.4: every job runs exactly its limit, so the estimates are exact."""
     pairs: list[tuple[int, int]] = []
 
     class Watched(SlowdownDriven):
@@ -295,7 +299,7 @@ MATE_AND_GUEST = jobs_of((0.0, 100.0, 100.0, 1, 8), (10.0, 20.0, 20.0, 1, 8))
 
 
 def test_sd_equations_4_to_6_by_hand() -> None:
-    """Half a node each: the guest takes 40 s in place of 20, its mate is delayed by 40 x (1 - 1/2) = 20 s."""
+    """Half a node each: the guest takes 40 s instead of 20, its mate is delayed by 40 x (1 - 1/2) = 20 s."""
     record, simulator = simulated(MATE_AND_GUEST, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8, sockets=2)
     assert record.start == [0.0, 10.0]
     assert record.end == [120.0, 50.0]
@@ -306,15 +310,15 @@ def test_sd_equations_4_to_6_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("cut_off", "start"), [("1.2", 100.0), ("1.21", 10.0), ("dynamic", 100.0)])
-def test_sd_leaves_mates_alone_whose_penalty_is_too_high(cut_off: str, start: float) -> None:
+def test_sd_excludes_mates_with_a_high_penalty(cut_off: str, start: float) -> None:
     """p = (0 + 20 + 100) / 100 = 1.2; the average slowdown of the one running job is 1."""
     record, _ = simulated(MATE_AND_GUEST, SlowdownDriven(max_slowdown=cut_off), nodes=1, cores=8)
     assert record.start[1] == start
 
 
 @pytest.mark.parametrize(("cut_off", "start"), [("1.4", 240.0), ("1.41", 100.0)])
-def test_sd_counts_what_earlier_guests_have_delayed_a_mate_by(cut_off: str, start: float) -> None:
-    """Equation 6 sums over all that was shared: 40 s by the guest of 10 to 90, so p = (40 + 40 + 200) / 200 = 1.4."""
+def test_sd_counts_the_delay_of_a_mate_by_earlier_guests(cut_off: str, start: float) -> None:
+    """Equation 6 sums over all sharing: the guest from 10 to 90 cost 40 s, so p = (40 + 40 + 200) / 200 = 1.4."""
     jobs = jobs_of((0.0, 200.0, 200.0, 1, 8), (10.0, 40.0, 40.0, 1, 8), (100.0, 40.0, 40.0, 1, 8))
     record, _ = simulated(jobs, SlowdownDriven(max_slowdown=cut_off), nodes=1, cores=8)
     assert record.start == [0.0, 10.0, start]
@@ -325,7 +329,7 @@ def test_sd_counts_what_earlier_guests_have_delayed_a_mate_by(cut_off: str, star
 def test_sd_cuts_off_at_the_average_slowdown_of_the_running_jobs(submit: float, start: float) -> None:
     """DynAVGSD, section 3.2.2. The mate's penalty is (0 + 40 + 200) / 200 = 1.2, the average at 40 is 1.
 
-    At 60 a job runs that has waited 50 s for its 60: (1 + 110/60) / 2 = 1.42.
+    At 60 a job of 60 s that waited 50 s is running: (1 + 110/60) / 2 = 1.42.
     """
     rigid = jobs_of((0.0, 50.0, 50.0, 1, 8), (0.0, 60.0, 60.0, 1, 8), kind="rigid")
     jobs = [*jobs_of((0.0, 200.0, 200.0, 1, 8)), *rigid, *jobs_of((submit, 40.0, 40.0, 1, 8))]
@@ -338,7 +342,7 @@ def test_sd_cuts_off_at_the_average_slowdown_of_the_running_jobs(submit: float, 
 def test_sd_tries_each_job_as_a_guest_right_after_its_static_trial() -> None:
     """Section 3.1: in order of priority, not after all static trials. Of 3 nodes one is idle at 10.
 
-    2, who needs two, takes it beside one of the mate's; 3, who comes with it and would fit, waits for that one.
+    Job 2 needs two nodes and takes it with one of the mate's. Job 3, submitted with 2, would fit there but waits.
     """
     jobs = [*jobs_of((0.0, 900.0, 900.0, 1, 8)), *jobs_of((0.0, 500.0, 500.0, 1, 8), kind="rigid")]
     jobs += [*jobs_of((10.0, 50.0, 50.0, 2, 8)), *jobs_of((10.0, 50.0, 50.0, 1, 8), kind="rigid")]
@@ -350,7 +354,7 @@ def test_sd_tries_each_job_as_a_guest_right_after_its_static_trial() -> None:
 
 @pytest.mark.parametrize(("inside", "start"), [("after", 50.0), ("before", 100.0)])
 def test_sd_guests_end_inside_the_mates_allocation(inside: Any, start: float) -> None:
-    """Section 3.2.4: 80 s beside a mate that has 50 s left, and 90 s once it is at half speed for those 80."""
+    """Section 3.2.4: the guest takes 80 s. Its mate has 50 s left, which at half speed for those 80 s take 90 s."""
     jobs = jobs_of((0.0, 100.0, 100.0, 1, 8), (50.0, 40.0, 40.0, 1, 8))
     policy = SlowdownDriven(max_slowdown="inf", inside=inside)
     record, _ = simulated(jobs, policy, nodes=1, cores=8)
@@ -359,7 +363,7 @@ def test_sd_guests_end_inside_the_mates_allocation(inside: Any, start: float) ->
 
 
 def test_sd_in_the_passes_of_slurms_backfill() -> None:
-    """Section 3.1, "editing sched/backfill": the guest of 10 starts in the pass at 30, if that looks at two jobs."""
+    """Section 3.1, "editing sched/backfill": the guest of 10 starts in the pass at 30 if its depth is two jobs."""
     jobs = [
         MATE_AND_GUEST[0],
         CoreJob(1, 5.0, 10.0, 10.0, 1, 8, "rigid"),
@@ -372,8 +376,8 @@ def test_sd_in_the_passes_of_slurms_backfill() -> None:
     assert record.start == [0.0, 100.0, 110.0]
 
 
-def test_sd_shares_only_where_the_job_ends_earlier_by_it() -> None:
-    """At 85, waiting until 100 and running 20 s ends at 120, beside the mate at 125 (listing 1)."""
+def test_sd_shares_only_if_the_job_then_ends_earlier() -> None:
+    """At 85, waiting until 100 and running 20 s ends at 120, sharing the mate's node at 125 (listing 1)."""
     jobs = jobs_of((0.0, 100.0, 100.0, 1, 8), (85.0, 20.0, 20.0, 1, 8))
     record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf", inside="off"), nodes=1, cores=8)
     assert record.start[1] == 100.0
@@ -383,8 +387,8 @@ def test_sd_shares_only_where_the_job_ends_earlier_by_it() -> None:
     assert record.end == [120.0, 115.0]
 
 
-def test_sd_takes_the_two_mates_whose_nodes_add_up_and_who_suffer_least() -> None:
-    """Equations 1 to 3: W = 3 of mates with w = 1, 2 and 2, of which the last has waited; a rigid job is no mate."""
+def test_sd_selects_the_two_mates_with_enough_nodes_and_the_lowest_penalty() -> None:
+    """Equations 1 to 3: W = 3, mates with w = 1, 2 and 2, of which the last has waited; rigid jobs are no mates."""
     jobs = jobs_of((0.0, 200.0, 200.0, 1, 8), (0.0, 200.0, 200.0, 2, 8), (0.0, 50.0, 200.0, 2, 8))
     jobs += jobs_of((0.0, 200.0, 200.0, 2, 8), (60.0, 20.0, 20.0, 3, 8))
     for number, job in enumerate(jobs):
@@ -402,13 +406,13 @@ def test_a_guest_inherits_the_node_of_an_owner_that_ends_first() -> None:
     jobs = jobs_of((0.0, 25.0, 100.0, 1, 8), (20.0, 20.0, 20.0, 1, 8), (41.0, 1.0, 1.0, 1, 8))
     jobs[2].kind = "rigid"
     record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8)
-    assert record.end == [30.0, 45.0, 46.0]  # and the node is idle only after both
-    jobs[1].kind = "moldable"  # it does not grow
+    assert record.end == [30.0, 45.0, 46.0]  # the node is idle only after both have ended
+    jobs[1].kind = "moldable"  # a moldable job does not grow
     assert simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8)[0].end == [30.0, 60.0, 61.0]
 
 
-def test_the_first_node_of_a_guest_stays_its_first_whichever_it_inherits_first() -> None:
-    """Its leader runs there: that is the last node that it could give back."""
+def test_a_guest_keeps_its_first_node_whichever_it_inherits_first() -> None:
+    """The guest's leader runs there, so this node must be the last to be released."""
     cluster = Cluster([2] * 4)
     for owner, count in ((0, 2), (1, 2)):
         cluster.take(owner, count, 0.0)
@@ -423,8 +427,8 @@ def test_the_first_node_of_a_guest_stays_its_first_whichever_it_inherits_first()
 
 
 @pytest.mark.parametrize(("model", "end"), [("ideal", 40.0), ("worst-case", 46.0)])
-def test_unequal_nodes_keep_a_guest_at_its_poorest_in_the_worst_case(model: str, end: float) -> None:
-    """One of two mates ends at 32, 24 s after the guest started: its node is the guest's, 8 + 4 of 16 cores."""
+def test_in_the_worst_case_a_guest_runs_at_its_poorest_node(model: str, end: float) -> None:
+    """One of two mates ends at 32, 24 s after the guest started. The guest takes its node: 8 + 4 of 16 cores."""
     jobs = jobs_of((0.0, 20.0, 100.0, 1, 8), (0.0, 100.0, 100.0, 1, 8), (8.0, 18.0, 18.0, 2, 8))
     record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=2, cores=8, model=model)
     assert record.start[2] == 8.0
@@ -443,7 +447,7 @@ def test_drom_use_case_1_in_situ_analytics() -> None:
 
 
 def test_drom_use_case_2_high_priority_job() -> None:
-    """DROM paper, figure 13: 16 of 32 cores each, a socket a node; the survivor grows into what is freed."""
+    """DROM paper, figure 13: 16 of 32 cores each, one socket per node; the remaining job grows into freed cores."""
     jobs = jobs_of((0.0, 100.0, 100.0, 2, 16), (20.0, 100.0, 100.0, 2, 16))
     record, simulator = simulated(jobs, DromShare(), nodes=2, cores=16, sockets=2)
     assert record.start == [0.0, 20.0]
@@ -476,7 +480,7 @@ def test_drom_job_2_starts_on_an_idle_node_and_on_half_of_job_1s(model: str, end
 def test_dmr_on_the_49_nodes_of_the_study() -> None:
     """HPG-aligner paper, figure 13: four fixed jobs of 12 nodes at a time, and eight malleable ones of 3 to 12.
 
-    The fifth takes the idle node and 6 of the first, the sixth 3 more of it, the next two 6 and 3 of the second.
+    The fifth job takes the idle node and 6 of the first job, the sixth 3 more, the next two 6 and 3 of the second.
     """
     sizes = {"malleable": True, "nodes_min": 3, "nodes_max": 12, "nodes_pref": 6}
     fixed = [RefJob(number, float(number), 900.0, 900.0, 12) for number in range(8)]
@@ -494,7 +498,7 @@ def test_dmr_on_the_49_nodes_of_the_study() -> None:
 
 
 def test_dmr_starts_at_the_maximum_and_shrinks_to_the_preferred_size() -> None:
-    """HPG-aligner's 3 to 12 nodes, preferred 6: shrunk to 6 when another one waits, and grown again after it."""
+    """HPG-aligner's 3 to 12 nodes, preferred 6: shrunk to 6 when another job waits, and expanded after it."""
     sizes = {"malleable": True, "nodes_min": 3, "nodes_max": 12, "nodes_pref": 6}
     jobs = [RefJob(0, 0.0, 100.0, 100.0, 12, **sizes), RefJob(1, 10.0, 10.0, 10.0, 12, **sizes)]
     simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * 12, Dmr())
@@ -513,7 +517,7 @@ def test_parameters_of_sd_out_of_range(parameters: dict[str, Any]) -> None:
         SlowdownDriven(**parameters)
 
 
-def test_a_prediction_tells_who_had_how_many_cores() -> None:
+def test_a_prediction_records_the_cores_of_each_job() -> None:
     nodes = [NodeFacts("n1", 12, 3)]
     run = predict(workload_of(jobs_of((0.0, 10.0, 10.0, 1, 12), (1.0, 2.0, 2.0, 1, 12))), nodes, "drom-share")
     rows = run.allocations[["job_id", "start", "end", "cores"]].to_numpy().tolist()

@@ -1,4 +1,4 @@
-"""The compiled simulator: equal to the Python one to the bit in all that it knows, and not taken for the rest."""
+"""The compiled simulator: equal to the Python one to the bit, and not used for options that it does not implement."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOURCE = engine.LIBRARY.with_name("engine.c").read_text()
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Return a function that takes replacements in engine.c, compiles it, and has it taken for the engine."""
+    """Return a function that applies replacements to engine.c, compiles it, and installs it as the engine."""
 
     def build(*replacements: tuple[str, str]) -> Path:
         source = SOURCE
@@ -52,12 +52,12 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
     return build
 
 
-def test_the_library_that_is_there_is_of_this_version() -> None:
+def test_the_installed_library_has_this_version() -> None:
     assert Library(engine.LIBRARY, engine.NAMES).numbers.keys() == engine.NAMES.keys()
     assert engine._library() is not None
 
 
-def test_the_order_of_fields_and_names_is_that_of_the_library(built: Callable[..., Path]) -> None:
+def test_fields_and_names_are_in_the_order_of_the_library(built: Callable[..., Path]) -> None:
     swapped = (
         ("const double *, submit", "const double *, run_time"),
         ("const double *, start", "const double *, launched"),
@@ -90,7 +90,7 @@ def test_a_library_of_another_version_is_not_used(built: Callable[..., Path], ol
     assert predict(small(), NODES, "easy").info.engine == "python"
 
 
-def test_a_field_that_python_does_not_fill_is_an_error(built: Callable[..., Path]) -> None:
+def test_a_field_that_python_does_not_fill_in_is_an_error(built: Callable[..., Path]) -> None:
     built(("_(double, launch_s)", "_(double, launch_s) _(double, later_s)"))
     with pytest.raises(ValueError, match="later_s"):
         predict(small(), NODES, "easy")
@@ -103,16 +103,16 @@ def test_both_simulators_give_the_same_run_to_the_bit(policy: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_they_do_with_hundreds_of_jobs_and_nodes(seed: int) -> None:
+def test_both_simulators_agree_with_hundreds_of_jobs_and_nodes(seed: int) -> None:
     assert not compared(seed, large=True), f"python tests/engines.py 1 --seed {seed} --large"
 
 
-def test_nodes_on_their_way_back_count_for_the_next_reservation() -> None:
-    """With `count_idle=no` jobs shrink for one who starts on idle nodes; the next head had no shadow time then."""
+def test_nodes_being_released_count_for_the_next_reservation() -> None:
+    """With `count_idle=no` jobs shrink for a job that starts on idle nodes; the next head once had no shadow time."""
     assert not compared(170002007)
 
 
-def test_a_difference_would_be_seen() -> None:
+def test_a_difference_is_detected() -> None:
     one, other = (predict(**case(3, "easy")) for _ in range(2))
     assert not differences(one, other)
     other.jobs.loc[0, "end"] += 1e-9
@@ -128,7 +128,7 @@ def small() -> Workload:
 NODES = [NodeFacts("n1", 1)]
 
 
-def test_what_the_engine_does_not_know_runs_in_python() -> None:
+def test_what_the_engine_does_not_implement_runs_in_python() -> None:
     assert predict(small(), NODES, "easy").info.engine == "compiled"
     for options in (
         {"policy": "easy", "priority": "shortest-first"},
@@ -140,10 +140,10 @@ def test_what_the_engine_does_not_know_runs_in_python() -> None:
 
 @dataclass(frozen=True)
 class Lazy(Easy):
-    """Derives from a policy that the engine knows, and may decide otherwise."""
+    """A subclass of a policy that the engine implements, which may decide differently."""
 
 
-def test_it_says_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_what_the_engine_does_not_implement(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Jobs.of(small())
     assert not engine.obstacle(jobs, Easy(), 1)
     assert "policy Lazy" in engine.obstacle(jobs, Lazy(), 1)
@@ -161,7 +161,7 @@ def test_it_says_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     assert predict(small(), NODES, "easy").info.engine == "python"
 
 
-def test_simulate_takes_the_engine_that_is_asked_for(tmp_path: Path) -> None:
+def test_simulate_uses_the_requested_engine(tmp_path: Path) -> None:
     write_workload(small(), tmp_path / "w.parquet")
     command = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "2", "-o", str(tmp_path / "run")]
     for name, made_by in (("auto", "compiled"), ("compiled", "compiled"), ("python", "python")):
@@ -172,7 +172,7 @@ def test_simulate_takes_the_engine_that_is_asked_for(tmp_path: Path) -> None:
     assert isinstance(said.exception, InputError) and "priority aging" in str(said.exception)
 
 
-def test_many_different_speedup_functions_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_different_speedup_functions_run_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     table: dict[str, Any] = {"kind": "malleable", "nodes_max": 5, "speedup": "downey"}
     workload = Workload(small().table.assign(**table, speedup_parameters=["3 1", "3 0.5"]))
     assert predict(workload, [NodeFacts(name, 1) for name in "abcde"], "pref").info.engine == "compiled"
@@ -180,7 +180,7 @@ def test_many_different_speedup_functions_are_left_to_python(monkeypatch: pytest
     assert "speedup functions" in engine.obstacle(Jobs.of(workload), Pref(), 5)
 
 
-def test_progress_is_told_and_interrupts_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_and_interrupts_are_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "INSTANTS", 1)
     told: list[int] = []
     predict(small(), NODES, "easy", on_progress=told.append)

@@ -1,4 +1,4 @@
-"""`tracebed generate`: a command for each model, made from its function; load, estimates and kinds for all of them."""
+"""`tracebed generate`: one command per model, made from its function; load, estimates and job kinds for all models."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tracebed.orchestrator.cli import tracebed
 
 @dataclasses.dataclass(frozen=True)
 class Inner:
-    """Constants inside others."""
+    """Nested constants."""
 
     a: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """Constants of the model below."""
+    """Constants of the toy model."""
 
     inner: Inner = Inner()
     count: int = 2
@@ -56,7 +56,7 @@ def toy(
     half_life: float | None = None,
     log: Path | None = None,
 ) -> Workload:
-    """Return jobs that say what they were asked for.
+    """Return jobs that record the arguments of the call.
 
     Args:
         jobs: how many.
@@ -103,7 +103,7 @@ def test_an_option_for_every_argument(call: Callable[[str], Result]) -> None:
     assert asked(call, "toys --set inner.a=2.5 --set count=7") == f"None 1 0 {changed} fast False None None"
 
 
-def test_a_flag_that_a_papers_workload_has_on_stays_on_unless_it_is_put_off(call: Callable[[str], Result]) -> None:
+def test_a_flag_that_a_papers_workload_sets_stays_set_unless_it_is_cleared(call: Callable[[str], Result]) -> None:
     assert asked(call, "exact").split()[-3] == "True"
     assert asked(call, "exact --no-exactly").split()[-3] == "False"
     assert "--exactly / --no-exactly" in call("exact --help").output
@@ -129,7 +129,7 @@ def test_help_says_what_the_docstring_says(call: Callable[[str], Result]) -> Non
 
 
 @pytest.mark.parametrize("name", MODELS.names())
-def test_every_model_is_listed_and_keeps_to_the_signature(name: str, call: Callable[[str], Result]) -> None:
+def test_every_model_is_listed_and_has_the_common_signature(name: str, call: Callable[[str], Result]) -> None:
     assert re.search(rf"^  {name} ", call("--help").output, re.MULTILINE)
     result = call(f"{name} --help")
     assert result.exit_code == 0, result.output
@@ -170,7 +170,7 @@ def test_load_scales_arrivals_and_not_run_times(call: Callable[[str], Result]) -
         (Workload(cirne(9).table.assign(run_time=np.nan), cirne(9).provenance), "no job has a run time"),
     ],
 )
-def test_what_has_no_load_cannot_be_scaled_to_one(workload: Workload, what: str) -> None:
+def test_a_workload_without_a_load_cannot_be_scaled_to_one(workload: Workload, what: str) -> None:
     with pytest.raises(InputError, match=what):
         to_load(workload, 0.5)
 
@@ -216,7 +216,7 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
         ("toy2", "no model 'toy2' (did you mean toy?"),
     ],
 )
-def test_bad_input_says_what_and_writes_nothing(words: str, what: str, call: Callable[[str], Result]) -> None:
+def test_bad_input_is_an_error_and_writes_nothing(words: str, what: str, call: Callable[[str], Result]) -> None:
     result = call(f"{words} -o w.parquet")
     said = result.output if isinstance(result.exception, SystemExit) else str(result.exception)
     assert what in said

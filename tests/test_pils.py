@@ -1,4 +1,4 @@
-"""A PILS job without agent or testbed: ranks forked by the test, over both kinds of connection."""
+"""A PILS job without agent or testbed: the test forks the ranks and connects them over both kinds of socket."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def test_shares_add_up_and_differ_by_one_at_most(total: int, parts: int) -> None
 
 
 @given(st.floats(0.01, 1000), st.integers(1, 64), st.integers(1, 64), st.floats(0, 1), st.floats(1e5, 1e7))
-def test_a_program_lasts_by_amdahl(seconds: float, nodes: int, cores: int, fraction: float, rate: float) -> None:
+def test_the_run_time_of_a_program_follows_amdahl(
+    seconds: float, nodes: int, cores: int, fraction: float, rate: float
+) -> None:
     program = Program.lasting(seconds, nodes, cores, rate, parallel_fraction=fraction)
 
     def takes(n: int) -> float:
@@ -104,7 +106,7 @@ def test_a_wrong_program_is_refused(change: dict[str, Any], message: str) -> Non
 
 
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
-def test_the_kernel_is_asked_for_exactly_the_work(tmp_path: Path, balance: str) -> None:
+def test_the_kernel_computes_exactly_the_work(tmp_path: Path, balance: str) -> None:
     def counting(launch: Launch, control: socket.socket) -> int:
         asked: list[int] = []
 
@@ -127,7 +129,7 @@ def test_the_kernel_is_asked_for_exactly_the_work(tmp_path: Path, balance: str) 
     assert asked == [message["units_done"] for message in said]
     assert sum(asked) == 101 + 10_007
     if balance == "static":
-        assert abs(asked[0] - 101 - asked[1]) <= 13  # equal shares, to a unit an iteration
+        assert abs(asked[0] - 101 - asked[1]) <= 13  # equal shares, to one unit per iteration
 
 
 def test_ranks_meet_over_the_network_too(tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_a_kernel_that_fails_fails_the_job_with_its_reason(tmp_path: Path) -> No
     assert "Traceback" in (tmp_path / "errors").read_text()
 
 
-def test_who_keeps_silent_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_silent_connection_does_not_block_others(tmp_path: Path) -> None:
     program = Program("pils", 0, 10, 2, emulated_rate=1e6)
     leader = Rank(launch("a", program, tmp_path), pils.run)
     leader.hear("listening")
@@ -176,7 +178,7 @@ def test_who_keeps_silent_holds_up_nobody(tmp_path: Path) -> None:
     assert (leader.join(), follower.join()) == (0, 0)
 
 
-def test_the_heartbeat_tells_the_whole_story(tmp_path: Path) -> None:
+def test_heartbeats_record_progress_and_state(tmp_path: Path) -> None:
     program = Program("pils", 5, 50, 4, emulated_rate=1e6)
     leader = Rank(launch("a", program, tmp_path, members=("a",), cpus=(0, 1, 2)), pils.run)
     leader.hear("finished")

@@ -1,4 +1,4 @@
-"""The policies: equal to the slow reference, within what each of them guarantees, and as the papers work them out."""
+"""The policies: equal to the slow reference, within the guarantees of each, and as in the papers' examples."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def rigid(id: int, submit: float, nodes: int, run_time: float, limit: float | No
 
 
 def malleable(id: int, submit: float, run_time: float, low: int, pref: int, high: int) -> RefJob:
-    """Linear speedup; asks for what it prefers, limit = run time."""
+    """Return a job with linear speedup that requests its preferred size; its limit is its run time."""
     return RefJob(id, submit, run_time, run_time, pref, True, low, high, pref)
 
 
 def starts(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> list[float]:
-    assert_same(jobs, machine, policy, **options)  # the twin agrees with the hand
+    assert_same(jobs, machine, policy, **options)  # the reference agrees with the hand-computed case
     return simulated(jobs, machine, policy, **options)[0].start
 
 
@@ -76,7 +76,7 @@ def test_schedules_equal_the_reference_to_the_microsecond(seed: int, policy: str
     assert_same(case.jobs, case.machine, policy, **case.options)
 
 
-# -- what must hold of every policy that is installed ---------------------------------------------------------------
+# -- invariants of every installed policy ---------------------------------------------------------------------------
 
 
 @settings(max_examples=150, deadline=None)
@@ -105,7 +105,7 @@ def test_cores_are_never_oversubscribed_bounds_are_kept_and_every_job_ends(seed:
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, policy=INSTALLED)
 def test_work_is_conserved(seed: int, policy: str) -> None:
-    """The integral of the rate over a job's life is its run time on what it asked for."""
+    """The integral of the rate over a job's life is its run time at the requested size."""
     case = draw(seed)
     run = predicted(case.jobs, case.machine, policy, interval_s=case.options["interval_s"])
     held = staircases_of(run)
@@ -119,14 +119,14 @@ def test_work_is_conserved(seed: int, policy: str) -> None:
 
 
 def bounds(job: RefJob, policy: str) -> tuple[int, int]:
-    """Return the fewest and the most nodes that `job` may have."""
+    """Return the minimum and maximum number of nodes of `job`."""
     if not (job.malleable and registry.load(policy).malleable):
         return job.nodes, job.nodes
     return job.nodes_pref if policy == "keep-pref" else job.nodes_min, job.nodes_max
 
 
 def staircases_of(run: Run) -> dict[int, list[tuple[float, float, int, int]]]:
-    """Return job -> (from, to, nodes, cores on all of them) for every span of time of positive length."""
+    """Return job -> (from, to, nodes, total cores) for every interval of positive length."""
     changes: dict[int, dict[float, tuple[int, int]]] = {}
     for row in run.allocations.itertuples():
         of_job = changes.setdefault(int(row.job_id), {})
@@ -144,7 +144,7 @@ def staircases_of(run: Run) -> dict[int, list[tuple[float, float, int, int]]]:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, policy=INSTALLED, priority=st.sampled_from(PRIORITIES))
-def test_names_of_jobs_decide_nothing(seed: int, policy: str, priority: str) -> None:
+def test_job_ids_do_not_affect_the_schedule(seed: int, policy: str, priority: str) -> None:
     case = draw(seed)
     names = [f"{(7919 * job.id) % 1009:04d}" for job in case.jobs]
     one, other = (predicted(case.jobs, case.machine, policy, priority=priority, ids=ids) for ids in (None, names))
@@ -168,7 +168,7 @@ def test_the_same_input_gives_the_same_bytes_under_every_policy(policy: str, tmp
 
 @settings(max_examples=150, deadline=None)
 @given(seed=SEEDS, priority=st.sampled_from(PRIORITIES))
-def test_conservative_starts_nobody_later_than_first_reserved(seed: int, priority: str) -> None:
+def test_conservative_starts_no_job_later_than_first_reserved(seed: int, priority: str) -> None:
     case = draw(seed, "conservative", limits_hold=True)
     first: dict[int, float] = {}
 
@@ -185,8 +185,8 @@ def test_conservative_starts_nobody_later_than_first_reserved(seed: int, priorit
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_large_job_starves_only_where_nobody_has_a_reservation(policy: str) -> None:
-    """4 nodes; the large job needs all, and small ones of 10 s come two every 5 s: never are all 4 idle by chance."""
+def test_a_large_job_starves_only_without_reservations(policy: str) -> None:
+    """4 nodes. The large job needs all; two small jobs of 10 s arrive every 5 s, so 4 are never idle by chance."""
     submissions = sorted([*((5.0 * (number // 2), 1) for number in range(200)), (7.0, 4)])
     jobs = [rigid(number, submit, nodes, 10.0) for number, (submit, nodes) in enumerate(submissions)]
     start = starts(jobs, 4, policy)[submissions.index((7.0, 4))]
@@ -202,7 +202,7 @@ def test_fcfs_starts_in_the_order_of_submission(seed: int) -> None:
     assert started == sorted(started)
 
 
-# -- worked out by hand ----------------------------------------------------------------------------------------------
+# -- computed by hand ------------------------------------------------------------------------------------------------
 
 
 def test_easy_backfills_by_the_two_conditions_of_lifka() -> None:
@@ -213,15 +213,15 @@ def test_easy_backfills_by_the_two_conditions_of_lifka() -> None:
 
 
 def test_easy_lets_the_second_in_the_queue_be_delayed_and_conservative_does_not() -> None:
-    """4 nodes; 3 takes the node that the reservation of 1 leaves, for so long that 2, who needs all, waits for it."""
+    """4 nodes. Job 3 takes the node that the reservation of 1 leaves, for so long that it delays 2, which needs all."""
     jobs = [rigid(0, 0, 2, 10), rigid(1, 1, 3, 10), rigid(2, 2, 4, 10), rigid(3, 3, 1, 100)]
     assert starts(jobs, 4, "easy") == [0, 10, 103, 3]
     assert starts(jobs, 4, "conservative") == [0, 10, 20, 30]
     assert starts(jobs, 4, "firstfit") == [0, 10, 103, 3]
 
 
-def test_slurm_looks_so_deep_into_the_queue_and_only_so_often() -> None:
-    """4 nodes; 2 could start beside 0 as soon as it comes, at 5, without delaying 1."""
+def test_slurm_backfill_has_a_depth_and_an_interval() -> None:
+    """4 nodes. Job 2 could start beside 0 when it is submitted, at 5, without delaying 1."""
     jobs = [rigid(0, 0, 3, 100), rigid(1, 1, 4, 10), rigid(2, 5, 1, 20)]
     assert starts(jobs, 4, "conservative") == [0, 100, 5]
     assert starts(jobs, 4, "conservative", backfill_depth=2) == [0, 100, 5]
@@ -230,29 +230,30 @@ def test_slurm_looks_so_deep_into_the_queue_and_only_so_often() -> None:
         0,
         100,
         30,
-    ]  # nothing happens at 30 but the pass
+    ]  # the only event at 30 is the pass
     assert starts(jobs, 4, "conservative", backfill_interval_s=30.0, interval_s=20.0) == [0, 100, 40]
 
 
 FAMILY = [malleable(0, 0, 1000, 2, 4, 8), malleable(1, 0, 1000, 2, 4, 6), rigid(2, 10, 1, 1), rigid(3, 20, 5, 10)]
-"""10 nodes. Two malleable jobs start at 0; 2 comes and goes, which lets them grow at 10 and 11; at 20, 3 needs room."""
+"""10 nodes. Two malleable jobs start at 0. They grow at 10 and, when 2 ends, at 11. At 20, 3 needs 5 nodes."""
 
 
 def test_pref_starts_and_stays_near_the_preferred_size() -> None:
-    """Equation 2. At 10 one node is idle, at 11 another: each goes to who has least beyond its preferred 4.
+    """Equation 2. A node becomes idle at 10 and at 11; each goes to the job with the smallest excess over 4 nodes.
 
-    At 20 the two nodes beyond do not make 5; down to the minimum 3 + 3 do: all of the first, the rest of the other.
+    At 20, job 3 needs 5 nodes. The two nodes above the preferred sizes are too few; down to the minimum, each job can
+    give 3: the first gives all 3, the second gives the rest.
     """
     assert starts(FAMILY, 10, "pref") == [0, 0, 10, 20]
     until_20 = {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "pref").items()}
     assert until_20 == {0: [(10, 4, 5), (20, 5, 2)], 1: [(11, 4, 5), (20, 5, 3)]}
 
 
-def test_who_was_refused_may_start_on_fewer_nodes_once_others_have_started() -> None:
-    """5 nodes. The head 1 is due at 100, one node is extra. On 2 of the 3 idle nodes, 2 would take one too many.
+def test_a_delayed_job_may_start_on_fewer_nodes_after_others_have_started() -> None:
+    """5 nodes. The head 1 is reserved for 100, with one extra node. On 2 of the 3 idle nodes, 2 would delay it.
 
-    Then 3, who ends in time, leaves one idle, and 2 would take that one only. It is asked again when 4 comes,
-    though nothing has come free (seed 80005178 of `drawn.py`).
+    Then 3, which ends in time, leaves one node idle, on which 2 can start. The policy must try 2 again when 4 is
+    submitted, although no node has been released (seed 80005178 of `drawn.py`).
     """
     jobs = [rigid(0, 0, 2, 100), rigid(1, 0, 4, 10), malleable(2, 0, 1000, 1, 2, 2), rigid(3, 0, 2, 50)]
     jobs.append(rigid(4, 1, 5, 1))
@@ -260,8 +261,8 @@ def test_who_was_refused_may_start_on_fewer_nodes_once_others_have_started() -> 
     assert predict(workload_of(jobs), [NodeFacts(f"n{i}", 1) for i in range(5)], "pref").jobs["start"][2] == 1.0
 
 
-def test_keep_pref_shrinks_nobody_below_the_preferred_size() -> None:
-    """The two nodes beyond the preferred sizes do not make room for 5, so nobody is shrunk, and 3 waits."""
+def test_keep_pref_shrinks_no_job_below_the_preferred_size() -> None:
+    """The two nodes above the preferred sizes are too few for 5, so no job is shrunk and 3 waits."""
     until_20 = {
         job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "keep-pref").items()
     }
@@ -269,22 +270,22 @@ def test_keep_pref_shrinks_nobody_below_the_preferred_size() -> None:
     assert starts(FAMILY, 10, "keep-pref")[3] > 500
     smaller = [*FAMILY[:3], rigid(3, 20, 2, 10)]
     assert starts(smaller, 10, "keep-pref")[3] == 20
-    asks_for_more = [rigid(0, 0, 7, 10), malleable(1, 0, 10, 2, 4, 8)]  # 3 idle would do for its minimum
+    asks_for_more = [rigid(0, 0, 7, 10), malleable(1, 0, 10, 2, 4, 8)]  # 3 idle nodes would be enough for its minimum
     assert starts(asks_for_more, 10, "keep-pref") == [0, 10]
     assert starts(asks_for_more, 10, "pref") == [0, 0]
 
 
 def test_min_starts_small_and_resizes_as_few_jobs_as_it_can() -> None:
-    """Equation 1. At 10 all 5 idle nodes go to the first; at 20 it alone, 5 above its minimum, gives the 5 back."""
+    """Equation 1. At 10 all 5 idle nodes go to the first job; at 20 it gives the 5 back, down to its minimum."""
     assert starts(FAMILY, 10, "min") == [0, 0, 10, 20]
     until_20 = {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "min").items()}
     assert until_20 == {0: [(10, 2, 7), (20, 7, 2)], 1: [(11, 2, 3)]}
 
 
 def test_avg_shares_node_by_node_by_the_part_of_the_range() -> None:
-    """Equation 3. The 5 idle nodes at 10 go 0: 1/6, 1: 1/4, 0: 2/6, 1: 2/4, 0: 3/6; at 11 the first of equals gets one.
+    """Equation 3. The 5 idle nodes at 10 go 0: 1/6, 1: 1/4, 0: 2/6, 1: 2/4, 0: 3/6; at 11 a tie goes to the first.
 
-    At 20 they go back 0: 3/6, 0 (of equals the first): 2/6, 1: 1/4, 0: 1/6, 1: 0.
+    At 20 they are released 0: 3/6, 0 (tie: the first): 2/6, 1: 1/4, 0: 1/6, 1: 0.
     """
     assert starts(FAMILY, 10, "avg") == [0, 0, 10, 20]
     until_20 = {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "avg").items()}
@@ -292,11 +293,11 @@ def test_avg_shares_node_by_node_by_the_part_of_the_range() -> None:
 
 
 @pytest.mark.parametrize(("promise", "expected"), [("pool", [13, 15]), ("direct", [20, 13]), ("steal", [13, 20])])
-def test_whose_nodes_a_promised_job_starts_on(promise: str, expected: list[float]) -> None:
-    """At 11 job 0 is shrunk for 3, effective at 20, and 2 for 4, effective at 13; at 15 job 1 ends, for nobody.
+def test_promises_by_direct_steal_and_pool(promise: str, expected: list[float]) -> None:
+    """At 11 job 0 is shrunk for 3, effective at 20, and 2 for 4, effective at 13; job 1 ends at 15 without a promise.
 
-    direct: each waits for its own. steal: at 13 the first promised takes the nodes of the second, for its own at 20.
-    pool: whatever comes free, at 13 and 15.
+    direct: each promise waits for its own nodes. steal: at 13 the first promise takes the nodes of the second in
+    exchange for its own at 20. pool: promises take any released nodes, at 13 and 15.
     """
     jobs = [malleable(0, 0, 400, 1, 4, 4), rigid(1, 0, 3, 15), malleable(2, 3, 400, 1, 4, 4)]
     jobs += [rigid(3, 11, 3, 50), rigid(4, 11, 3, 50)]
@@ -308,12 +309,12 @@ def test_whose_nodes_a_promised_job_starts_on(promise: str, expected: list[float
     [
         ("fcfs", [1, 2, 3, 4]),
         ("shortest-first", [3, 1, 4, 2]),
-        ("largest-slowdown-first", [3, 1, 2, 4]),  # at 100 60/1, at 101 99/30, at 131 128/60 and only 41/31
-        ("aging", [4, 1, 2, 3]),  # to be as large as the machine is worth two days of waiting here
+        ("largest-slowdown-first", [3, 1, 2, 4]),  # wait/limit: at 100 60/1, at 101 99/30, at 131 128/60 and 41/31
+        ("aging", [4, 1, 2, 3]),  # the full machine's size is worth two days of waiting
     ],
 )
 def test_priorities_order_the_queue(priority: str, order: list[int]) -> None:
-    """0 holds all 4 nodes until 100; then only one of the others fits at a time."""
+    """Job 0 holds all 4 nodes until 100; then only one of the other jobs fits at a time."""
     jobs = [rigid(0, 0, 4, 100), rigid(1, 2, 3, 30), rigid(2, 3, 3, 60), rigid(3, 40, 3, 1), rigid(4, 90, 4, 30, 31)]
     record = starts(jobs, 4, "fcfs", priority=priority)
     assert sorted(order, key=lambda job: record[job]) == order
@@ -324,7 +325,7 @@ def test_the_help_names_every_policy() -> None:
     assert not [name for name in registry.names() if not re.search(rf"\b{name}\b", text)]
 
 
-def test_the_command_knows_the_priorities_that_there_are() -> None:
+def test_the_command_offers_every_priority() -> None:
     (option,) = [option for option in simulate.params if option.name == "priority"]
     assert list(option.type.choices) == list(priorities.NAMES)  # type: ignore[attr-defined]
     run = predicted([rigid(0, 0, 1, 1)], 1, "easy", priority="aging")
@@ -351,7 +352,7 @@ def test_a_policy_is_a_name_a_class_or_an_instance() -> None:
         registry.resolve(RefJob)  # type: ignore[arg-type]
 
 
-# -- somebody else's -------------------------------------------------------------------------------------------------
+# -- third-party policies --------------------------------------------------------------------------------------------
 
 GUIDE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "write-a-policy.md"
 
@@ -368,4 +369,4 @@ def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path
     assert done.returncode == 0, done.stderr
     run = Run.load(tmp_path / "run")
     assert run.info.policy_parameters == {"patience_s": 9.0}
-    assert run.jobs["start"].tolist() == [0.0, 32.0, 2.0, 42.0]  # from 10 on the patience of 1 keeps 3 waiting
+    assert run.jobs["start"].tolist() == [0.0, 32.0, 2.0, 42.0]  # from 10 on only 1, the head, may start

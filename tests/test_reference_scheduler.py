@@ -1,4 +1,4 @@
-"""The oracle itself, against cases worked out by hand from docs/reference/policies/, and against bookkeeping."""
+"""The reference scheduler against cases computed by hand from docs/reference/policies/, and its node accounting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def rigid(id: int, submit: float, nodes: int, run_time: float, limit: float | No
 
 
 def malleable(id: int, submit: float, nodes: int, run_time: float, low: int, pref: int, high: int) -> RefJob:
-    """Linear speedup, limit = run time, preferred size given apart from the requested one."""
+    """Return a job with linear speedup, its run time as limit, and separate preferred and requested sizes."""
     return RefJob(id, submit, run_time, run_time, nodes, True, nodes_min=low, nodes_max=high, nodes_pref=pref)
 
 
@@ -24,19 +24,19 @@ def spans(results: dict[int, RefResult]) -> dict[int, tuple[float | None, float 
     return {id: (result.start, result.end) for id, result in results.items()}
 
 
-def test_fcfs_starts_nobody_behind_a_head_that_does_not_fit() -> None:
-    # 4 nodes. 1 (3 nodes) runs 0-10. 2 (2 nodes) does not fit; 3 (1 node) would, but waits behind it. At 10
+def test_fcfs_starts_no_job_behind_a_head_that_does_not_fit() -> None:
+    # 4 nodes. 1 (3 nodes) runs from 0 to 10. 2 (2 nodes) does not fit. 3 (1 node) fits, but waits behind 2. At 10
     # both start.
     jobs = [rigid(1, 0, 3, 10), rigid(2, 1, 2, 5), rigid(3, 2, 1, 5)]
     assert spans(reference_schedule(jobs, 4, "fcfs")) == {1: (0, 10), 2: (10, 15), 3: (10, 15)}
-    # EASY: 3 asks for 5 s and 2 + 5 <= 10, so it starts at once.
+    # EASY: the limit of 3 is 5 s and 2 + 5 <= 10, so it starts at once.
     assert spans(reference_schedule(jobs, 4, "easy"))[3] == (2, 7)
 
 
 def test_easy_backfills_on_extra_nodes_and_by_the_shadow_time() -> None:
     # 10 nodes. 1 holds 6 until 100. 2 needs 8: shadow 100, 10 idle then, 2 extra.
     # 3 (2 nodes, 500 s) is too long but takes the 2 extra nodes at 2; 4 (the same) finds none left.
-    # 5 (2 nodes, 96 s) at 4: 4 + 96 = 100 <= 100, starts; had it asked for 97 s it would wait.
+    # 5 (2 nodes, 96 s) at 4: 4 + 96 = 100 <= 100, starts; with a limit of 97 s it would wait.
     # 2 starts at 100 on its 8 of 8 idle nodes, ends at 110, then 4.
     jobs = [
         rigid(1, 0, 6, 100),
@@ -56,9 +56,9 @@ def test_easy_backfills_on_extra_nodes_and_by_the_shadow_time() -> None:
     assert spans(reference_schedule(jobs, 10, "easy"))[5] == (110, 206)
 
 
-def test_easy_reckons_with_limits_and_starts_the_head_when_nodes_really_come_free() -> None:
-    # 4 nodes. 1 (3 nodes) asks for 100 s and takes 50. 2 (4 nodes) waits for it. 3 (1 node, 60 s) at 2: 62
-    # <= 100, starts. When 1 ends early at 50, 2 still waits for 3 until 62: later than without backfill,
+def test_easy_plans_with_limits_and_starts_the_head_when_nodes_are_released() -> None:
+    # 4 nodes. 1 (3 nodes) has a limit of 100 s and runs 50 s. 2 (4 nodes) waits for it. 3 (1 node, 60 s) at 2:
+    # 62 <= 100, starts. When 1 ends early at 50, 2 still waits for 3 until 62: later than without backfill,
     # never later than the shadow.
     jobs = [rigid(1, 0, 3, 50, limit=100), rigid(2, 1, 4, 10), rigid(3, 2, 1, 60)]
     assert spans(reference_schedule(jobs, 4, "easy")) == {1: (0, 50), 2: (62, 72), 3: (2, 62)}
@@ -66,21 +66,21 @@ def test_easy_reckons_with_limits_and_starts_the_head_when_nodes_really_come_fre
 
 def test_a_job_past_its_limit_counts_as_ending_now() -> None:
     # 4 nodes. 1 (3 nodes) is over its limit of 10 from then on. 2 needs 2 at 20: shadow 20, 4 idle then, 2
-    # extra. 3 (1 node, 100 s) at 21: 121 > 21, but 1 <= 2 extra: starts. 2 starts when 1 really ends.
+    # extra. 3 (1 node, 100 s) at 21: 121 > 21, but 1 <= 2 extra: starts. 2 starts when 1 ends.
     jobs = [rigid(1, 0, 3, 50, limit=10), rigid(2, 20, 2, 5), rigid(3, 21, 1, 100)]
     assert spans(reference_schedule(jobs, 4, "easy", over_limit="now")) == {1: (0, 50), 2: (50, 55), 3: (21, 121)}
     # A head that needs all 4 leaves no extra node: 3 waits for it.
     jobs[1] = rigid(2, 20, 4, 5)
     assert spans(reference_schedule(jobs, 4, "easy", over_limit="now")) == {1: (0, 50), 2: (50, 55), 3: (55, 155)}
-    # Killed at its limit, 1 is out of everybody's way.
+    # If 1 is killed at its limit, it delays no job.
     results = reference_schedule(jobs, 4, "easy", over_limit="kill")
     assert spans(results) == {1: (0, 10), 2: (20, 25), 3: (25, 125)}
     assert [results[id].state for id in (1, 2, 3)] == ["killed", "completed", "completed"]
 
 
 def test_a_job_without_a_limit_is_expected_to_take_its_run_time() -> None:
-    # 4 nodes. 1 (3 nodes, 10 s, no limit); 2 needs 4: shadow 10; 3 (1 node) may take 8 s from 2, not 9. It
-    # is never killed.
+    # 4 nodes. 1 (3 nodes, 10 s, no limit); 2 needs 4: shadow 10; 3 (1 node) may run 8 s from 2, not 9. 1 is
+    # never killed.
     for run_time, span in ((8.0, (2.0, 10.0)), (9.0, (15.0, 24.0))):
         jobs = [RefJob(1, 0, 10, None, 3), rigid(2, 1, 4, 5), RefJob(3, 2, run_time, None, 1)]
         results = reference_schedule(jobs, 4, "easy", over_limit="kill")
@@ -90,51 +90,51 @@ def test_a_job_without_a_limit_is_expected_to_take_its_run_time() -> None:
 
 def test_pref_starts_below_the_preferred_size_and_expands() -> None:
     # 10 nodes. 1 holds 7 until 100. 2 (2-6-8, 60 s on 6) starts on the 3 idle ones: r = 1/2. At 100 it has
-    # done 50 s of its 60; 7 nodes come free: to 6 first, then on to 8, one resize. r = 8/6: 7.5 s more.
+    # done 50 s of its 60, and 7 nodes are released. It grows to 6, then to 8, in one resize. r = 8/6: 7.5 s more.
     results = reference_schedule([rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 2, 6, 8)], 10, "pref")
     assert spans(results) == {1: (0, 100), 2: (0, 107.5)}
     assert results[2].sizes == [(0, 3), (100, 8)]
     assert results[2].resizes == [(100, 3, 8)]
 
 
-def test_pref_lets_a_job_without_its_minimum_wait() -> None:
-    # The same with minimum 4: 3 idle nodes are too few, nobody can be shrunk; it starts on 6 of the 10 at
+def test_under_pref_a_job_waits_for_its_minimum() -> None:
+    # The same with minimum 4: 3 idle nodes are too few, and no job can be shrunk. It starts on 6 of the 10 at
     # 100.
     results = reference_schedule([rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 4, 6, 8)], 10, "pref")
     assert spans(results)[2] == (100, 160)
 
 
-# 10 nodes. 1 (2-4-10, on 4 nodes at 0) grows to 8 at 10, when 2 takes two nodes for good: at 20 it has done
-# 10 + 10 * 8/4 = 30 s of its work. Then 3 comes, and no node is idle. Over its preferred size 1 has 4 nodes
-# to give, over its minimum 6.
+# 10 nodes. 1 (2-4-10, on 4 nodes at 0) grows to 8 at 10, when 2 takes the other two until the end. At 20, 1 has
+# done 10 + 10 * 8/4 = 30 s of its work. Then 3 is submitted, and no node is idle. 1 can give 4 nodes down to its
+# preferred size, 6 down to its minimum.
 def shrinking(newcomer: RefJob, work: float = 40) -> dict[int, RefResult]:
     return reference_schedule([malleable(1, 0, 4, work, 2, 4, 10), rigid(2, 10, 2, 1000), newcomer], 10, "pref")
 
 
 def test_pref_first_attempt_gives_the_preferred_size_and_leaves_others_theirs() -> None:
-    # 3 wants 4: 1 falls to 4, r = 1, and needs 10 s more.
+    # 3 prefers 4: 1 shrinks to 4, r = 1, and needs 10 s more.
     results = shrinking(malleable(3, 20, 4, 40, 2, 4, 4))
     assert results[1] == RefResult(0, 30, "completed", [(0, 4), (10, 8), (20, 4)], [(10, 4, 8), (20, 8, 4)])
     assert results[3] == RefResult(20, 60, "completed", [(20, 4)], [])
 
 
 def test_pref_second_attempt_gives_the_minimum_and_leaves_others_their_preferred_size() -> None:
-    # 3 wants 6 > 4, its minimum is 3: 1 gives 3, 8 -> 5, r = 5/4, 10 / r = 8 s more. 3 runs at 3/6 until
-    # 28: 4 s of 40 done; then it gets the 3 it lacks to its 6 and needs 36 s more.
+    # 3 prefers 6 > 4, its minimum is 3: 1 gives 3, 8 -> 5, r = 5/4, 10 / r = 8 s more. 3 runs at 3/6 until
+    # 28: 4 s of 40 done; then it grows to 6 and needs 36 s more.
     results = shrinking(malleable(3, 20, 6, 40, 3, 6, 6))
     assert results[1] == RefResult(0, 28, "completed", [(0, 4), (10, 8), (20, 5)], [(10, 4, 8), (20, 8, 5)])
     assert results[3] == RefResult(20, 64, "completed", [(20, 3), (28, 6)], [(28, 3, 6)])
 
 
 def test_pref_third_attempt_goes_down_to_the_minimum_of_others() -> None:
-    # 3 is rigid and needs 5 > 4, but 5 <= 6: 1 falls to 3, r = 3/4; of 42 s it has 12 left, 16 s.
+    # 3 is rigid and needs 5 > 4, but 5 <= 6: 1 shrinks to 3, r = 3/4; 12 of its 42 s are left and take 16 s.
     results = shrinking(rigid(3, 20, 5, 30), work=42)
     assert results[1] == RefResult(0, 36, "completed", [(0, 4), (10, 8), (20, 3)], [(10, 4, 8), (20, 8, 3)])
     assert results[3] == RefResult(20, 50, "completed", [(20, 5)], [])
 
 
-def test_pref_shrinks_nobody_in_vain() -> None:
-    # 3 needs 7 > 6: 1 keeps its 8 and ends at 25, when 8 come free.
+def test_pref_shrinks_no_job_in_vain() -> None:
+    # 3 needs 7 > 6: 1 keeps its 8 nodes and releases them at its end, at 25.
     results = shrinking(rigid(3, 20, 7, 30))
     assert results[1] == RefResult(0, 25, "completed", [(0, 4), (10, 8)], [(10, 4, 8)])
     assert spans(results)[3] == (25, 55)
@@ -144,7 +144,7 @@ def test_pref_takes_from_the_highest_priority_and_from_the_last_one_only_what_is
     # 12 nodes. 1 and 2 (1-2-6) start on 2 each. At 5, 3 (rigid, 2 nodes, 1 s) starts and 6 idle nodes
     # remain: 1 grows to 6 (tie: earlier start first), 2 to 4. At 6, 3 ends and 2 grows to 6 as well: 6 + 6.
     # Work done at 10: 1: 5 + 5 * 3 = 20; 2: 5 + 1 * 2 + 4 * 3 = 19. At 10, 4 (rigid, 6 nodes): both have 4
-    # over their preferred 2: all 4 of 1 (tie again), 2 of 2.
+    # nodes above their preferred 2: 1 gives all 4 (tie again), 2 gives 2.
     jobs = [
         malleable(1, 0, 2, 100, 1, 2, 6),
         malleable(2, 0, 2, 100, 1, 2, 6),
@@ -162,11 +162,11 @@ def test_pref_takes_from_the_highest_priority_and_from_the_last_one_only_what_is
     assert results[1].end == pytest.approx(50.5 + 39.5 / 3)
 
 
-def test_pref_passes_over_a_job_for_which_idle_nodes_would_do() -> None:
+def test_pref_skips_a_job_that_waits_only_for_its_reservation() -> None:
     # 10 nodes. 1 holds 6 until 100, 2 (2-3-3, 200 s) holds 3, one is idle. 3 needs 7: shadow 100, nothing
-    # extra, and the one node that 2 could give does not help it. 4 (1 node, 500 s) fits the idle node but
-    # would delay 3, so it waits, and 2 keeps its 3 nodes. At 100, 3 takes all 7, and now room for 4 is made
-    # on 2: r = 2/3. At 115, when 3 ends, 2 has done 110 s and grows.
+    # extra, and the one node that 2 could give is not enough. 4 (1 node, 500 s) fits the idle node but would
+    # delay 3, so it waits, and 2 keeps its 3 nodes. At 100, 3 takes all 7, and now 2 gives a node for 4:
+    # r = 2/3. At 115, when 3 ends, 2 has done 110 s and grows.
     jobs = [rigid(1, 0, 6, 100), malleable(2, 0, 3, 200, 2, 3, 3), rigid(3, 1, 7, 15), rigid(4, 2, 1, 500)]
     results = reference_schedule(jobs, 10, "pref")
     assert spans(results) == {1: (0, 100), 2: (0, pytest.approx(205)), 3: (100, 115), 4: (100, 600)}
@@ -193,10 +193,10 @@ def test_amdahl_sets_the_speed() -> None:
 
 def test_a_promise_waits_for_the_malleability_point() -> None:
     # 10 nodes, points every 10 s. 1 (2-8-8, 70 s) on 8. 2 (rigid, 4) at 3: 2 idle, 2 more from 1 at its
-    # point at 10; until then the idle ones are set aside, so 3 (1 node, 5 s) at 5 must wait, and 1 with its
-    # pending resize gives nothing. At 10: 1 on 6, 2 starts. 3 is the head, one node from 1; decision and
-    # point fall together, so 3 starts at 10: 1 on 5. At 15 both end; 1 holds 8 at once, but runs on them
-    # from 20: 10 + 10 * 5/8 = 16.25 s done, 53.75 more.
+    # point at 10. Until then the idle nodes are reserved, so 3 (1 node, 5 s) at 5 must wait, and 1 with its
+    # pending resize gives no node. At 10: 1 on 6, 2 starts. 3 is the head and gets a node of 1. Decision and
+    # point coincide, so 3 starts at 10: 1 on 5. At 15 both end. 1 holds 8 at once, but runs on them from 20:
+    # 10 + 10 * 5/8 = 16.25 s done, 53.75 more.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 4, 5), rigid(3, 5, 1, 5)]
     results = reference_schedule(jobs, 10, "pref", malleability_interval_s=10)
     assert results[2] == RefResult(10, 15, "completed", [(10, 4)], [])
@@ -208,8 +208,8 @@ def test_a_promise_waits_for_the_malleability_point() -> None:
 
 def test_a_promise_takes_any_nodes_that_come_free() -> None:
     # 10 nodes, points every 10 s. 1 (2-8-8) on 8, 2 (2 nodes) until 6. 3 (2 nodes) at 3 is promised two of
-    # 1, but gets those of 2 at 6. At 10, 1 gives two back that nobody waits for any more, and takes them
-    # again: it held 8 all the time.
+    # 1, but gets those of 2 at 6. At 10, 1 releases two nodes that no job waits for and takes them again, so
+    # it held 8 all the time.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 0, 2, 6), rigid(3, 3, 2, 1)]
     results = reference_schedule(jobs, 10, "pref", malleability_interval_s=10)
     assert spans(results)[3] == (6, 7)
@@ -217,16 +217,16 @@ def test_a_promise_takes_any_nodes_that_come_free() -> None:
 
 
 def test_a_promise_that_can_be_served_overtakes_one_that_cannot() -> None:
-    # 10 nodes, points every 10 s. 1 (2-8-8) on 8. 2 (6 nodes) at 3: 2 idle and 4 of 1 (8 -> 4), in vain
-    # until 10. 3 (3 nodes) cannot be promised anything at 4: 1 has a resize pending. At 10, 2 starts; 3
-    # needs 3, 1 has 2 to give: at 110 it gets nodes of 2.
+    # 10 nodes, points every 10 s. 1 (2-8-8) on 8. 2 (6 nodes) at 3: 2 idle and 4 of 1 (8 -> 4), released at
+    # 10. 3 (3 nodes) gets no promise at 4, since 1 has a resize pending. At 10, 2 starts. 3 needs 3 nodes
+    # and 1 can give 2: at 110 3 gets nodes of 2.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 6, 100), rigid(3, 4, 3, 1)]
     results = reference_schedule(jobs, 10, "pref", malleability_interval_s=10)
     assert results[2].start == 10
     assert results[3].start == 110
-    # Two promises made in one call (a tick at 5): 2 (5 nodes) takes the 2 idle ones and 3 of 1, 3 (2 nodes)
-    # two more of 1, one resize. The 2 idle nodes do for 3 at once, past 2, which starts at 10 on the 5 that
-    # 1 gives back.
+    # Two promises made in one call (a tick at 5): 2 (5 nodes) takes the 2 idle nodes and 3 of 1; 3 (2 nodes)
+    # takes two more of 1, in one resize. The 2 idle nodes are enough for 3 to start at once, before 2, which
+    # starts at 10 on the 5 nodes of 1.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 5, 100), rigid(3, 4, 2, 100)]
     results = reference_schedule(jobs, 10, "pref", malleability_interval_s=10, interval_s=5)
     assert results[1].resizes[0] == (5, 8, 3)
@@ -235,9 +235,9 @@ def test_a_promise_that_can_be_served_overtakes_one_that_cannot() -> None:
 
 
 def test_without_counting_idle_nodes_the_whole_size_is_taken_from_running_jobs() -> None:
-    # 10 nodes. 1 (2-8-8) on 8, 2 idle. 2 (rigid, 4) at 3: with the idle ones 1 gives 2, without them it
-    # gives 4. Then 2 are idle again, but who was shrunk in a call does not grow in it: 1 has to wait until 8,
-    # when 2 ends. By then it has done 3 + 5/2 s of its 70.
+    # 10 nodes. 1 (2-8-8) on 8, 2 idle. 2 (rigid, 4) at 3: with the idle nodes 1 gives 2, without them it
+    # gives 4. Then 2 are idle again, but a job does not grow in the call that shrunk it: 1 waits until 8, when
+    # 2 ends. By then it has done 3 + 5/2 s of its 70.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 4, 5)]
     assert reference_schedule(jobs, 10, "pref")[1].resizes[0] == (3, 8, 6)
     results = reference_schedule(jobs, 10, "pref", count_idle=False)
@@ -245,8 +245,8 @@ def test_without_counting_idle_nodes_the_whole_size_is_taken_from_running_jobs()
     assert results[2] == RefResult(3, 8, "completed", [(3, 4)], [])
 
 
-def test_a_job_grows_in_the_call_that_started_it_only_if_told() -> None:
-    # 8 nodes, 1 (2-4-8, 40 s) alone: 4 nodes to the end, or 8 from the start, at twice the speed.
+def test_a_job_grows_in_the_call_that_started_it_only_with_the_option() -> None:
+    # 8 nodes, 1 (2-4-8, 40 s) alone: 4 nodes until the end, or 8 from the start at twice the speed.
     job = malleable(1, 0, 4, 40, 2, 4, 8)
     assert reference_schedule([job], 8, "pref")[1] == RefResult(0, 40, "completed", [(0, 4)], [])
     grown = reference_schedule([job], 8, "pref", grow_at_start=True)[1]
@@ -257,9 +257,9 @@ def test_a_job_grows_in_the_call_that_started_it_only_if_told() -> None:
 
 
 def test_a_stretched_limit_kills_no_job_that_does_its_work() -> None:
-    # The job of test_pref_starts_below_... asks for as long as it takes: stretched limits kill nobody. 10 s
-    # less do kill it: its limit of 50 on 6 nodes is 100 s on 3 nodes, and ends at 100 - before it would
-    # grow.
+    # In test_pref_starts_below_... the limit is the run time, so a stretched limit does not kill the job. A
+    # limit shorter by 10 s does: 50 s on 6 nodes are 100 s on 3 nodes, and the limit ends at 100, before the
+    # job would grow.
     jobs = [rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 2, 6, 8)]
     assert reference_schedule(jobs, 10, "pref", over_limit="kill")[2].state == "completed"
     jobs[1].limit = 50
@@ -268,9 +268,9 @@ def test_a_stretched_limit_kills_no_job_that_does_its_work() -> None:
 
 
 def test_the_policy_is_called_at_ticks_only() -> None:
-    # 4 nodes, a tick every 10 s. 1 comes at 3, starts at 10, ends at 15. 2 and 3 (4 nodes each, no time at
-    # all, 5 s) come at 12 and at 20, in time for the tick at 20: 2 starts and ends, and the round that
-    # brings about starts 3 at 20 as well.
+    # 4 nodes, a tick every 10 s. 1 is submitted at 3, starts at 10, ends at 15. 2 and 3 (4 nodes each; 0 s and
+    # 5 s) are submitted at 12 and 20, in time for the tick at 20: 2 starts and ends, and the round after its
+    # end starts 3 at 20 as well.
     jobs = [rigid(1, 3, 4, 5), rigid(2, 12, 4, 0), rigid(3, 20, 4, 5)]
     for policy in ("fcfs", "easy", "pref"):
         results = reference_schedule(jobs, 4, policy, interval_s=10)
@@ -279,7 +279,7 @@ def test_the_policy_is_called_at_ticks_only() -> None:
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "pref"])
 def test_jobs_of_no_run_time_follow_each_other_at_one_instant(policy: str) -> None:
-    # 1 node: each starts and ends at 5 in a round of its own, then 4 runs.
+    # 1 node: each job starts and ends at 5 in its own round, then 4 runs.
     jobs = [rigid(1, 5, 1, 0), rigid(2, 5, 1, 0, limit=10), rigid(3, 5, 1, 0), rigid(4, 5, 1, 10)]
     assert spans(reference_schedule(jobs, 1, policy)) == {1: (5, 5), 2: (5, 5), 3: (5, 5), 4: (5, 15)}
 
@@ -289,7 +289,7 @@ def test_a_job_larger_than_the_machine_is_rejected() -> None:
     easy = reference_schedule(jobs, 4, "easy")
     assert easy[1] == RefResult(None, None, "rejected", [], [])
     assert easy[3].state == "rejected"
-    # Under pref 3 can do with 3 nodes, and takes 4 of its 8: r = 1/2.
+    # Under pref, 3 has a minimum of 3 nodes and starts on 4 of its 8: r = 1/2.
     assert spans(reference_schedule(jobs, 4, "pref")) == {1: (None, None), 2: (1, 11), 3: (11, 31)}
 
 
@@ -329,8 +329,8 @@ def workloads(draw: st.DrawFn) -> list[RefJob]:
         }
     ),
 )
-def test_the_books_balance(jobs: list[RefJob], policy: str, options: dict[str, Any]) -> None:
-    """No node is held twice, sizes stay within bounds, and the time on each size adds up to the work."""
+def test_node_accounting(jobs: list[RefJob], policy: str, options: dict[str, Any]) -> None:
+    """No node is allocated twice, sizes stay within bounds, and the time on each size adds up to the work."""
     results = reference_schedule(jobs, 8, policy, **options)
     changes: list[tuple[float, int]] = []
     for job in jobs:
@@ -349,7 +349,7 @@ def test_the_books_balance(jobs: list[RefJob], policy: str, options: dict[str, A
             done = sum(job.rate(n) * (end - since) for (since, n), end in zip(result.sizes, ends, strict=True))
             assert done == pytest.approx(job.run_time)
     held = 0
-    for _, change in sorted(changes):  # at one instant, what is given back comes first
+    for _, change in sorted(changes):  # at one instant, releases come first
         held += change
         assert held <= 8
     assert held == 0

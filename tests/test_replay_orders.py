@@ -1,6 +1,6 @@
-"""The replayer against agents and ranks that are a model in virtual time: whatever crosses, and whoever dies.
+"""The replayer against a model of agents and ranks in virtual time, with crossing messages and killed ranks.
 
-Real processes hardly ever keep to most of these orders; here each delay is drawn, and a thousand replays take a minute.
+Most of these message orders are rare with real processes. Here each delay is drawn; 1,000 replays take a minute.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FOREVER_S = 600.0
 
 
 class Resizing(Crowding):
-    """It resizes jobs as well, those that share no node."""
+    """A policy that also resizes jobs that share no node."""
 
     malleable: ClassVar[bool] = True
 
@@ -69,12 +69,12 @@ class Job:
 
 
 class Modelled:
-    """Emulated nodes in virtual time. Messages keep their order from and to a node, and no other order.
+    """Emulated nodes in virtual time. Messages keep their order to and from each node, but not across nodes.
 
     Args:
         inventory: the nodes.
-        draw: of all delays and deaths.
-        deaths: how likely a rank is to die.
+        draw: random generator of delays and deaths.
+        deaths: probability that a rank is killed.
     """
 
     def __init__(self, inventory: Inventory, draw: random.Random, deaths: float) -> None:
@@ -90,13 +90,13 @@ class Modelled:
         self.seen: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._latest = [[0.0] * len(self.nodes) for _ in range(2)]  # of what is on its way to and from each node
+        self._latest = [[0.0] * len(self.nodes) for _ in range(2)]  # latest delivery time to and from each node
         self._events: list[tuple[int, dict[str, Any]]] = []
         for node in range(len(self.nodes)):
             self._beat(node)
 
     def monotonic(self) -> float:
-        self.now += 1e-7  # that no two instants are the same
+        self.now += 1e-7  # no two instants are equal
         return self.now
 
     def _after(self, delay: float, call: Callable[[], None]) -> None:
@@ -236,7 +236,7 @@ class Modelled:
         self._soon(lambda: self._end(rank, state))
 
     def _end(self, rank: Rank, state: str) -> None:
-        """Have `rank` be gone, and the others of its job notice."""
+        """Remove `rank` and notify the other ranks of its job."""
         if not self._lives(rank):
             return
         del self.ranks[rank.node, rank.job]
@@ -263,7 +263,7 @@ def assert_ranks_end_where_their_jobs_are(run: Run, path: Path) -> None:
 
 
 def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Replay one drawn case, check all that must hold, and return what was seen."""
+    """Replay one drawn case, check the invariants, and return what was observed."""
     draw = random.Random(seed)
     resizes, deaths, cancels = draw.random() < 0.5, draw.choice([0.0, 0.05, 0.2, 0.5]), draw.choice([0.0, 0.03, 0.2])
     inventory = emulated(4, cores=4)
@@ -286,7 +286,7 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_whatever_crosses_and_whoever_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_any_message_order_and_any_killed_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(block * 10, (block + 1) * 10):
         (tmp_path / str(seed)).mkdir()

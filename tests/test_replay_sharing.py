@@ -1,4 +1,4 @@
-"""Jobs that share nodes in a replay: their processes never share a core, and lose no work."""
+"""Jobs that share nodes in a replay: their processes never share a core, and no work is lost."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
 class Watched(LocalTestbed):
-    """A testbed that knows which CPUs each rank has or may have, and lets nobody be told of another's."""
+    """A testbed that tracks the CPUs of each rank and checks that no message assigns a CPU to two ranks."""
 
     def __init__(self, inventory: Inventory, spool: Path) -> None:
         super().__init__(inventory, spool)
-        self.masks: dict[tuple[int, str], list[set[int]]] = {}  # (node, job) -> what it works on, what it was told
+        self.masks: dict[tuple[int, str], list[set[int]]] = {}  # (node, job) -> current and requested CPUs
         self.narrowed: list[tuple[int, str]] = []
         self.guests_launched = 0
 
@@ -51,7 +51,7 @@ class Watched(LocalTestbed):
             assert not any(cpus & mask for masks in others for mask in masks), (key, message, others)
             self.guests_launched += message["type"] == "launch" and bool(others)
             assert message["type"] != "launch" or key not in self.masks
-            if message["type"] == "launch" or key in self.masks:  # else its end is among the events not yet acted on
+            if message["type"] == "launch" or key in self.masks:  # otherwise its end is not yet processed
                 self.masks.setdefault(key, []).append(cpus)
                 assert len(self.masks[key]) <= 2  # one change may be pending
         super().send(node, message)
@@ -73,7 +73,7 @@ class Watched(LocalTestbed):
 
 
 class Deadly(Watched):
-    """It kills a rank now and then: leaders and followers, mates and guests, before and after they have joined."""
+    """A testbed that kills random ranks: leaders and followers, mates and guests, before and after they join."""
 
     def __init__(self, inventory: Inventory, spool: Path) -> None:
         super().__init__(inventory, spool)
@@ -85,13 +85,13 @@ class Deadly(Watched):
             if message["type"] in ("listening", "started", "resized") and self.draw.random() < 0.1:
                 ranks = psutil.Process(self._agents[node].process.pid).children()
                 for rank in self.draw.sample(ranks, min(1, len(ranks))):
-                    with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended by itself
+                    with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
                         rank.kill()
         return events
 
 
 class Crowding:
-    """A policy that has jobs share nodes at random, and ends some."""
+    """A policy that lets jobs share nodes at random and cancels some."""
 
     malleable: ClassVar[bool] = False
     shares: ClassVar[bool] = True
@@ -153,7 +153,7 @@ def assert_no_core_has_two_jobs(allocations: pd.DataFrame, cores: Sequence[int])
 def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(
     tmp_path: Path, balance: str, hostile: bool
 ) -> None:
-    """Nor if some are cancelled, and ranks die."""
+    """This also holds if jobs are cancelled and ranks are killed."""
     work, cancels = crowd(50, 7), 0.04 * hostile
     nodes = tuple(Node(f"n{number}", 4, 2, None, True) for number in range(4))
     inventory = Inventory("test", "local", nodes, grain_s=0.004)
@@ -224,7 +224,7 @@ def test_a_guest_computes_on_the_highest_cpu_while_its_mate_keeps_the_other(tmp_
 
 
 class Impatient:
-    """Has the second job be a guest of the first, and ends it before its mate can have given way."""
+    """A policy that starts the second job as a guest of the first and cancels it before the mate has freed the core."""
 
     malleable: ClassVar[bool] = False
     shares: ClassVar[bool] = True
@@ -239,10 +239,10 @@ class Impatient:
                 yield Cancel(job, "no patience")
 
 
-def test_a_guest_that_is_ended_before_its_place_is_clear_never_runs(
+def test_a_guest_that_is_cancelled_before_its_core_is_free_never_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And that at once: nobody waits until something else happens."""
+    """The guest ends at once, not with the next event."""
     monkeypatch.setattr(loop, "LOOK_S", GUARD_S)
     inventory = Inventory("test", "local", (Node("n1", 2, 1, None, True),), grain_s=60.0, heartbeat_s=GUARD_S)
     testbed = Watched(inventory, tmp_path / "spool")
@@ -256,7 +256,7 @@ def test_a_guest_that_is_ended_before_its_place_is_clear_never_runs(
 
 
 class Heirs:
-    """Has the third job be a guest on the first nodes of the two others, and shrinks it once it has both to itself."""
+    """A policy that starts the third job as a guest on the first nodes of two mates and shrinks it when it is alone."""
 
     malleable: ClassVar[bool] = True
     shares: ClassVar[bool] = True
@@ -272,7 +272,7 @@ class Heirs:
             yield Resize(guest, 1)
 
 
-def test_who_inherited_its_leaders_node_last_can_still_shrink(tmp_path: Path) -> None:
+def test_a_guest_that_inherited_its_leaders_node_last_can_still_shrink(tmp_path: Path) -> None:
     table = {"job_id": ["long", "short", "guest"], "submit_time": [0.0, 0.0, 1.0], "run_time": [30.0, 3.0, 60.0]}
     table |= {"time_limit": 1e3, "nodes": [1, 1, 2], "nodes_min": 1, "nodes_max": 2, "cores_per_node": 2}
     work = Workload(pd.DataFrame(table | {"kind": "malleable", "speedup": "amdahl", "speedup_parameters": "0.9"}))
@@ -284,7 +284,7 @@ def test_who_inherited_its_leaders_node_last_can_still_shrink(tmp_path: Path) ->
 
 
 class Generous:
-    """Has the first job lend one core to the second."""
+    """A policy in which the first job lends one core to the second."""
 
     malleable: ClassVar[bool] = False
     shares: ClassVar[bool] = True
@@ -294,8 +294,8 @@ class Generous:
             yield Share(job, 0, (Lend(0, (0,), 1),)) if state.size else Start(job, 1)
 
 
-def test_a_limit_goes_by_the_cores_that_an_overdue_guest_still_has(tmp_path: Path) -> None:
-    """The guest was to end after 1 s and stays: at half speed the mate reaches its limit of 10 s in 20, not in 10.5."""
+def test_a_limit_accounts_for_the_cores_of_an_overdue_guest(tmp_path: Path) -> None:
+    """The guest should end after 1 s but stays: at half speed the mate reaches its 10 s limit in 20 s, not 10.5 s."""
 
     def script(sent: Said) -> Iterator[Said]:
         yield from told(sent, "launch")
@@ -318,7 +318,7 @@ def test_a_limit_goes_by_the_cores_that_an_overdue_guest_still_has(tmp_path: Pat
 
 
 class Late:
-    """Cancels the first job when the second is submitted."""
+    """A policy that cancels the first job when the second is submitted."""
 
     malleable: ClassVar[bool] = False
 
@@ -330,7 +330,7 @@ class Late:
 
 
 def test_a_job_that_has_done_its_work_can_no_longer_be_cancelled(tmp_path: Path) -> None:
-    """Its leader has ended, and of the other rank nothing is known yet."""
+    """Its leader has ended; the end of the other rank has not been reported yet."""
     script = outlived_leader("completed")
     table = {"job_id": ["a", "b"], "submit_time": [0.0, 20.0], "run_time": 1.0, "time_limit": 10.0, "nodes": [2, 1]}
     run = carry_out(Workload(pd.DataFrame(table)), Late(), tmp_path, emulated(2), Options(100.0), Scripted(script))
@@ -338,7 +338,7 @@ def test_a_job_that_has_done_its_work_can_no_longer_be_cancelled(tmp_path: Path)
 
 
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])
-def test_a_limit_ends_guests_and_mates_at_the_speed_that_they_should_have(tmp_path: Path, policy: str) -> None:
+def test_limits_of_guests_and_mates_use_their_intended_speed(tmp_path: Path, policy: str) -> None:
     work = workload(12)
     inventory = Inventory("test", "local", tuple(Node(f"n{n}", 2, 1, None, True) for n in range(4)), grain_s=0.02)
     options = Options(speed=1000, over_limit=OverLimit.KILL)

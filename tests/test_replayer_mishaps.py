@@ -1,4 +1,4 @@
-"""The replayer when things cross, die, hang, overflow or are interrupted: no node held twice, no process left."""
+"""Replayer failures: crossing messages, killed or hung processes, full disks and interrupts. Nodes never overlap."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 Said = list[tuple[int, dict[str, Any]]]
 GROWING = registry.load("pref", {"grow_at_start": True})
-"""Has a job ask for more nodes in the very call that starts it, before its leader can listen."""
+"""A policy that expands a job in the call that starts it, before the job's leader listens."""
 
 
 class Restless:
-    """A policy that starts jobs small, keeps some room, and resizes at random whomever it may, at every call."""
+    """A policy that starts jobs at their minimum, keeps two nodes idle, and resizes jobs at random in every call."""
 
     malleable: ClassVar[bool] = True
 
@@ -86,7 +86,7 @@ def one_job(run_time: float = 100.0, **columns: Any) -> Workload:
 def carry_out(
     work: Workload, policy: Policy, folder: Path, inventory: Inventory, options: Options, testbed: Any = None
 ) -> Run:
-    """Replay with a policy of the test's own, on real agents or on `testbed`; journal and spool are in `folder`."""
+    """Replay with `policy` on real agents or on `testbed`; journal and spool are in `folder`."""
     jobs = Jobs.of(work, over_limit=options.over_limit)
     testbed = testbed or LocalTestbed(inventory, folder / "spool")
     log = journal.Journal(folder / JOURNAL, {"jobs": jobs.ids})
@@ -100,7 +100,7 @@ def carry_out(
 
 
 def assert_each_rank_ended_within_its_allocation(run: Run, path: Path, names: Sequence[str]) -> None:
-    """A node is its job's own before a rank is launched there, and until that rank is gone; nobody else's meanwhile."""
+    """Check that each rank ran within one allocation of its job's nodes."""
     _, entries = journal.read(path)
     ends = [(entry.job, entry.node, entry.time) for entry in entries if entry.kind == "ended"]
     held = by_node(run)
@@ -116,7 +116,7 @@ def assert_each_rank_ended_within_its_allocation(run: Run, path: Path, names: Se
 
 @pytest.mark.parametrize(("balance", "cancels"), [("static", 0.0), ("dynamic", 0.01)])
 def test_hundreds_of_jobs_under_a_restless_policy(tmp_path: Path, balance: str, cancels: float) -> None:
-    """Every job ends with exactly its work, whatever crosses on the way, and the journal tells how it came about."""
+    """Every job does exactly its work, whatever the order of messages, and the journal accounts for it."""
     draw = np.random.default_rng(5)
     run_time = draw.exponential(50.0, 220)
     table = {
@@ -146,7 +146,7 @@ def test_hundreds_of_jobs_under_a_restless_policy(tmp_path: Path, balance: str, 
     path, names = tmp_path / JOURNAL, [node.name for node in nodes]
     assert_each_rank_ended_within_its_allocation(run, path, names)
     done: Counter[str] = Counter()
-    cut_short = set()  # a rank that is killed in its last moment, when the job is done, may not tell of its last units
+    cut_short = set()  # a rank that is killed as its job completes may not report its last units
     for entry in journal.read(path)[1]:
         if entry.kind == "ended":
             done[entry.job or ""] += entry.data["units_done"]
@@ -161,7 +161,7 @@ def test_hundreds_of_jobs_under_a_restless_policy(tmp_path: Path, balance: str, 
 
 
 def test_a_new_rank_that_cannot_join_fails_its_job(tmp_path: Path) -> None:
-    """The leader would carry on without it, and the node would be held for nothing."""
+    """Otherwise the leader would continue without the rank, and its node would stay allocated but unused."""
     (tmp_path / "spool" / "job-a" / "n2.out").mkdir(parents=True)  # where the rank's output should go
     run = carry_out(one_job(1000.0), GROWING, tmp_path, emulated(2), Options(100.0))
     assert run.reconfigurations["kind"].tolist() == ["expand"]
@@ -191,7 +191,7 @@ def test_a_rank_that_is_killed_fails_its_job_and_frees_its_nodes(tmp_path: Path,
     assert_each_rank_ended_within_its_allocation(run, tmp_path / JOURNAL, ["n1", "n2"])
 
 
-def test_an_agent_that_is_stopped_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_agent_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "SILENCE", 1.0)
     monkeypatch.setattr(local, "GRACE_S", 0.05)
     nodes = Inventory("test", "local", emulated(2).nodes, heartbeat_s=0.05)
@@ -207,13 +207,13 @@ def test_an_agent_that_is_stopped_is_missed(tmp_path: Path, monkeypatch: pytest.
     assert run.info.interruptions == ["node n1: its agent has been silent for 1 s (the run so far is kept)"]
 
 
-# -- orders that real agents keep to only now and then -----------------------------------------------------------------
+# -- message orders that are rare with real agents ---------------------------------------------------------------------
 
 
 class Scripted:
-    """Two emulated nodes without agents: what they say, and when, is the test's to tell.
+    """Two emulated nodes without agents, whose events come from a script.
 
-    `script` yields what is said next, after having seen in `sent` what they have been told; an empty list: nothing yet.
+    `script` receives the list of messages sent so far and yields the next events; an empty list means no event yet.
     """
 
     def __init__(self, script: Callable[[Said], Iterator[Said]]) -> None:
@@ -243,7 +243,7 @@ class Scripted:
 
 
 def told(sent: Said, kind: str, count: int = 1) -> Iterator[Said]:
-    """Say nothing until so many messages of a kind have come; fail after a long time."""
+    """Yield no events until `count` messages of `kind` have been sent; fail after a timeout."""
     deadline = time.monotonic() + GUARD_S
     while sum(message["type"] == kind for _, message in sent) < count:
         assert time.monotonic() < deadline, f"waited in vain for {kind}: {sent}"
@@ -259,7 +259,7 @@ STARTED: tuple[int, dict[str, Any]] = (0, {"type": "started"})
 
 
 def outlived_leader(state: str, reason: str = "") -> Callable[[Said], Iterator[Said]]:
-    """Return the script of a job of two ranks whose leader has done its work; the other ends so once it is told."""
+    """Return a script of a job of two ranks: the leader completes, the other rank ends in `state` when killed."""
 
     def script(sent: Said) -> Iterator[Said]:
         yield from told(sent, "launch")
@@ -281,7 +281,7 @@ def scripted(
 
 
 def test_no_more_ranks_are_launched_for_a_job_that_is_ending(tmp_path: Path) -> None:
-    """It is killed at its limit before its leader listens."""
+    """The job is killed at its limit before its leader listens."""
 
     def script(sent: Said) -> Iterator[Said]:
         yield from told(sent, "kill")
@@ -302,7 +302,7 @@ def test_no_more_ranks_are_launched_for_a_job_that_is_ending(tmp_path: Path) -> 
         (("killed", "on n2: cannot join"), ("failed", "on n2: cannot join")),
     ],
 )
-def test_the_leader_has_the_last_word_when_its_end_crosses_with_an_expansion(
+def test_the_leaders_state_decides_when_its_end_crosses_with_an_expansion(
     tmp_path: Path, leader: tuple[str, str], outcome: tuple[str, str]
 ) -> None:
     def script(sent: Said) -> Iterator[Said]:
@@ -321,8 +321,8 @@ def test_the_leader_has_the_last_word_when_its_end_crosses_with_an_expansion(
     assert by_node(run)["node"].tolist() == [0, 1] and run.allocations["end"].nunique() == 1
 
 
-def test_nodes_are_held_until_the_last_rank_is_gone(tmp_path: Path) -> None:
-    """The leader ends well while the rank of an expansion is on its way; another job waits for both nodes."""
+def test_nodes_are_held_until_the_last_rank_has_ended(tmp_path: Path) -> None:
+    """The leader completes while the rank of an expansion is being launched; another job waits for both nodes."""
     seen: list[list[int]] = []
 
     def script(sent: Said) -> Iterator[Said]:
@@ -350,7 +350,7 @@ def test_nodes_are_held_until_the_last_rank_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_does_not_end_with_its_job_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever has stopped it: its node would be held, and the replay last, for ever."""
+    """Otherwise its node would stay allocated and the replay would never end."""
     monkeypatch.setattr(loop, "OUTLIVE_S", 0.05)
 
     script = outlived_leader("killed", "the leader has ended")
@@ -359,14 +359,14 @@ def test_a_rank_that_does_not_end_with_its_job_is_killed(tmp_path: Path, monkeyp
     assert run.jobs["state"].tolist() == ["completed"]
 
 
-# -- what jobs may be called and ask for -------------------------------------------------------------------------------
+# -- job names, run times and limits -----------------------------------------------------------------------------------
 
 NAMES = ["two words", "ä/ö/漢字", "line\nbreak", "x" * 300, "漢" * 300, "..", "%2f", "-", "'\"\\", "\U0001f40c" * 60]
 
 
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
 @pytest.mark.parametrize("execution", ["computed", "emulated"])
-def test_jobs_of_any_name_and_of_no_length(tmp_path: Path, execution: str, balance: str) -> None:
+def test_jobs_of_any_name_and_of_zero_length(tmp_path: Path, execution: str, balance: str) -> None:
     table = {"job_id": NAMES, "submit_time": 0.0, "run_time": [0.0, 1e-9, 1e-4, 0.01, 1.0] * 2, "time_limit": 10.0}
     nodes = emulated(2) if execution == "emulated" else Inventory("test", "local", (Node("c", 1, 1, (CPUS[0],)),))
     work = Workload(pd.DataFrame(table | {"nodes": len(nodes.nodes)}))
@@ -377,16 +377,16 @@ def test_jobs_of_any_name_and_of_no_length(tmp_path: Path, execution: str, balan
     assert Run.load(tmp_path / "run").jobs["job_id"].tolist() == NAMES
 
 
-def test_only_a_limit_of_its_own_kills_a_job(tmp_path: Path) -> None:
-    """A job without one is given its run time for planning; launching it takes longer than that."""
+def test_only_a_given_limit_kills_a_job(tmp_path: Path) -> None:
+    """A job without a limit is planned with its run time, which is shorter here than its launch."""
     table = {"job_id": ["none", "own"], "submit_time": 0.0, "run_time": 50.0, "time_limit": [np.nan, 20.0], "nodes": 1}
     options = Options(500.0, over_limit=OverLimit.KILL)
     run = replay(Workload(pd.DataFrame(table)), emulated(2), "fcfs", tmp_path / "run", options=options)
     assert run.jobs["state"].tolist() == ["completed", "killed"]
 
 
-def test_the_limit_of_a_malleable_job_goes_by_the_speed_that_it_has(tmp_path: Path) -> None:
-    """Killed at 100 s on its one node; on two, to which it grows at once, half of that (and its limit) is enough."""
+def test_the_limit_of_a_malleable_job_scales_with_its_speed(tmp_path: Path) -> None:
+    """On two nodes the job progresses at double speed, so its limit of 100 s on one node is 50 s."""
     work = one_job(1e4, time_limit=100.0, speedup_parameters="1.0")
     run = carry_out(work, GROWING, tmp_path, emulated(2), Options(100.0, over_limit=OverLimit.KILL))
     assert run.reconfigurations["state"].tolist() == ["applied"]
@@ -399,7 +399,7 @@ def test_the_limit_of_a_malleable_job_goes_by_the_speed_that_it_has(tmp_path: Pa
     assert killed <= run.jobs["end"][0]
 
 
-def test_with_an_interval_the_policy_is_called_once_a_tick(tmp_path: Path) -> None:
+def test_with_an_interval_the_policy_is_called_once_per_tick(tmp_path: Path) -> None:
     options = Options(400.0, interval_s=20.0)
     run = replay(workload(5), emulated(4), "easy", tmp_path / "run", options=options)
     assert set(run.jobs["state"]) == {"completed"}
@@ -412,7 +412,7 @@ def test_with_an_interval_the_policy_is_called_once_a_tick(tmp_path: Path) -> No
     assert (run.jobs["start"] // 20.0 * 20.0 >= run.jobs["submit"]).all()
 
 
-def test_what_the_policy_never_starts_is_no_interruption(tmp_path: Path) -> None:
+def test_jobs_that_the_policy_never_starts_do_not_interrupt(tmp_path: Path) -> None:
     class Idle:
         malleable: ClassVar[bool] = False
 
@@ -439,7 +439,7 @@ def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier:
     if earlier:
         subprocess.run([*command, "--speed", "100"], cwd=tmp_path, check=True, capture_output=True)
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*")}
-    dumb = f"local.AGENT = [{sys.executable!r}, '-c', 'import sys; sys.stdin.read()']"  # they never say hello
+    dumb = f"local.AGENT = [{sys.executable!r}, '-c', 'import sys; sys.stdin.read()']"  # agents that never send hello
     command[2] = f"from tracebed.orchestrator.testbeds import local; {dumb}; {command[2]}"
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
@@ -483,7 +483,7 @@ def test_an_interrupt_while_ranks_are_launched(tmp_path: Path, monkeypatch: pyte
     assert Run.load(tmp_path / "run").info.interruptions == ["SIGINT"]
 
 
-def test_an_interrupt_while_a_complete_run_is_saved_does_not_cost_it(
+def test_an_interrupt_while_a_complete_run_is_saved_keeps_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = Run.save
@@ -502,7 +502,7 @@ def test_an_interrupt_while_a_complete_run_is_saved_does_not_cost_it(
 
 @pytest.mark.parametrize(("room", "begun"), [(8_000, False), (300_000, True)])
 def test_a_journal_that_cannot_grow_ends_the_replay(tmp_path: Path, room: int, begun: bool) -> None:
-    """As on a full disk: one line, no process left, and what there is of the journal can be read."""
+    """A full disk gives one line of error, leaves no process, and keeps the journal readable up to that point."""
     command = write_case(tmp_path, 1e5)
     (tmp_path / "w.parquet").unlink()
     from tracebed.converters.formats.writing import write_workload
@@ -529,7 +529,7 @@ def test_a_journal_that_cannot_grow_ends_the_replay(tmp_path: Path, room: int, b
 
 def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: pd.DataFrame, path: Path, **options: Any) -> None:
-        raise OSError("error while writing: no space left on device")  # as pyarrow does: without a number
+        raise OSError("error while writing: no space left on device")  # as pyarrow raises it: without errno
 
     monkeypatch.setattr(pd.DataFrame, "to_parquet", full)
     with pytest.raises(InputError, match=r"error while writing: no space left.*`tracebed recover .*run\.partial-"):

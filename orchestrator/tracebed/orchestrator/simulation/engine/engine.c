@@ -1,12 +1,12 @@
-/* The simulator, its scheduler, cluster, queue and policies, as one compiled loop.
+/* The simulator with its scheduler, cluster, queue and policies as one compiled loop.
  *
  * The reference is the Python code: simulation/simulator.py, and scheduler.py, cluster.py, queue.py, state.py and policies/
- * of scheduling/. Names are the same, and every sum, product and comparison of times is made in the same order, so that a
- * schedule is the same to the bit. Only the data structures differ. Tests compare both on drawn workloads, under all
- * options. docs/explanation/engine.md says how a policy enters this file.
+ * of scheduling/. Names are the same, and sums, products and comparisons of times are evaluated in the same order, so
+ * schedules are equal to the bit. Only the data structures differ. Tests compare both on drawn workloads, under all
+ * options. docs/explanation/engine.md explains how to add a policy to this file.
  *
- * Jobs are numbers in the order of submission, as there. Times are doubles, in s. No function here keeps state outside
- * of its `engine`. Compile without contraction (-ffp-contract=off); -DTRACEBED_CHECK adds bounds and invariants.
+ * Jobs are numbered in the order of submission, as in Python. Times are doubles, in s. No function keeps state outside
+ * its `engine`. Compile without contraction (-ffp-contract=off); -DTRACEBED_CHECK adds checks of bounds and invariants.
  */
 #include <float.h>
 #include <math.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #if FLT_EVAL_METHOD != 0
-#error "double arithmetic is not IEEE double here: the Python simulator is to be used"
+#error "double arithmetic is not IEEE double on this platform: use the Python simulator"
 #endif
 
 #ifdef TRACEBED_CHECK
@@ -26,22 +26,22 @@
 #define CHECK(good) ((void)0)
 #endif
 
-/* What this file shares with Python (library.py): structures, and the names of numbers. Each is one list, from which both
- * the declaration below and the text that `tracebed_engine_description` returns are made. */
+/* Structures and enumerations shared with Python (library.py). Each is one list, which expands both to the declaration
+ * below and to the text that `tracebed_engine_description` returns. */
 #define SETUP(_) /* the workload and the options */ \
     _(int64_t, jobs) _(int64_t, nodes) \
     _(const double *, submit) _(const double *, run_time) _(const double *, work) _(const double *, limit) \
     _(const int32_t *, requested) _(const int32_t *, low) _(const int32_t *, high) _(const int32_t *, pref) \
     _(const int32_t *, job_cores) _(const uint8_t *, malleable) \
-    _(const int64_t *, curve) /* job -> where its S(0) would stand in `speedup`; S(n) of the jobs' sizes do */ \
+    _(const int64_t *, curve) /* job -> index of S(0) in `speedup`, which has S(n) for the job's sizes */ \
     _(const double *, speedup) \
-    _(const int32_t *, cores) /* of each node; null: nodes never have fewer than a job asks for */ \
+    _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests */ \
     _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, first_fit_only) _(int64_t, count_idle) _(int64_t, grow_at_start) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative */ \
     _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) \
     _(double, interval_s) _(double, malleability_interval_s)
-#define RESULTS(_) /* what has happened so far, valid until the engine goes on */ \
+#define RESULTS(_) /* the results so far, valid until the next `advance` */ \
     _(int64_t, reconfigurations) _(int64_t, ranges) \
     _(const double *, start) _(const double *, launched) _(const double *, end) _(const uint8_t *, state) /* of each job */ \
     _(const int32_t *, row_job) _(const int32_t *, row_from) _(const int32_t *, row_to) /* of each reconfiguration */ \
@@ -51,7 +51,7 @@
 #define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE)
 #define STATE(_) _(UNKNOWN) _(COMPLETED) _(KILLED) _(REJECTED) /* of a job */
 #define RUNTIME_MODEL(_) _(IDEAL) _(WORST_CASE)
-#define OVER_LIMIT(_) _(EXTEND) _(KILL) _(AGAIN) _(NOW) /* what happens to jobs that outlive their limit */
+#define OVER_LIMIT(_) _(EXTEND) _(KILL) _(AGAIN) _(NOW) /* jobs that exceed their limit */
 #define OUTCOME(_) _(DONE) _(MORE) _(NO_MEMORY) _(IMPOSSIBLE) /* of `advance` */
 
 #define DECLARED(type, name) type name;
@@ -66,20 +66,20 @@ enum { STATE(VALUE) };
 enum { RUNTIME_MODEL(VALUE) };
 enum { OVER_LIMIT(VALUE) };
 enum { OUTCOME(VALUE) };
-enum { END, POINT };                                       /* events; at one instant ends come first */
+enum { END, POINT };                                       /* events; at one instant, ends come first */
 
 struct event { double time; int32_t what, job; };
-struct range { int64_t row; int32_t first, count, below; };   /* nodes of a job, their row; `below`: taken before */
+struct range { int64_t row; int32_t first, count, below; };   /* a job's nodes and ledger row; `below`: earlier range */
 struct progress { double done, since, rate; };
 struct release { double end; int32_t job, nodes; };
-struct candidate { double key; int32_t order, job; };          /* for a resize; the least first */
+struct candidate { double key; int32_t order, job; };          /* for a resize, smallest key first */
 
-/* Running jobs by (expected end, job), in chunks of at most CHUNK, in order; each knows the sum of its nodes. */
+/* Running jobs ordered by (expected end, job), in chunks of at most CHUNK with the sum of their nodes. */
 #define CHUNK 128
 struct chunk { int32_t count; int64_t nodes; struct release row[CHUNK]; };
 
-/* Waiting jobs in blocks of BLOCK, blocks in groups of GROUP. Of each block and group, for every class of sizes, the
- * shortest limit of those waiting in it that need at most that size (too short after removals, until looked into). */
+/* Waiting jobs in blocks of BLOCK, blocks in groups of GROUP. Each block and group has, for every class of sizes, the
+ * shortest limit of its waiting jobs of at most that size. After removals this is a lower bound until recomputed. */
 #define BLOCK 128
 #define GROUP 64
 #define CLASSES 128
@@ -92,28 +92,28 @@ struct engine {
     double now, call, wake;
     int64_t next_job;
     struct event *heap; int64_t heap_count, heap_room;
-    double *ends;                    /* the end that holds; NaN: none */
-    struct progress *progress;       /* simulator's, of malleable jobs */
-    uint8_t *pending;                /* whether a resize awaits its malleability point */
+    double *ends;                    /* the current end; NaN: no end is scheduled */
+    struct progress *progress;       /* of malleable jobs, actual */
+    uint8_t *pending;                /* whether a resize waits for its malleability point */
     /* cluster */
     uint64_t *idle_bits; int64_t words, lowest, cluster_idle;
     struct range *ranges; int32_t range_count, range_room, range_free;
     int32_t *held;                   /* job -> its last range; -1: none */
     /* scheduler and state */
     int64_t idle, returning;
-    int freed, resized_in_call, decided, settled;  /* as in state.py; `decided`: anything in this call */
+    int freed, resized_in_call, decided, settled;  /* as in state.py; `decided`: any decision in this call */
     int adaptable;                   /* whether some job may start on fewer nodes than it prefers */
-    int32_t arrived;                 /* first job that arrived since the policy's last call; -1: none did */
+    int32_t arrived;                 /* first job submitted since the policy's last call; -1: none */
     int32_t *size;                   /* 0: not running */
     double *expected_end;
-    struct progress *limits;         /* scheduler's, of malleable jobs */
-    double *limit;                   /* the progress at which a job's limit ends, or with AGAIN the next one */
+    struct progress *limits;         /* of malleable jobs, as the scheduler expects */
+    double *limit;                   /* progress at which a job reaches its limit, or with AGAIN its next one */
     uint8_t *resizing;
-    int32_t *giving_back;            /* nodes that a pending shrink will give back */
+    int32_t *giving_back;            /* nodes that a pending shrink will release */
     int64_t sum_promised, sum_giving_back;
     int32_t *promised, *promised_nodes; int64_t promises, promise_room;
-    int32_t *resizable; int64_t resizable_count;   /* by order of start; -1: has ended */
-    int32_t *place;                  /* job -> where in `resizable` */
+    int32_t *resizable; int64_t resizable_count;   /* in order of start; -1: ended */
+    int32_t *place;                  /* job -> index in `resizable` */
     struct chunk **chunks; int64_t chunk_count, chunk_room; int64_t changes;
     int64_t question_need, question_idle, question_changes; double shadow; int64_t extra;
     /* queue */
@@ -121,15 +121,15 @@ struct engine {
     double *shortest_limit;
     int32_t *class_of; int32_t *smallest; int32_t classes; int64_t blocks, groups;
     double *block_shortest, *group_shortest;       /* [class][block], [class][group] */
-    /* policies' scratch */
-    int32_t *eligible; int64_t eligible_count;     /* by order of start */
+    /* scratch arrays of the policies */
+    int32_t *eligible; int64_t eligible_count;     /* in order of start */
     struct candidate *candidates;
     int32_t *new_size;               /* of eligible jobs */
-    int64_t calls, *started_in, *shrunk_in;        /* the policy's call in which a job was started, shrunk */
+    int64_t calls, *started_in, *shrunk_in;        /* policy call that started, shrunk a job */
     int32_t *promises_to, *promise_sizes;
     double *times; int32_t *idle_then; int64_t step, steps, step_room, steps_merged;  /* the profile: [step, steps) */
-    double *reserved;                /* waiting job -> when it is to start; NaN: not planned */
-    int lapsed;                      /* whether all of these are void, and the profile with them */
+    double *reserved;                /* waiting job -> planned start; NaN: not planned */
+    int lapsed;                      /* whether all reservations and the profile are invalid */
     /* record */
     double *start, *launched, *end; uint8_t *state;
     int64_t row_count, row_room;                    /* reconfigurations */
@@ -148,7 +148,7 @@ static void *make(struct engine *e, int64_t count, size_t size) {
     return memory;
 }
 
-/* Grow the array at `array` to hold more than `count`; a failure is noted, and the array is as it was. */
+/* Grow the array at `array` to hold more than `count` items. A failure is recorded and leaves the array unchanged. */
 static int grow(struct engine *e, void *array, int64_t room, size_t size) {
     void **at = array;
     void *larger = realloc(*at, (size_t)room * size);
@@ -166,7 +166,7 @@ static double rate(const struct engine *e, int32_t job, int32_t nodes) {
     return in->speedup[in->curve[job] + nodes] / in->speedup[in->curve[job] + in->requested[job]];
 }
 
-/* The simulator's rate: that of `nodes` nodes times the share of the requested cores on the first `nodes` held. */
+/* Return the actual rate: that of `nodes` nodes times the share of requested cores on the first `nodes` allocated. */
 static double rate_on_nodes(const struct engine *e, int32_t job, int32_t nodes) {
     double r = rate(e, job, nodes);
     if (!e->in.cores) return r;
@@ -174,7 +174,7 @@ static double rate_on_nodes(const struct engine *e, int32_t job, int32_t nodes) 
     for (int32_t at = e->held[job]; at >= 0; at = e->ranges[at].below) held += e->ranges[at].count;
     for (int32_t at = e->held[job]; at >= 0; at = e->ranges[at].below) {
         const struct range *range = &e->ranges[at];
-        held -= range->count;  /* now: nodes taken before this range */
+        held -= range->count;  /* now the nodes taken before this range */
         for (int64_t n = 0; n < range->count && held + n < nodes; n++) {
             int64_t cores = e->in.cores[range->first + n];
             sum += cores < wanted ? cores : wanted;
@@ -233,9 +233,9 @@ static void end_at(struct engine *e, int32_t job, double end) {
     push(e, end, END, job);
 }
 
-/* -- cluster: idle nodes as bits, held ones as ranges ---------------------------------------------------------------- */
+/* -- cluster: idle nodes as bits, allocated nodes as ranges ---------------------------------------------------------- */
 
-/* A new row of the ledger, of nodes held from `since`; -1: no memory. */
+/* Add a row of nodes held from `since` to the ledger; return its index, or -1 without memory. */
 static int64_t enter(struct engine *e, int32_t job, int64_t first, int64_t count, double since) {
     if (e->held_count == e->held_room) {
         int64_t room = e->held_room * 2;
@@ -252,7 +252,7 @@ static int64_t enter(struct engine *e, int32_t job, int64_t first, int64_t count
 }
 
 static void hold(struct engine *e, int32_t job, int64_t first, int64_t count) {
-    int64_t row = enter(e, job, first, count, e->now);  /* in the order of taking: mostly that of the table */
+    int64_t row = enter(e, job, first, count, e->now);  /* in order of allocation, mostly the order of the table */
     if (row < 0) return;
     int32_t at = e->range_free;
     if (at >= 0) {
@@ -268,7 +268,7 @@ static void hold(struct engine *e, int32_t job, int64_t first, int64_t count) {
     e->held[job] = at;
 }
 
-/* Give the `count` idle nodes of lowest number to `job`. */
+/* Allocate the `count` lowest idle nodes to `job`. */
 static void take(struct engine *e, int32_t job, int64_t count) {
     CHECK(count >= 0 && count <= e->cluster_idle);
     e->cluster_idle -= count;
@@ -309,7 +309,7 @@ static void give_back(struct engine *e, int64_t first, int64_t count) {
     }
 }
 
-/* Take from `job` the `count` nodes that it took last; all that it has with count = INT64_MAX. */
+/* Release the last `count` nodes that `job` took; INT64_MAX releases all. */
 static void take_back(struct engine *e, int32_t job, int64_t count) {
     int32_t at;
     while (count > 0 && (at = e->held[job]) >= 0) {
@@ -333,13 +333,13 @@ static void take_back(struct engine *e, int32_t job, int64_t count) {
     }
 }
 
-/* -- releases: when nodes will come free ------------------------------------------------------------------------------ */
+/* -- releases: when nodes are expected to become idle ----------------------------------------------------------------- */
 
 static int before(const struct release *row, double end, int32_t job) {
     return row->end != end ? row->end < end : row->job < job;
 }
 
-/* The first chunk whose last row is not before (end, job); the number of chunks if there is none. */
+/* Return the first chunk whose last row is not before (end, job), or the number of chunks. */
 static int64_t chunk_of(const struct engine *e, double end, int32_t job) {
     int64_t low = 0, high = e->chunk_count;
     while (low < high) {
@@ -412,7 +412,7 @@ static void releases_remove(struct engine *e, int32_t job, double end) {
     e->changes++;
 }
 
-/* Shadow time and extra nodes of a job that needs more than are idle, into e->shadow and e->extra. */
+/* Set e->shadow and e->extra to the shadow time and extra nodes of a job that needs more than the idle nodes. */
 static void reservation(struct engine *e, int64_t need) {
     int64_t idle = e->idle + e->returning;
     if (e->question_need == need && e->question_idle == idle && e->question_changes == e->changes && e->shadow > e->now)
@@ -441,7 +441,7 @@ static void reservation(struct engine *e, int64_t need) {
     e->extra = freed - need;
 }
 
-/* The least that the limit of `job` shrinks to on any number of nodes that it may start on. */
+/* Return the shortest limit of `job` over all sizes on which it may start. */
 static double shortest_limit(const struct setup *in, int64_t job) {
     if (!in->malleable[job]) return in->limit[job];
     int64_t zero = in->curve[job];
@@ -472,7 +472,7 @@ static void queue_remove(struct engine *e, int32_t job) {
     e->waiting_count--;
 }
 
-/* The first job that waits; -1: nobody does. */
+/* Return the first waiting job, or -1. */
 static int32_t queue_first(struct engine *e) {
     if (!e->waiting_count) return -1;
     while (!e->waiting[e->queue_head]) e->queue_head++;
@@ -502,7 +502,7 @@ static void summarise_group(struct engine *e, int64_t group) {
     }
 }
 
-/* The last class whose smallest size is at most `nodes`; -1: none is. */
+/* Return the last class whose smallest size is at most `nodes`, or -1. */
 static int32_t class_at_most(const struct engine *e, int64_t nodes) {
     int32_t low = 0, high = e->classes;
     while (low < high) {
@@ -512,8 +512,8 @@ static int32_t class_at_most(const struct engine *e, int64_t nodes) {
     return low - 1;
 }
 
-/* The first job that waits behind `after`, needs at most `idle` nodes, and has a limit of at most `time` seconds or
- * needs at most `extra` nodes; -1: there is none. */
+/* Return the first job behind `after` that needs at most `idle` nodes and either has a limit of at most `time` seconds
+ * or needs at most `extra` nodes; -1 if there is no such job. */
 static int32_t first_fit(struct engine *e, int32_t after, int64_t idle, double time, int64_t extra) {
     time += SLACK_S;
     if (extra > idle) extra = idle;
@@ -528,7 +528,7 @@ static int32_t first_fit(struct engine *e, int32_t after, int64_t idle, double t
     for (int64_t group = start / BLOCK / GROUP; group <= last / GROUP; group++) {
         if (!(group_idle[group] <= time || (group_extra && group_extra[group] < INFINITY))) continue;
         int64_t block = group * GROUP, end = block + GROUP - 1 < last ? block + GROUP - 1 : last;
-        int looked = block > start / BLOCK;  /* into the whole group */
+        int looked = block > start / BLOCK;  /* whether the whole group was searched */
         if (block < start / BLOCK) block = start / BLOCK;
         for (; block <= end; block++) {
             if (!(of_idle[block] <= time || (of_extra && of_extra[block] < INFINITY))) continue;
@@ -586,13 +586,13 @@ static double planned_s(const struct engine *e, int32_t job) {
     return e->in.limit[job] > SHORTEST_S ? e->in.limit[job] : SHORTEST_S;
 }
 
-/* Expect every running job whose limit has passed to take another whole limit from now on. All reservations lapse. */
+/* Expect every running job past its limit to run for another limit from now on. This drops all reservations. */
 static void expect_again(struct engine *e) {
     int64_t count = 0;
     for (int64_t at = 0; at < e->chunk_count && e->chunks[at]->row[0].end <= e->now; at++) {
         const struct chunk *chunk = e->chunks[at];
         for (int32_t row = 0; row < chunk->count && chunk->row[row].end <= e->now; row++)
-            if (e->size[chunk->row[row].job]) e->eligible[count++] = chunk->row[row].job;  /* else it is promised */
+            if (e->size[chunk->row[row].job]) e->eligible[count++] = chunk->row[row].job;  /* else promised */
     }
     if (!count) return;
     for (int64_t at = 0; at < count; at++) {
@@ -655,7 +655,7 @@ static void start(struct engine *e, int32_t job, int32_t nodes) {
     serve(e);
 }
 
-/* The pending resize of `job` has taken effect: dropped nodes are idle, its end is another. */
+/* Apply the pending resize of `job`: its dropped nodes become idle and its end changes. */
 static void resized(struct engine *e, int32_t job) {
     e->resizing[job] = 0;
     if (e->giving_back[job]) {
@@ -672,7 +672,7 @@ static void resized(struct engine *e, int32_t job) {
     came_free(e);
 }
 
-/* From now on `job` works on its new size: what it has done counts, what is left goes at the new rate. */
+/* Continue `job` at the rate of its new size from now on. */
 static void take_effect(struct engine *e, int32_t job) {
     struct progress *p = &e->progress[job];
     double worked = e->now - p->since;
@@ -734,7 +734,7 @@ static void resize(struct engine *e, int32_t job, int32_t nodes) {
 
 static int32_t at_most(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
 
-/* Start the heads of the queue that fit; return the one that does not; -1: nobody waits any more. */
+/* Start the heads of the queue that fit; return the first that does not, or -1 if the queue is empty. */
 static int32_t heads(struct engine *e) {
     int32_t head;
     while ((head = queue_first(e)) >= 0 && e->in.low[head] <= e->idle) start(e, head, at_most(e->in.pref[head], e->idle));
@@ -771,7 +771,7 @@ static void backfill(struct engine *e) {
     }
 }
 
-/* The running jobs that may be resized: `started_too` and `shrunk_too` with those of this call. */
+/* Collect the resizable running jobs; `started_too`, `shrunk_too`: including those started or shrunk in this call. */
 static void find_eligible(struct engine *e, int started_too, int shrunk_too) {
     int64_t kept = 0;
     e->eligible_count = 0;
@@ -792,7 +792,7 @@ static int less(const struct candidate *a, const struct candidate *b) {
     return a->key != b->key ? a->key < b->key : a->order < b->order;
 }
 
-/* Let the candidate at `at` sink to its place in a heap whose top is the least. */
+/* Sift down the candidate at `at` in a min-heap. */
 static void sink(struct candidate *heap, int64_t count, int64_t at) {
     struct candidate moved = heap[at];
     int64_t child;
@@ -805,7 +805,7 @@ static void sink(struct candidate *heap, int64_t count, int64_t at) {
     heap[at] = moved;
 }
 
-/* Make a heap of the eligible jobs that are above `floor`, or below `ceiling`, whichever is given. */
+/* Build a heap of the eligible jobs above `floor` or below `ceiling`, whichever is given. */
 static int64_t candidates(struct engine *e, const int32_t *floor, const int32_t *ceiling) {
     int64_t count = 0;
     for (int64_t at = 0; at < e->eligible_count; at++) {
@@ -819,7 +819,7 @@ static int64_t candidates(struct engine *e, const int32_t *floor, const int32_t 
     return count;
 }
 
-/* Take `need` nodes, no job falling below `floor`: all it has to give from the first, or of `avg` node by node. */
+/* Take `need` nodes from jobs above `floor`: as many as possible from each in turn, or node by node under `avg`. */
 static void take_room(struct engine *e, const int32_t *floor, int64_t need, int64_t *above_pref, int64_t *above_low) {
     int64_t count = candidates(e, floor, NULL);
     struct candidate *heap = e->candidates;
@@ -839,7 +839,7 @@ static void take_room(struct engine *e, const int32_t *floor, int64_t need, int6
     }
 }
 
-/* Give `idle` nodes, no job rising above `ceiling`: all it can take to the first, or of `avg` node by node. */
+/* Give `idle` nodes to jobs below `ceiling`: as many as possible to each in turn, or node by node under `avg`. */
 static int64_t give_room(struct engine *e, const int32_t *ceiling, int64_t idle) {
     int64_t count = candidates(e, NULL, ceiling);
     struct candidate *heap = e->candidates;
@@ -865,7 +865,7 @@ static void carry_out(struct engine *e) {
     }
 }
 
-/* Step 2 of the Kassel family: make room for each job that waits, in order. */
+/* Step 2 of the Kassel family: shrink running jobs for each waiting job, in order. */
 static void shrink(struct engine *e) {
     const struct setup *in = &e->in;
     int64_t above_pref = 0, above_low = 0, idle = e->idle, promised = 0;
@@ -878,7 +878,7 @@ static void shrink(struct engine *e) {
     int32_t job = -1;
     while (above_low > 0) {
         int64_t counted = in->count_idle ? idle : 0, most = counted + above_low;
-        if ((job = first_fit(e, job, most, 0.0, most)) < 0) break;  /* no room can be made for those in between */
+        if ((job = first_fit(e, job, most, 0.0, most)) < 0) break;  /* shrinking cannot help the jobs in between */
         int32_t target = 0;
         for (int attempt = 0; attempt < 3 && !target; attempt++) {
             int32_t wanted = attempt == 0 ? in->pref[job] : in->low[job];
@@ -914,9 +914,9 @@ static void kassel(struct engine *e) {
     if (e->idle && !e->failed) expand(e);
 }
 
-/* -- conservative: idle nodes over the time to come, a step function ------------------------------------------------- */
+/* -- conservative: expected idle nodes as a step function of time ----------------------------------------------------- */
 
-/* Make the profile anew: the idle nodes if every running job ends when it is expected to. */
+/* Rebuild the profile: the idle nodes if every running job ends at its expected end. */
 static void profile_of_running(struct engine *e) {
     int64_t rows = 1;
     for (int64_t at = 0; at < e->chunk_count; at++) rows += e->chunks[at]->count;
@@ -942,7 +942,7 @@ static void profile_of_running(struct engine *e) {
     e->steps_merged = e->steps;
 }
 
-/* The first step that does not begin before `instant`. */
+/* Return the first step that does not begin before `instant`. */
 static int64_t step_from(const struct engine *e, double instant) {
     int64_t low = e->step, high = e->steps;
     while (low < high) {
@@ -952,7 +952,7 @@ static int64_t step_from(const struct engine *e, double instant) {
     return low;
 }
 
-/* Let the profile begin now, and now and then merge steps between which nothing changes. */
+/* Let the profile begin now; occasionally merge adjacent steps with equal idle nodes. */
 static void profile_go_on(struct engine *e) {
     int64_t at = step_from(e, e->now);
     if (at == e->steps || e->times[at] > e->now) at--;
@@ -969,7 +969,7 @@ static void profile_go_on(struct engine *e) {
     e->steps = e->steps_merged = kept;
 }
 
-/* The step that begins at `instant`, which is not before the first; made if there is none. */
+/* Return the step that begins at `instant`, not before the first; insert it if it is missing. */
 static int64_t step_at(struct engine *e, double instant) {
     int64_t at = step_from(e, instant);
     CHECK(at > e->step || e->times[at] == instant);
@@ -986,14 +986,14 @@ static int64_t step_at(struct engine *e, double instant) {
     return at;
 }
 
-/* Take `nodes` nodes from `start` to `end`; a negative number gives them back. */
+/* Take `nodes` nodes from the profile from `start` to `end`; a negative number returns them. */
 static void occupy(struct engine *e, double start, double end, int32_t nodes) {
     int64_t first = step_at(e, start), last = step_at(e, end);
     for (int64_t at = first; at < last; at++) e->idle_then[at] -= nodes;
 }
 
-/* The first instant from which `nodes` nodes are idle for `duration` seconds, if at all before `own_start`, from where
- * to `own_end` the job has nodes in the profile itself; `own_start` if there is none so early. */
+/* Return the first instant before `own_start` from which `nodes` nodes are idle for `duration` seconds, or `own_start`.
+ * The profile contains the job itself from `own_start` to `own_end`. */
 static double earliest(const struct engine *e, int32_t nodes, double duration, double own_start, double own_end) {
     const double *times = e->times;
     const int32_t *idle = e->idle_then;
@@ -1009,12 +1009,12 @@ static double earliest(const struct engine *e, int32_t nodes, double duration, d
     }
 }
 
-/* Whether the profile stands from call to call, with all reservations in it. */
+/* Return whether the profile with all reservations is kept from call to call. */
 static int keeps_reservations(const struct engine *e) {
     return e->in.policy == CONSERVATIVE && !e->in.backfill_depth && e->in.backfill_interval_s == 0.0;
 }
 
-/* Plan who has no reservation; when nodes came free, bring the others' forward. Start whose time has come. */
+/* Plan jobs without a reservation, move other reservations forward after releases, and start jobs planned for now. */
 static void keep_reservations(struct engine *e) {
     const struct setup *in = &e->in;
     int32_t started = -1, first = queue_first(e), end = e->queue_end;
@@ -1042,7 +1042,7 @@ static void keep_reservations(struct engine *e) {
         if (at <= e->now && nodes <= e->idle) {
             start(e, job, nodes);
             if (limit != in->limit[job]) {
-                e->promises_to[job] = started;  /* a chain of those whose plan is not what they are expected to take */
+                e->promises_to[job] = started;  /* chain of jobs whose planned end is not their expected end */
                 started = job;
             }
         }
@@ -1053,7 +1053,7 @@ static void keep_reservations(struct engine *e) {
     }
 }
 
-/* Plan the first `backfill_depth` queued jobs from nothing, in order, and start whose time is now. */
+/* Plan the first `backfill_depth` queued jobs in order from an empty plan, and start those planned for now. */
 static void plan_anew(struct engine *e) {
     int64_t looked = 0;
     if (queue_first(e) < 0 || !e->idle) return;
@@ -1147,7 +1147,7 @@ static void submit(struct engine *e, int32_t job) {
     if (e->arrived < 0) e->arrived = job;
 }
 
-/* Go on for `instants` instants at most. */
+/* Simulate at most `instants` further instants. */
 int tracebed_engine_advance(struct engine *e, int64_t instants) {
     const struct setup *in = &e->in;
     while (e->next_job < in->jobs || e->heap_count || e->call < INFINITY) {
@@ -1178,9 +1178,9 @@ int tracebed_engine_advance(struct engine *e, int64_t instants) {
 
 int64_t tracebed_engine_submitted(const struct engine *e) { return e->next_job; }
 
-/* -- making and reading ------------------------------------------------------------------------------------------------ */
+/* -- creating and reading ---------------------------------------------------------------------------------------------- */
 
-/* The lists above: a line each, items end with a semicolon. */
+/* The lists above, one line each; items end with a semicolon. */
 const char *tracebed_engine_description(void) {
     return "setup:" SETUP(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\nstate:" STATE(NAMED)
            "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\noutcome:" OUTCOME(NAMED);
@@ -1211,7 +1211,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The classes of sizes: each size that occurs, or where there are more than CLASSES, neighbours together. */
+/* Set the classes of sizes: each size that occurs, or ranges of sizes if there are more than CLASSES. */
 static void classify(struct engine *e) {
     int64_t jobs = e->in.jobs, sizes = 0;
     int32_t *size = make(e, jobs, 4);
@@ -1229,7 +1229,7 @@ static void classify(struct engine *e) {
     free(size);
 }
 
-/* A new engine for `in`, whose arrays must outlive it; null: no memory. */
+/* Return a new engine for `in`, whose arrays must outlive it; null without memory. */
 struct engine *tracebed_engine_new(const struct setup *in) {
     struct engine *e = calloc(1, sizeof *e);
     if (!e) return NULL;
@@ -1284,7 +1284,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->step_room = 256;
     e->times = make(e, e->step_room, 8);
     e->idle_then = make(e, e->step_room, 4);
-    e->eligible = make(e, in->nodes, 4);  /* no more jobs than nodes run */
+    e->eligible = make(e, in->nodes, 4);  /* at most as many jobs run as there are nodes */
     e->candidates = make(e, in->nodes, sizeof *e->candidates);
     e->new_size = make(e, jobs, 4);
     e->started_in = make(e, jobs, 8);
