@@ -98,8 +98,8 @@ def test_the_audit_accounts_for_every_record(tmp_path: Path) -> None:
     assert gone["record"].is_unique
     reasons = dict(zip(gone["job_id"], gone["reason"], strict=True))
     assert reasons["12"] == "partition xfer"
-    assert reasons["13"].startswith("had a share of its nodes of 0.25")
-    assert reasons["15_[2-9]"] == "no node"
+    assert reasons["13"].startswith("used a share of its nodes of 0.25")
+    assert reasons["15_[2-9]"] == "0 nodes"
     assert done.workload.ints("nodes").max() == 9688, "clipped to the machine"
     assert [step.name for step in done.workload.provenance.steps][1:] == [f"clean {name}" for name, _ in recipe.steps]
     assert list(done.workload.floats("time_limit")) == [3600 * h for h in (34, 2, 2)]
@@ -165,7 +165,7 @@ def test_what_a_step_changes() -> None:
 @pytest.mark.parametrize(
     ("step", "parameters", "says"),
     [
-        ("unheard_of", {}, "no cleaning step"),
+        ("unheard_of", {}, "unknown cleaning step"),
         ("missing_limits", {"rounding": "day"}, "one of none, hour, next-hour"),
         ("over_limit", {"action": "x"}, "one of raise, clip, drop"),
         ("drop_short", {"longer": 1}, "drop_short"),
@@ -173,14 +173,14 @@ def test_what_a_step_changes() -> None:
         ("window", {"start": "2022-13-45"}, "2022-13-45"),
         ("window", {"start": True}, "window.start True is not a date"),
         ("whole_nodes", {}, "cores"),
-        ("whole_nodes", {"cores": 0}, "0 cores"),
-        ("over_machine", {"nodes": 0}, "a machine of 0 nodes"),
+        ("whole_nodes", {"cores": 0}, "cores is 0, below 1"),
+        ("over_machine", {"nodes": 0}, "nodes is 0, below 1"),
         ("drop_short", {"shorter": "soon"}, "drop_short.shorter 'soon' is not a number"),
-        ("missing_limits", {"factor": float("nan")}, "not a number from 0 on"),
+        ("missing_limits", {"factor": float("nan")}, "not a number >= 0"),
         ("flag_bursts", {"within": -5.0}, "flag_bursts.within -5.0"),
-        ("flag_flurries", {"within": 0.0}, "flag_flurries: within 0 s"),
+        ("flag_flurries", {"within": 0.0}, "flag_flurries: within is 0 s"),
         ("flag_gaps", {"drop": "maybe"}, "not true or false"),
-        ("drop_partitions", {"partitions": {"a": 1}}, "not a list of words"),
+        ("drop_partitions", {"partitions": {"a": 1}}, "not a list of strings"),
     ],
 )
 def test_a_wrong_step_is_an_error(step: str, parameters: dict[str, Any], says: str) -> None:
@@ -226,7 +226,7 @@ def test_a_gap_is_flagged_for_those_who_waited_through_it() -> None:
     )
     done = clean(jobs, [("flag_gaps", {"longer": 3 * hour})])
     assert list(done.workload.table["extra_flag"]) == ["", "gap", "gap", ""]
-    assert done.audit[0].found == ["nothing ran for 4.0 h from 3,600 s"]
+    assert done.audit[0].found == ["no job ran for 4.0 h from 3,600 s"]
     assert ids(clean(jobs, [("flag_gaps", {"drop": True})])) == ["0", "3"]
 
 
@@ -296,12 +296,12 @@ def test_a_shipped_recipe_can_be_read_and_says_what_it_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("steps: [unheard_of]", "no cleaning step 'unheard_of'"),
-        ("steps: [{drop_short: {longer: 1}}]", "takes no 'longer'"),
+        ("steps: [unheard_of]", "unknown cleaning step 'unheard_of'"),
+        ("steps: [{drop_short: {longer: 1}}]", "has no parameter 'longer'"),
         ("steps: [[]]", "mine.yaml:1: step .* is not a step"),
         ("steps: [drop_short]\nmachines: {}", "mine.yaml:2: machines: unknown key"),
         ("steps:\n- {drop_short: 5}", "mine.yaml:2: step 'drop_short': 5 is not a mapping"),
-        ("steps: [{drop_short: {shorter: -1}}]", "drop_short.shorter -1 is not a number from 0 on"),
+        ("steps: [{drop_short: {shorter: -1}}]", "drop_short.shorter -1 is not a number >= 0"),
         ("steps: [drop_short]\nmachine: {nodes: 0}", "mine.yaml:2: machine.nodes: .* greater than or equal to 1"),
         ("steps: [drop_short]\nmachine: {nodes: 1.5}", "machine.nodes: .* valid integer"),
         ("steps: [drop_short]\nmachine: 5", "machine: must be a mapping of keys to values"),
@@ -351,12 +351,12 @@ def test_a_recipe_can_be_varied() -> None:
 
 def test_a_log_of_another_machine_is_warned_of(tmp_path: Path) -> None:
     recipe = load_recipe("cori-haswell")
-    with pytest.warns(Tolerated, match="the recipe's machine is NERSC Cori Haswell, the log's is NERSC Cori KNL"):
+    with pytest.warns(Tolerated, match="the recipe is for NERSC Cori Haswell, the log is from NERSC Cori KNL"):
         clean(read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)]), recipe.steps, system=recipe.system)
 
 
 def test_ids_that_repeat_are_an_error_that_names_the_step_to_add(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"job_id '11' is there twice \(add the step unique_ids\)"):
+    with pytest.raises(InputError, match=r"job_id '11' is not unique \(add the step unique_ids\)"):
         clean(read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)]), [("merge_split", {})])
 
 

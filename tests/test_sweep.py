@@ -123,7 +123,7 @@ def test_what_only_a_sweep_can_know_is_said_with_its_line(study: Callable[..., P
         ({"workloads": {"w": {"file": "gone.swf"}}}, (), r"small.yaml:\d+: there is no .*gone.swf"),
         ({"workloads": {"w": {"model": "cirne", "options": {"jobz": 5}}}}, (), "cirne takes no 'jobz'"),
         ({"workloads": {"w": {"model": "cirne", "options": {"jobs": 0}}}}, (), r"small.yaml:2: 0 jobs is out of range"),
-        ({"workloads": {"w": DRAWN | {"nodes": 10**11}}}, (), r"small.yaml:2: a system of size 100000000000"),
+        ({"workloads": {"w": DRAWN | {"nodes": 10**11}}}, (), r"small.yaml:2: invalid system size 100000000000"),
         (
             {"workloads": {"w": {"model": "cirne", "options": {"jobs": 9, "seed": -1}}}},
             (),

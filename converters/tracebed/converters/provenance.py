@@ -1,4 +1,4 @@
-"""Where a workload comes from: the machine, the clock, the source files, and every step since."""
+"""Provenance of a workload: system, clock, source files, and processing steps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.errors import InputError
 
 MAX_DEPTH = 20
-"""Deepest accepted nesting of a provenance record; tracebed writes less than ten levels."""
+"""Deepest accepted nesting of a provenance record. tracebed writes fewer than ten levels."""
 
 
 @dataclass(frozen=True)
 class System:
-    """The machine a workload was made for: nodes, and cores on each; `None`: not known."""
+    """The system of a workload: number of nodes and cores per node, `None` if unknown."""
 
     nodes: int | None = None
     cores_per_node: int | None = None
@@ -32,16 +32,16 @@ class System:
         return f"{nodes} nodes x {cores} cores" + (f" ({self.name})" if self.name else "")
 
     def __post_init__(self) -> None:
-        """Raise InputError if a size is below 1, or beyond `MAX_SIZE`."""
+        """Raise InputError if a size is below 1 or above `MAX_SIZE`."""
         for size in (self.nodes, self.cores_per_node):
             if size is not None and not 1 <= size <= MAX_SIZE:
-                hint = f"sizes are from 1 to {MAX_SIZE:,}, or null where not known"
-                raise InputError(f"a system of size {size}", hint=hint)
+                hint = f"use 1 to {MAX_SIZE:,}, or null if unknown"
+                raise InputError(f"invalid system size {size}", hint=hint)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that a workload was read from; `name` without its folder: a copy elsewhere is the same."""
+    """A source file of a workload. `name` excludes the folder, so that a copy elsewhere is the same source."""
 
     name: str
     sha256: str
@@ -49,7 +49,7 @@ class Source:
 
     @classmethod
     def of(cls, path: Path) -> Source:
-        """Describe the file at `path` as it stands on the disk (compressed, if it is)."""
+        """Return name, hash and size of the file at `path`, as stored (compressed files are not unpacked)."""
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(path.name, digest, path.stat().st_size)
@@ -57,7 +57,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that was done to a workload: which, how, and what it counted."""
+    """One processing step of a workload: its name, parameters and counts."""
 
     name: str
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -68,25 +68,25 @@ class Step:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a workload comes from: system, clock, source files, and every step since, in order."""
+    """Provenance of a workload: system, clock, source files, and the steps in order."""
 
     system: System = field(default_factory=System)
     time_zone: str | None = None
-    """Name in the zoneinfo database."""
+    """Time zone of the log's clock, as named in the zoneinfo database."""
     unix_start: float | None = None
-    """The instant of time 0, s since 1970-01-01 UTC."""
+    """Unix time of time 0, s since 1970-01-01 UTC."""
     sources: tuple[Source, ...] = ()
     steps: tuple[Step, ...] = ()
     header: dict[str, list[str]] = field(default_factory=dict)
-    """What the source file says of itself: label -> values, in order (SWF header comments)."""
+    """Header of the source file: label -> values, in order (SWF header comments)."""
 
     def to_json(self) -> str:
-        """One line of JSON, keys in a fixed order."""
+        """Return the record as one line of JSON with sorted keys."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes, *, where: str | None = None) -> Provenance:
-        """Inverse of `to_json`. Raises InputError, naming `where`, if `text` is not a record of tracebed."""
+        """Parse the output of `to_json`. Raise InputError, naming `where`, if `text` is not such a record."""
         try:
             raw = json.loads(text)
             _check_depth(raw)
@@ -103,17 +103,17 @@ class Provenance:
         except (ValueError, TypeError, KeyError, InputError, RecursionError) as error:
             reason = "nested too deeply" if isinstance(error, RecursionError) else error
             what = f"not a provenance record of tracebed: {reason}"
-            raise InputError(what, where=where, hint="remove it, and what it tells is not known") from error
+            raise InputError(what, where=where, hint="remove it: the provenance is then unknown") from error
 
     def _check_types(self) -> None:
-        """Raise TypeError if a value is not of the type of its field: the record was edited."""
+        """Raise TypeError if a value has the wrong type, as in a record edited by hand."""
         for name, kind in get_type_hints(Provenance).items():
             if not fits(getattr(self, name), kind):
-                raise TypeError(f"{name} is not what it must be")
+                raise TypeError(f"{name} has the wrong type")
 
 
 def _check_depth(raw: Any) -> None:
-    """Raise RecursionError if JSON is nested deeper than `MAX_DEPTH`: the record is copied and written recursively."""
+    """Raise RecursionError if JSON is nested deeper than `MAX_DEPTH`. Copying and writing a record are recursive."""
     level: list[Any] = [[raw]]
     depth = 0
     while level:
@@ -125,7 +125,7 @@ def _check_depth(raw: Any) -> None:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Tell whether a value from JSON is of a kind, down to its parts; true and false are no numbers."""
+    """Return whether a value from JSON and its elements have the type `kind`. Booleans do not count as numbers."""
     inner = get_args(kind)
     if is_dataclass(kind):
         return all(fits(getattr(value, name), part) for name, part in get_type_hints(kind).items())
@@ -147,7 +147,7 @@ def _brief(value: Any) -> str:
 
 
 def steps_of(provenance: Mapping[str, Any]) -> list[str]:
-    """Return one line a step for people: its name, parameters and counts."""
+    """Return one readable line per step: its name, parameters and counts."""
     return [
         f"{step['name']}({', '.join(f'{k}={_brief(v)}' for k, v in step['parameters'].items())})"
         + (f": {', '.join(f'{k} {v:,}' for k, v in step['counts'].items())}" if step["counts"] else "")

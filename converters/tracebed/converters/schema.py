@@ -1,4 +1,4 @@
-"""The columns of a workload: names, types, meanings, defaults, and the check of a table against them."""
+"""The columns of a workload: names, types, meanings and defaults. Also checks a table against them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Kind(enum.StrEnum):
-    """Who decides a job's size, and when (Feitelson and Rudolph 1996)."""
+    """Flexibility of a job: who decides its size, and when (Feitelson and Rudolph 1996)."""
 
     RIGID = "rigid"
-    """The user, at submission."""
+    """The user decides at submission."""
     MOLDABLE = "moldable"
-    """The scheduler, at the start."""
+    """The scheduler decides when the job starts."""
     MALLEABLE = "malleable"
-    """The scheduler, while the job runs."""
+    """The scheduler decides while the job runs."""
     EVOLVING = "evolving"
-    """The job itself, while it runs."""
+    """The job decides while it runs."""
 
 
 class Column(NamedTuple):
-    """One column of a workload: numpy dtype, meaning with its unit, and what it is where a workload lacks it.
+    """One column of a workload: numpy dtype, meaning with unit, and default.
 
-    `default` is a value, or the name of the column that stands in for this one.
+    `default` is a value, or the name of the column whose values are used instead. None: the column is required.
     """
 
     dtype: str
@@ -45,44 +45,44 @@ class Column(NamedTuple):
 
 NOT_KNOWN = float("nan")
 SCHEMA: dict[str, Column] = {
-    "job_id": Column("str", "the job's name, unique in the workload"),
+    "job_id": Column("str", "id of the job, unique in the workload"),
     "submit_time": Column("float64", "s since time 0 of the workload"),
-    "run_time": Column("float64", "static run time on the requested allocation, s; NaN: not known"),
-    "time_limit": Column("float64", "wall time that the user asked for, s; NaN: none", NOT_KNOWN),
-    "nodes": Column("int64", "requested nodes; 0: not known"),
-    "cores_per_node": Column("int64", "requested cores on each of these nodes", 1),
+    "run_time": Column("float64", "static run time on the requested allocation, s; NaN: unknown"),
+    "time_limit": Column("float64", "requested wall time limit, s; NaN: none", NOT_KNOWN),
+    "nodes": Column("int64", "requested nodes; 0: unknown"),
+    "cores_per_node": Column("int64", "requested cores per node", 1),
     "kind": Column("str", "rigid, moldable, malleable or evolving", Kind.RIGID.value),
-    "nodes_min": Column("int64", "the fewest nodes that the job can run on", "nodes"),
-    "nodes_max": Column("int64", "the most nodes that the job can use", "nodes"),
-    "nodes_pref": Column("int64", "the nodes that the job would rather have", "nodes"),
+    "nodes_min": Column("int64", "minimum number of nodes", "nodes"),
+    "nodes_max": Column("int64", "maximum number of nodes", "nodes"),
+    "nodes_pref": Column("int64", "preferred number of nodes", "nodes"),
     "speedup": Column("str", "speedup model over nodes: linear, amdahl, downey or table", "linear"),
-    "speedup_parameters": Column("str", "its numbers, separated by spaces (amdahl: parallel fraction)", ""),
-    "application": Column("str", "the benchmark that stands for the job", "pils"),
-    "application_parameters": Column("str", "its options as name=value, separated by spaces", ""),
-    "state_mib": Column("float64", "what a reconfiguration must move, MiB", 0.0),
-    "memory_mib": Column("float64", "memory asked for on each node, MiB; NaN: not known", NOT_KNOWN),
+    "speedup_parameters": Column("str", "parameters of the speedup model, separated by spaces", ""),
+    "application": Column("str", "benchmark that runs in place of the job", "pils"),
+    "application_parameters": Column("str", "options of the benchmark as name=value, separated by spaces", ""),
+    "state_mib": Column("float64", "data that a reconfiguration redistributes, MiB", 0.0),
+    "memory_mib": Column("float64", "requested memory per node, MiB; NaN: unknown", NOT_KNOWN),
     "user": Column("str", "user (pseudonym)", ""),
     "group": Column("str", "group, project or account (pseudonym)", ""),
     "queue": Column("str", "queue or quality of service", ""),
     "partition": Column("str", "partition", ""),
-    "status": Column("str", "how the job ended in its log: completed, failed, cancelled, ...", ""),
-    "after": Column("str", "job_id that must have ended before this job is submitted", ""),
-    "think_time": Column("float64", "s between the end of `after` and the submission; NaN: none", NOT_KNOWN),
-    "deadline": Column("float64", "s since time 0; NaN: none", NOT_KNOWN),
-    "earliest_start": Column("float64", "s since time 0; NaN: none", NOT_KNOWN),
-    "behaviour": Column("str", "processes' communication (independent, bsp, forks, ...)", ""),
-    "logged_start": Column("float64", "start in the log, s since time 0; NaN: not known", NOT_KNOWN),
-    "logged_end": Column("float64", "end in the log, s since time 0; NaN: not known", NOT_KNOWN),
+    "status": Column("str", "final state in the log: completed, failed, cancelled, ...", ""),
+    "after": Column("str", "job_id of the job that must end before this job is submitted", ""),
+    "think_time": Column("float64", "time from the end of `after` to the submission, s; NaN: none", NOT_KNOWN),
+    "deadline": Column("float64", "deadline, s since time 0; NaN: none", NOT_KNOWN),
+    "earliest_start": Column("float64", "earliest start time, s since time 0; NaN: none", NOT_KNOWN),
+    "behaviour": Column("str", "communication of the processes (independent, bsp, forks, ...)", ""),
+    "logged_start": Column("float64", "start in the log, s since time 0; NaN: unknown", NOT_KNOWN),
+    "logged_end": Column("float64", "end in the log, s since time 0; NaN: unknown", NOT_KNOWN),
 }
 REQUIRED = tuple(name for name, column in SCHEMA.items() if column.default is None)
 
 
 class RowError(InputError):
-    """A value in one row of a table makes no sense; who read the table may know its line.
+    """Invalid value in one row of a table. A reader of text files may add the line number.
 
     Args:
         what: the defect.
-        row: which one, from 0.
+        row: number of the row, from 0.
         where: the file.
     """
 
@@ -94,7 +94,7 @@ class RowError(InputError):
 
 
 def column_of(table: pd.DataFrame, name: str) -> npt.NDArray[Any]:
-    """Return column `name` of a workload's table, shape (jobs,); its default where the table lacks it."""
+    """Return column `name` of a workload's table, shape (jobs,), or its default if the table lacks the column."""
     if name in table:
         return table[name].to_numpy()
     default = SCHEMA[name].default
@@ -105,16 +105,16 @@ def column_of(table: pd.DataFrame, name: str) -> npt.NDArray[Any]:
 
 
 def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
-    """Return `table` with the dtypes of SCHEMA, sorted by submit time; raise InputError if impossible."""
+    """Return `table` with the dtypes of SCHEMA, sorted by submit time. Raise InputError if a value is invalid."""
     for name in REQUIRED:
         if name not in table:
             found = ", ".join(repr(str(label)) for label in table.columns[:5]) or "none"
             raise InputError(
-                f"column {name!r} is missing", where=where, hint=f"needed are {', '.join(REQUIRED)}; found {found}"
+                f"column {name!r} is missing", where=where, hint=f"required: {', '.join(REQUIRED)}; found: {found}"
             )
     if table.columns.has_duplicates:
         twice = table.columns[table.columns.duplicated()][0]
-        raise InputError(f"column {twice!r} is there twice", where=where, hint="remove or rename one")
+        raise InputError(f"column {twice!r} appears twice", where=where, hint="remove or rename one")
     unknown = [name for name in table if name not in SCHEMA and not str(name).startswith("extra_")]
     if unknown:
         raise InputError(
@@ -131,7 +131,7 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
         elif values.dtype != dtype or (dtype == "str" and values.hasnans):
             values = _converted(values, name, dtype, where)
         columns[name] = values
-    result = pd.DataFrame(columns, index=table.index, copy=False)  # 11 million jobs are there once
+    result = pd.DataFrame(columns, index=table.index, copy=False)  # a log may have 11 million jobs
     _refuse(result, result["job_id"] == "", "job_id is missing", where)
     _refuse(result, result["submit_time"].isna(), "submit_time is missing", where)
     for name in (
@@ -158,7 +158,7 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
         where,
     )
     if "kind" in result:
-        _refuse(result, ~result["kind"].isin([*Kind]), "kind is none of " + ", ".join(Kind), where)
+        _refuse(result, ~result["kind"].isin([*Kind]), "kind is not one of " + ", ".join(Kind), where)
     if not result["job_id"].is_unique:
         _refuse(result, result["job_id"].duplicated(), "job_id is not unique", where)
     if {"nodes_min", "nodes_max"} & set(result.columns):
@@ -173,7 +173,7 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
 
 
 def dtype_of(values: pd.Series[Any]) -> str:
-    """Return the one of bool, int64, float64 and str that holds `values`: the dtypes of extra columns."""
+    """Return the dtype of an extra column with these values: bool, int64, float64 or str."""
     kind = values.dtype.kind
     if kind in "biu":
         return "float64" if values.hasnans else "bool" if kind == "b" else "int64"
@@ -181,7 +181,7 @@ def dtype_of(values: pd.Series[Any]) -> str:
 
 
 def _spelt_out(labels: pd.Series[Any]) -> pd.Series[Any]:
-    """Return categories as texts, by way of Arrow, which is thirty times as fast as pandas."""
+    """Return categories as texts. Arrow does this thirty times as fast as pandas."""
     names = pa.array([str(name) for name in labels.cat.categories], pa.string())
     codes = pa.array(labels.cat.codes.to_numpy(), mask=labels.isna().to_numpy())
     texts = pc.fill_null(pa.DictionaryArray.from_arrays(codes, names).cast(pa.string()), "")
@@ -189,12 +189,12 @@ def _spelt_out(labels: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _converted(values: pd.Series[Any], name: str, dtype: str, where: str | None) -> pd.Series[Any]:
-    """Return `values` as `dtype`; raise InputError at the first one that it cannot hold."""
+    """Return `values` as `dtype`. Raise RowError for the first value that cannot be converted."""
     if dtype == "str":
         return values.astype(object).where(values.notna(), "").astype("str")
     if values.dtype.kind in "mM":
-        hint = "give seconds since time 0 as numbers"
-        raise InputError(f"{name} holds dates or time spans, not numbers", where=where, hint=hint)
+        hint = "use numbers: seconds since time 0"
+        raise InputError(f"{name} contains dates or time spans, not numbers", where=where, hint=hint)
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     bad = (numbers.isna() & values.notna()) | (numbers.isna() if dtype == "int64" else False)
     if dtype == "int64":

@@ -1,8 +1,7 @@
-"""The Workload: a submission list with its schema and its provenance.
+"""The Workload: a submission list with its provenance.
 
-A workload is a pandas table with one row a job, sorted by submit time, and the record of how it came to be.
-Columns that a workload does not have take the default of `SCHEMA`; only the `REQUIRED` ones must be there.
-This module offers all that describes a workload; the schema and the provenance have modules of their own.
+A workload is a pandas table with one row per job, sorted by submit time, and a record of its origin. Missing columns
+take the default of `SCHEMA`; only the columns in `REQUIRED` must be present.
 """
 
 from __future__ import annotations
@@ -58,26 +57,24 @@ __all__ = [
 
 NOT_REQUESTED = ("memory_mib", "user", "group", "queue", "partition", "status", "logged_start", "logged_end")
 REQUESTED = tuple(name for name in SCHEMA if name not in NOT_REQUESTED)
-"""Columns that a scheduler or a testbed is given: what jobs request and how they behave."""
+"""Columns that a scheduler or a testbed receives: what the jobs request and how they behave."""
 
 
 class Workload:
-    """A submission list: `table` (one row a job, see `SCHEMA`) and its `provenance`. Treat both as frozen."""
+    """A submission list: `table` (one row per job, see `SCHEMA`) and its `provenance`. Both must not be modified."""
 
     def __init__(self, table: pd.DataFrame, provenance: Provenance | None = None, *, where: str | None = None) -> None:
-        """Check and adopt `table`.
-
-        The table is sorted by submit time (stable) and its columns are brought to the dtypes of `SCHEMA`.
+        """Check `table`, sort it by submit time (stable), and convert its columns to the dtypes of `SCHEMA`.
 
         Args:
-            table: one row a job; columns outside `SCHEMA` are kept if they begin with `extra_`,
+            table: one row per job; columns outside `SCHEMA` are kept if their names begin with `extra_`,
                 as bool, int64, float64 or str.
-            provenance: the record so far.
-            where: the file it comes from, for messages.
+            provenance: the provenance of the table.
+            where: the source file, for messages.
 
         Raises:
-            InputError: a column is missing, unknown or of the wrong type; a RowError, where one value is impossible
-                or an id repeated.
+            InputError: a column is missing, unknown or of the wrong type.
+            RowError: a value is invalid, or a job id is not unique.
         """
         self.table = checked_table(table, where)
         self.provenance = provenance or Provenance()
@@ -87,7 +84,7 @@ class Workload:
         return len(self.table)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column as an array of shape (jobs,), its default where the workload lacks it."""
+        """Return a column as an array of shape (jobs,), or its default if the workload lacks the column."""
         return column_of(self.table, name)
 
     def floats(self, name: str) -> FloatArray:
@@ -99,7 +96,7 @@ class Workload:
         return np.asarray(self.column(name), dtype=np.int64)
 
     def with_step(self, step: Step, table: pd.DataFrame | None = None, *, system: System | None = None) -> Workload:
-        """Return the workload after `step`: a new table or system where given, the step in the provenance."""
+        """Return the workload with `step` added to its provenance, and with the new table or system if given."""
         provenance = replace(
             self.provenance,
             steps=(*self.provenance.steps, step),
@@ -112,7 +109,7 @@ class Workload:
         return Workload(self.table, replace(self.provenance, **changes))
 
     def runnable(self) -> tuple[Workload, dict[str, int]]:
-        """Return the jobs that can be run, and how many cannot, by reason (run time or nodes not known)."""
+        """Return the jobs with a known run time and size, and the number of jobs left out by reason."""
         no_time = ~np.isfinite(self.floats("run_time"))
         no_nodes = self.ints("nodes") < 1
         counts = {
@@ -124,14 +121,14 @@ class Workload:
 
     @property
     def work(self) -> FloatArray:
-        """Node seconds of each job, shape (jobs,); 0 if its run time or size is unknown."""
+        """Node seconds of each job, shape (jobs,); 0 if the run time or the size is unknown."""
         return np.nan_to_num(self.floats("run_time")) * self.ints("nodes")
 
     @property
     def offered_load(self) -> float | None:
-        """sum(run time * nodes) / (nodes of the system * span of the submissions).
+        """Offered load: sum(run time * nodes) / (nodes of the system * span of the submissions).
 
-        None if the size of the system is unknown or the submissions span no time.
+        None if the size of the system is unknown or the span is 0.
         """
         nodes, span = self.provenance.system.nodes, self.span
         return None if nodes is None or span <= 0.0 else float(self.work.sum()) / (nodes * span)
@@ -144,10 +141,10 @@ class Workload:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of what a scheduler or a testbed is given: the columns `REQUESTED` of the jobs, by submit time.
+        """Hash of the columns `REQUESTED`, which a scheduler or a testbed receives, in the order of submission.
 
-        A missing column counts as its default. The provenance, what the log says of the past (status, logged times)
-        and of people and queues, and `extra_` columns do not change the hash.
+        A missing column counts as its default. The other columns (status, logged times, users, queues, `extra_`)
+        and the provenance do not change the hash.
         """
         digest = hashlib.sha256(f"{len(self)} jobs".encode())
         for name in REQUESTED:
@@ -166,7 +163,7 @@ class Workload:
         return f"<table><caption>Workload</caption>{''.join(rows)}</table>"
 
     def _facts(self) -> dict[str, str]:
-        """Return what is worth a line of this workload: name -> text."""
+        """Return the facts shown by the representations of the workload: name -> text."""
         kinds, counts = np.unique(self.column("kind").astype(str), return_counts=True)
         load = self.offered_load
         return {
@@ -179,7 +176,7 @@ class Workload:
 
 
 def _canonical(values: npt.NDArray[Any]) -> bytes:
-    """Return bytes that are equal for equal columns: one value if all are the same, as defaults are."""
+    """Return bytes that are equal for equal columns. A constant column, such as a default, becomes one value."""
     if len(values) and (values == values[0]).all():
         values = values[:1]
     if values.dtype.kind == "f":

@@ -1,1 +1,1 @@
-"""From records to a workload: cleaning steps, recipes of them, and the audit of what they did."""
+"""Cleaning of logs: cleaning steps, recipes, and the audit of each step."""

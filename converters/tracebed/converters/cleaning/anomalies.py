@@ -1,4 +1,4 @@
-"""Steps that flag what is not ordinary use of a machine: maintenance, bursts, test storms, flurries."""
+"""Cleaning steps that flag unusual activity: maintenance, bursts, test storms, flurries."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DAY = 86_400.0
 
 
 def flag_gaps(records: Records, longer: float = 2 * HOUR, drop: bool = False) -> Effect:
-    """Flag jobs that waited through a gap: at least `longer` s in which nothing ran, as in maintenance.
+    """Flag jobs that waited through a gap: at least `longer` s in which no job ran, as in maintenance.
 
-    Their waits are the gap's, not the scheduler's. Where the log tells no starts, a gap is one without
-    submissions, and no job is known to have waited for it.
+    The gap, not the scheduler, caused the wait of these jobs. If the log has no start times, a gap is a period
+    without submissions, and no job is flagged.
     """
     submit, start, end = (records.floats(name) for name in ("submit_time", "logged_start", "logged_end"))
     ran = np.isfinite(start) & np.isfinite(end)
@@ -33,12 +33,12 @@ def flag_gaps(records: Records, longer: float = 2 * HOUR, drop: bool = False) ->
     hit = (which < len(gaps)) & ran if len(gaps) else np.zeros(len(records), bool)
     if len(gaps):
         hit &= start >= high[np.minimum(which, len(gaps) - 1)]
-    found = [f"nothing ran for {(b - a) / HOUR:.1f} h from {a:,.0f} s" for a, b in zip(low, high, strict=True)]
-    return flagged(records, hit, "gap", drop, "waited while nothing ran", found)
+    found = [f"no job ran for {(b - a) / HOUR:.1f} h from {a:,.0f} s" for a, b in zip(low, high, strict=True)]
+    return flagged(records, hit, "gap", drop, "waited while no job ran", found)
 
 
 def flag_bursts(records: Records, jobs: int = 100, within: float = 60.0, drop: bool = False) -> Effect:
-    """Flag jobs submitted by one user, `jobs` or more of them within `within` s."""
+    """Flag bursts: `jobs` or more jobs submitted by one user within `within` s."""
     user, _ = records.codes("user")
     crowd = _crowd(user, records.floats("submit_time"), within)
     return flagged(records, crowd >= jobs, "burst", drop, _crowded(crowd, within), ())
@@ -47,7 +47,7 @@ def flag_bursts(records: Records, jobs: int = 100, within: float = 60.0, drop: b
 def flag_storms(
     records: Records, jobs: int = 100, within: float = HOUR, shorter: float = 60.0, drop: bool = False
 ) -> Effect:
-    """Flag test storms: `jobs` or more within `within` s of one user, of one size, each shorter than `shorter` s."""
+    """Flag test storms: `jobs` or more jobs of one user and size within `within` s, each shorter than `shorter` s."""
     user, _ = records.codes("user")
     nodes = records.floats("nodes").astype(np.int64)
     short = records.floats("run_time") < shorter
@@ -60,13 +60,14 @@ def flag_storms(
 def flag_flurries(
     records: Records, times: float = 10.0, jobs: int = 1000, within: float = DAY, drop: bool = False
 ) -> Effect:
-    """Flag flurries (Feitelson and Tsafrir 2006): one user's jobs that dominate the log for a while.
+    """Flag flurries (Feitelson and Tsafrir 2006): jobs of one user that dominate the log for some time.
 
-    In each stretch of `within` s a user has a flurry whose jobs are at least `jobs`, and more than `times` the
-    median number of all users' jobs together in a stretch. The paper finds flurries by eye; these numbers are ours.
+    The log is divided into intervals of `within` s. A user has a flurry in an interval with at least `jobs` jobs of
+    that user, if these are also more than `times` the median number of jobs of all users per interval. The paper
+    identifies flurries by eye; these thresholds are a choice of tracebed.
     """
     if within < 1.0:
-        raise InputError(f"flag_flurries: within {within:g} s", hint="at least 1")
+        raise InputError(f"flag_flurries: within is {within:g} s, below 1 s", hint="use at least 1")
     user, names = records.codes("user")
     stretch = (records.floats("submit_time") // within).astype(np.int64)
     usual = _median_count(stretch)
@@ -76,11 +77,11 @@ def flag_flurries(
         f"{names[pairs[1, i]] or 'one user'}: {count[i]:,} jobs within {within:g} s from {pairs[0, i] * within:,.0f} s"
         for i in np.flatnonzero(many)
     ]
-    return flagged(records, many[place.reshape(-1)], "flurry", drop, "one user's jobs dominate the log", found)
+    return flagged(records, many[place.reshape(-1)], "flurry", drop, "jobs of one user dominate the log", found)
 
 
 def _median_count(places: IntArray) -> float:
-    """Return the median of how often each number from the least to the greatest of `places` is there."""
+    """Return the median number of occurrences in `places` of each number from its minimum to its maximum."""
     counts = np.sort(np.unique(places, return_counts=True)[1])
     absent = int(places.max() - places.min()) + 1 - len(counts)
     middle = [(absent + len(counts) - 1) // 2, (absent + len(counts)) // 2]
@@ -88,10 +89,10 @@ def _median_count(places: IntArray) -> float:
 
 
 def _crowd(groups: IntArray, times: FloatArray, within: float) -> IntArray:
-    """Return for each job the most jobs of its group in any stretch of `within` s that it is part of.
+    """Return for each job the largest number of jobs of its group in any interval of `within` s that contains it.
 
-    Such a stretch may be taken to begin at a job. Its count goes to all jobs in it: the greatest of the counts
-    of the stretches that begin at the job or before it, as far back as they reach.
+    It suffices to consider the intervals that begin at a job. The result for a job is the maximum count of the
+    intervals that begin at this job or less than `within` s before it.
     """
     order = np.lexsort((times, groups))
     g, t = np.asarray(groups)[order], times[order]
@@ -108,7 +109,10 @@ def _crowd(groups: IntArray, times: FloatArray, within: float) -> IntArray:
 
 
 def _highest(counts: IntArray, first: IntArray) -> IntArray:
-    """Return max(counts[first[i]:i + 1]) for each i; `first` rises. By a table of powers of two."""
+    """Return max(counts[first[i]:i + 1]) for each i with a sparse table (range maximum query).
+
+    `first` is in ascending order.
+    """
     table = [counts]
     width = 1
     while 2 * width <= len(counts):

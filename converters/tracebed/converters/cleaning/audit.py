@@ -1,4 +1,4 @@
-"""The cleaning itself: steps in order, and the audit of what each of them did."""
+"""Cleaning of a log: applies the steps in order and records the effect of each step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIONS = ("merged", "dropped", "changed", "flagged")
 
 @dataclass(frozen=True)
 class Audited:
-    """What one step did: jobs (records, before they are merged), node hours, and the hours of run time in them."""
+    """Effect of one step: numbers of jobs (records, before merging), their node hours, and their hours of run time."""
 
     step: str
     parameters: dict[str, Any]
@@ -40,7 +40,7 @@ class Audited:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A clean workload, the audit, and (if asked for) every touched record with the reason."""
+    """A clean workload, the audit, and optionally every affected record with the reason."""
 
     workload: Workload
     audit: list[Audited]
@@ -48,7 +48,7 @@ class Cleaned:
     """`record` (counted from 1 in submit order of the log), `job_id`, `submit_time`, `step`, `action`, `reason`."""
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the audit as plain data."""
+        """Return the audit as JSON values."""
         return [asdict(row) for row in self.audit]
 
 
@@ -59,20 +59,26 @@ def clean(
     system: System | None = None,
     explain: bool = False,
 ) -> Cleaned:
-    """Clean a log by `steps`, each a name in `STEPS` and its parameters, in this order.
+    """Clean a log.
+
+    Args:
+        log: the log, or a workload.
+        steps: name (a key of `STEPS`) and parameters of each step, in order.
+        system: the system of the clean workload; None: the one in the provenance of `log`.
+        explain: whether to return every affected record with the reason.
 
     Raises:
-        InputError: no job is left, ids are not unique in the end, or a step does not like its parameters.
+        InputError: no job is left, the job ids are not unique after the last step, or a parameter is invalid.
     """
     where = log.where if isinstance(log, Log) else ""
     provenance = log.provenance
     if system is not None:
         provenance = replace(provenance, system=replace(system, name=system.name or provenance.system.name))
     if isinstance(log, Log) and not _of_one_machine(log.provenance.system.name, provenance.system.name):
-        named = f"the recipe's machine is {provenance.system.name}, the log's is {log.provenance.system.name}"
+        named = f"the recipe is for {provenance.system.name}, the log is from {log.provenance.system.name}"
         tolerate({named: 1}, where=where)
     table = _sorted(log.table)
-    del log  # a large one's memory is wanted
+    del log  # frees the memory of a large log
     record: IntArray = np.arange(1, len(table) + 1)
     audit: list[Audited] = []
     touched: list[pd.DataFrame] = []
@@ -106,12 +112,12 @@ def clean(
 
 
 def _of_one_machine(one: str, other: str) -> bool:
-    """Tell whether two names may be those of one machine: one is part of the other, or empty."""
+    """Return whether two names may denote the same machine: one is part of the other, or empty."""
     return one in other or other in one
 
 
 def _sorted(table: pd.DataFrame) -> pd.DataFrame:
-    """Return records by submission, and those of one submission by start."""
+    """Return the records sorted by submit time, then by start."""
     submit = table["submit_time"].to_numpy()
     start = table["logged_start"].to_numpy() if "logged_start" in table else np.zeros(len(table))
     later = np.diff(submit)
@@ -121,12 +127,12 @@ def _sorted(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def jobs_of(log: Log) -> Workload:
-    """Return the jobs of a log: the records of one job merged, ids made unique. Nothing else is cleaned."""
+    """Return the jobs of a log: split records are merged and ids are made unique, without further cleaning."""
     return clean(log, [("merge_split", {}), ("unique_ids", {})]).workload
 
 
 def records_of(log: Log) -> Workload:
-    """Return every record of a log as a job of its own, with a unique id: what the log holds before cleaning."""
+    """Return every record of a log as a job of its own with a unique id, without cleaning."""
     return clean(log, [("unique_ids", {})]).workload
 
 
@@ -135,7 +141,7 @@ def _effect(name: str, parameters: Mapping[str, Any], records: Records) -> Effec
     try:
         inspect.signature(STEPS[name]).bind(records, **fitting)
     except TypeError as error:
-        raise InputError(f"cleaning step {name}: {error}", hint="`tracebed clean --list` has its parameters") from None
+        raise InputError(f"cleaning step {name}: {error}", hint="see `tracebed clean --list`") from None
     return STEPS[name](records, **fitting)
 
 
@@ -152,7 +158,7 @@ def _touches(effect: Effect) -> bool:
 
 
 def _apply(table: pd.DataFrame, record: IntArray, effect: Effect) -> tuple[pd.DataFrame, IntArray]:
-    """Return the records that are left, changed as the step says."""
+    """Return the remaining records after applying `effect`."""
     if effect.columns:
         table = table.assign(**effect.columns)
     gone = [mask for mask in (effect.drop, effect.merge) if mask is not None and mask.any()]
@@ -163,7 +169,7 @@ def _apply(table: pd.DataFrame, record: IntArray, effect: Effect) -> tuple[pd.Da
 
 
 def _touched(table: pd.DataFrame, record: IntArray, name: str, effect: Effect) -> list[pd.DataFrame]:
-    """Return the records that a step touches, why, and what becomes of them."""
+    """Return the records that a step affects, with action and reason."""
     pieces = []
     for action, mask in _masks(effect).items():
         if mask is not None and mask.any():
@@ -179,16 +185,16 @@ def _touched(table: pd.DataFrame, record: IntArray, name: str, effect: Effect) -
 
 
 def _step(row: Audited) -> Step:
-    """Return the audit of a step as the provenance keeps it."""
+    """Return the audit of a step as a provenance step."""
     hours = {"node_hours_before": row.node_hours_before, "node_hours_after": row.node_hours_after}
     tally = {action: getattr(row, action) for action in ACTIONS if getattr(row, action)}
     return Step(f"clean {row.step}", {**row.parameters, **hours}, {"jobs before": row.jobs_before, **tally})
 
 
 def _workload(table: pd.DataFrame, provenance: Provenance, where: str) -> Workload:
-    """Return the workload of clean records; what says nothing of any job is left out."""
+    """Return the workload of clean records, without empty `extra_` columns."""
     if not table["job_id"].is_unique:
         twice = table["job_id"][table["job_id"].duplicated()].iloc[0]
-        raise InputError(f"job_id {twice!r} is there twice", where=where or None, hint="add the step unique_ids")
+        raise InputError(f"job_id {twice!r} is not unique", where=where or None, hint="add the step unique_ids")
     silent = [name for name in map(str, table) if name.startswith("extra_") and table[name].isna().all()]
     return Workload(table.drop(columns=silent), provenance, where=where or None)

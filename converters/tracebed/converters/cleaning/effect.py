@@ -1,4 +1,4 @@
-"""What a cleaning step says it does to a table of records; `audit` does it, and counts."""
+"""Input and result of a cleaning step: `Records` and `Effect`. The module `audit` applies the effect."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tracebed.converters.workload import BoolArray, FloatArray, Provenance, colu
 
 HOUR = 3600.0
 SHARE = "extra_node_share"
-"""Which part of its nodes a job had, where it shared them."""
+"""Share of its nodes that a job used, from 0 to 1."""
 FLAG = "extra_flag"
-"""What was flagged in a job, separated by spaces."""
+"""Flags of a job, separated by spaces."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """What a step looks at: the table, sorted by submit time and then by start, and where it comes from."""
+    """Input of a step: the table, sorted by submit time and then by start, and its provenance."""
 
     table: pd.DataFrame
     provenance: Provenance
@@ -29,13 +29,13 @@ class Records:
         return len(self.table)
 
     def floats(self, name: str) -> FloatArray:
-        """Return a numeric column, shape (records,), NaN or the schema's default where there is none."""
+        """Return a numeric column, shape (records,). A missing column is NaN, or the default of the schema."""
         if name.startswith("extra_") and name not in self.table:
             return np.full(len(self.table), np.nan)
         return np.asarray(column_of(self.table, name), dtype=np.float64)
 
     def codes(self, name: str) -> tuple[Any, list[str]]:
-        """Return a text column as numbers, shape (records,), and the text that each number stands for."""
+        """Return a text column as codes, shape (records,), and the text of each code."""
         if name not in self.table:
             return np.zeros(len(self.table), np.int64), [""]
         values = self.table[name]
@@ -45,34 +45,34 @@ class Records:
         return codes, [str(label) for label in labels]
 
     def is_in(self, name: str, wanted: Sequence[str]) -> BoolArray:
-        """Tell which records have one of these texts in a column."""
+        """Return which records have one of these texts in the column `name`, shape (records,)."""
         codes, labels = self.codes(name)
         chosen = [code for code, label in enumerate(labels) if label in wanted]
         return np.isin(codes, chosen)
 
 
 Reason = str | Callable[[Any], Sequence[str]]
-"""Why a record was touched: one text for all, or a function from record numbers to texts."""
+"""Reason for an effect: one text for all records, or a function from row numbers to texts."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What becomes of the records; masks of shape (records,), `None`: of none."""
+    """Effect of a step: masks of shape (records,), where `None` means no record, and new columns."""
 
     drop: BoolArray | None = None
     merge: BoolArray | None = None
-    """Dropped as well, but what they told lives on in another record."""
+    """Records whose content another record takes over; they are dropped as well."""
     change: BoolArray | None = None
     flag: BoolArray | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
-    """New values of columns, for all records."""
+    """New columns: name -> values, shape (records,)."""
     reason: Reason = ""
     found: Sequence[str] = ()
-    """What the step found that is no matter of single records (gaps and their lengths)."""
+    """Findings that do not concern a single record, such as gaps and their lengths."""
 
 
 def flagged(records: Records, mask: BoolArray, name: str, drop: bool, reason: Reason, found: Sequence[str]) -> Effect:
-    """Return the effect of a step that flags jobs, or drops them if asked."""
+    """Return the effect of a step that flags jobs, or drops them if `drop`."""
     if drop:
         return Effect(drop=mask, reason=reason, found=found)
     before = records.table[FLAG].astype(object) if FLAG in records.table else pd.Series("", records.table.index)
@@ -81,14 +81,14 @@ def flagged(records: Records, mask: BoolArray, name: str, drop: bool, reason: Re
 
 
 def texts(values: Any, before: str, after: str = "") -> Reason:
-    """Return a reason that shows each record's own value."""
+    """Return a reason that shows the value of each record."""
     return lambda rows: [f"{before}{value}{after}" for value in np.asarray(values)[rows]]
 
 
 def node_hours(table: pd.DataFrame) -> tuple[float, float]:
-    """Return node hours and hours of run time; records of unknown run time count as none.
+    """Return node hours and hours of run time. An unknown run time counts as 0.
 
-    Of a shared node a job counts its share, where the log tells.
+    A shared node counts by the job's share (`extra_node_share`) if the share is known.
     """
     run = np.nan_to_num(np.asarray(table["run_time"], dtype=np.float64))
     nodes = np.asarray(table["nodes"], dtype=np.float64)

@@ -1,12 +1,12 @@
-"""Recipes: cleaning steps with their parameters in a YAML file, so that a paper's cleaning can be reproduced.
+"""Recipes: YAML files with cleaning steps and their parameters, such as the cleaning that a paper describes.
 
-about: what it reproduces
+about: the workload that the recipe reproduces
 machine: {nodes: 9688, cores_per_node: 68}
-read: {time_zone: America/Los_Angeles}   # options of the log's reader
+read: {time_zone: America/Los_Angeles}   # options for reading the log
 steps:
   - drop_partitions: {partitions: [xfer, compile]}
   - merge_split
-expect: {records: 55600, jobs: 41524}    # a log of so many records with another number of jobs is a warning
+expect: {records: 55600, jobs: 41524}    # warn if a log with 55,600 records does not give 41,524 jobs
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tracebed.yaml_file import YamlFile, shown
 SHIPPED = files("tracebed.converters") / "recipes"
 HINT = "`tracebed clean --recipe cori-knl --show` prints a recipe"
 Step = tuple[str, dict[str, Any]]
-"""Name of a cleaning step, and its parameters."""
+"""Name and parameters of a cleaning step."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named cleaning."""
+    """A named sequence of cleaning steps, with the system and the expected result."""
 
     name: str
     steps: tuple[Step, ...]
@@ -40,22 +40,26 @@ class Recipe:
     system: System | None = None
     expect: dict[str, int] = field(default_factory=dict)
     read: dict[str, Any] = field(default_factory=dict)
-    """Options of the log's reader."""
+    """Options for reading the log."""
     text: str = ""
-    """The file itself."""
+    """Text of the recipe file."""
 
     def without(self, name: str) -> Recipe:
-        """Return the recipe without a step. Raises InputError if it has no such step."""
+        """Return the recipe without the step `name`. Raise InputError if the recipe does not have it."""
         if name not in [step for step, _ in self.steps]:
             raise InputError(
-                f"the recipe {self.name} has no step {name!r}",
+                f"recipe {self.name} has no step {name!r}",
                 hint=f"one of {', '.join(step for step, _ in self.steps)}",
             )
         kept = tuple(step for step in self.steps if step[0] != name)
         return replace(self, steps=kept, expect={})
 
     def with_settings(self, settings: Mapping[str, Mapping[str, Any]]) -> Recipe:
-        """Return the recipe with parameters of its steps changed. Raises InputError where it has no such step."""
+        """Return the recipe with changed parameters: step -> parameter -> value.
+
+        Raises:
+            InputError: the recipe does not have the step, or a parameter is unknown or invalid.
+        """
         for name in settings:
             self.without(name)
         steps = ((name, checked(name, {**parameters, **settings.get(name, {})})) for name, parameters in self.steps)
@@ -86,15 +90,15 @@ class _File(_Strict):
 
 
 def names() -> list[str]:
-    """Return the names of the recipes that tracebed ships."""
+    """Return the names of the recipes shipped with tracebed."""
     return sorted(file.name.removesuffix(".yaml") for file in SHIPPED.iterdir() if file.name.endswith(".yaml"))
 
 
 def load_recipe(name: str) -> Recipe:
-    """Read a shipped recipe by name, or another by its path.
+    """Read a recipe, given by the name of a shipped recipe or by the path of a YAML file.
 
     Raises:
-        InputError: there is no such recipe, it is not YAML, or a key, step or parameter is invalid.
+        InputError: the recipe does not exist, is not valid YAML, or has an invalid key, step or parameter.
     """
     path = SHIPPED / f"{name}.yaml" if name in names() else Path(name)
     source = YamlFile.read(
@@ -113,17 +117,17 @@ def load_recipe(name: str) -> Recipe:
 
 
 def _step(item: Any, index: int, source: YamlFile) -> Step:
-    """Return a step of a recipe: its name alone, or name and parameters."""
+    """Return a step of a recipe, given as a name or as a mapping from the name to its parameters."""
     if isinstance(item, str):
         item = {item: None}
     if not isinstance(item, dict) or len(item) != 1:
         raise source.error(
-            f"step {shown(item)} is not a step", "steps", index, hint="write its name, or name: {parameter: value}"
+            f"step {shown(item)} is not a step", "steps", index, hint="use name, or name: {parameter: value}"
         )
     [(name, parameters)] = item.items()
     if not isinstance(parameters, dict | None):
         what = f"step {shown(name)}: {shown(parameters)} is not a mapping"
-        raise source.error(what, "steps", index, hint="write parameter: value below the step")
+        raise source.error(what, "steps", index, hint="use name: {parameter: value}")
     try:
         return str(name), checked(str(name), {str(key): value for key, value in (parameters or {}).items()})
     except InputError as error:

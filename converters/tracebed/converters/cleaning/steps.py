@@ -1,6 +1,6 @@
-"""The cleaning steps. Each is a function of the records and its own parameters, and returns an `Effect`.
+"""The cleaning steps. Each step is a function of the records and its parameters, and returns an `Effect`.
 
-To add one, write it and add its line to `STEPS`; recipes name it from then on.
+A new step must be added to `STEPS`; recipes use its function name.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tracebed.yaml_file import shown
 
 
 def drop_copies(records: Records) -> Effect:
-    """Drop records that repeat an earlier one in every column: exports that overlap.
+    """Drop records that repeat an earlier record in every column, as in overlapping exports.
 
-    Tasks of an array that started and ended together may be alike, too, where the log has one number for all.
+    If the log has one number for all tasks of an array, tasks with equal times may be dropped as well.
     """
     table = records.table
     suspects = np.flatnonzero(table.duplicated(["job_id", "submit_time"], keep=False))
@@ -36,10 +36,10 @@ def drop_copies(records: Records) -> Effect:
 
 
 def merge_split(records: Records, gap: float = 1.0) -> Effect:
-    """Join the records of one run that accounting cut in pieces, at midnight above all.
+    """Merge the records of one run that accounting split, usually at midnight.
 
-    A piece follows another of the same job and submission on as many nodes, and starts at most `gap` s after
-    its end. The job runs from the first start to the last end: the seconds between the pieces count.
+    A record continues another one if both have the same job, submit time and number of nodes, and it starts at most
+    `gap` s after the end of the other. The job runs from the first start to the last end, including the gaps.
     """
     job = pd.factorize(records.table["job_id"])[0]
     submit, start, end = (records.floats(name) for name in ("submit_time", "logged_start", "logged_end"))
@@ -65,13 +65,13 @@ def merge_split(records: Records, gap: float = 1.0) -> Effect:
         change=change,
         columns={"run_time": run, "logged_end": whole} if merge.any() else {},
         reason=lambda rows: [
-            f"joined from {pieces[row]} records" if pieces[row] else "joined to the record before it" for row in rows
+            f"merged from {pieces[row]} records" if pieces[row] else "merged into the record before it" for row in rows
         ],
     )
 
 
 def unique_ids(records: Records) -> Effect:
-    """Give the second, third, ... run of one job number (requeued, or tasks of an array) the ending -2, -3, ..."""
+    """Append -2, -3, ... to the id of the second, third, ... run of one job id (requeued jobs, tasks of an array)."""
     ids = records.table["job_id"]
     if ids.is_unique:
         return Effect()
@@ -83,7 +83,7 @@ def unique_ids(records: Records) -> Effect:
     change = nth > 1
     old = pa.array(ids, pa.large_string())
     numbers = pa.array(nth).cast(pa.large_string())
-    for between in ("-", "-run"):  # the second where a job of the log has such a name already
+    for between in ("-", "-run"):  # -run2 if the log has a job with the id ...-2
         new = pc.if_else(pa.array(change), pc.binary_join_element_wise(old, numbers, pa.scalar(between, old.type)), old)
         if not pc.any(pc.is_in(old, new.filter(pa.array(change)))).as_py():
             break
@@ -108,7 +108,7 @@ def drop_partitions(records: Records, partitions: Sequence[str] = (), queues: Se
 def keep_partitions(
     records: Records, partitions: Sequence[str] = (), queues: Sequence[str] = (), largest: bool = False
 ) -> Effect:
-    """Keep only jobs of these partitions, and of these queues; or of the partition with most node hours."""
+    """Keep only jobs of these partitions and queues. `largest`: only the partition with the most node hours."""
     drop = np.zeros(len(records), bool)
     codes, labels = records.codes("partition")
     if largest:
@@ -121,51 +121,51 @@ def keep_partitions(
 
 
 def drop_statuses(records: Records, statuses: Sequence[str]) -> Effect:
-    """Drop jobs that ended in one of these ways."""
+    """Drop jobs with one of these final states (completed, failed, cancelled, ...)."""
     codes, labels = records.codes("status")
     drop = records.is_in("status", statuses)
     return Effect(drop=drop, reason=lambda rows: [f"status {labels[codes[row]]}" for row in rows])
 
 
 def drop_shared(records: Records, below: float = 0.99) -> Effect:
-    """Drop jobs that had only a part of their nodes, where the log tells (`extra_node_share`)."""
+    """Drop jobs that used less than the share `below` of their nodes (`extra_node_share`, if the log has it)."""
     share = records.floats("extra_node_share")
-    return Effect(drop=share < below, reason=texts(share, "had a share of its nodes of "))
+    return Effect(drop=share < below, reason=texts(share, "used a share of its nodes of "))
 
 
 def drop_gpu(records: Records) -> Effect:
-    """Drop jobs that asked for GPUs, where the log tells (`extra_gpus`)."""
+    """Drop jobs that requested GPUs (`extra_gpus`, if the log has it)."""
     gpus = records.floats("extra_gpus")
     return Effect(drop=gpus > 0, reason=texts(gpus, "GPUs: "))
 
 
 def drop_cancelled_before_start(records: Records) -> Effect:
-    """Drop jobs that were withdrawn before they started: cancelled, and no start or no run time is known."""
+    """Drop jobs that were cancelled before they started: their start or run time is missing."""
     cancelled = records.is_in("status", [JobState.CANCELLED])
     never = np.isnan(records.floats("logged_start")) | np.isnan(records.floats("run_time"))
     return Effect(drop=cancelled & never, reason="cancelled before it started")
 
 
 def drop_unfinished(records: Records) -> Effect:
-    """Drop jobs without a run time: they never ran, or had not ended when the log was taken."""
-    return Effect(drop=np.isnan(records.floats("run_time")), reason="no run time is known")
+    """Drop jobs without a run time: they never ran, or had not ended when the log was exported."""
+    return Effect(drop=np.isnan(records.floats("run_time")), reason="run time unknown")
 
 
 def drop_short(records: Records, shorter: float = 1.0) -> Effect:
-    """Drop jobs that ran for less than `shorter` s: of zero time, by default."""
+    """Drop jobs that ran for less than `shorter` s."""
     run = records.floats("run_time")
     return Effect(drop=run < shorter, reason=texts(run, "ran for ", " s"))
 
 
 def drop_zero_nodes(records: Records) -> Effect:
-    """Drop jobs without a node: never started, or of unknown size."""
-    return Effect(drop=records.floats("nodes") < 1, reason="no node")
+    """Drop jobs with 0 nodes: never started, or size unknown."""
+    return Effect(drop=records.floats("nodes") < 1, reason="0 nodes")
 
 
 def whole_nodes(records: Records, cores: int) -> Effect:
-    """Give jobs whole nodes of `cores` cores, where the log's processors were read as something else."""
+    """Convert the processors of each job to whole nodes of `cores` cores."""
     if cores < 1:
-        raise InputError(f"whole_nodes: {cores} cores", hint="at least 1")
+        raise InputError(f"whole_nodes: cores is {cores}, below 1", hint="use at least 1")
     processors = records.floats("nodes") * records.floats("cores_per_node")
     nodes = np.ceil(processors / cores)
     per_node = np.maximum(1.0, np.ceil(processors / np.maximum(nodes, 1.0)))
@@ -175,12 +175,12 @@ def whole_nodes(records: Records, cores: int) -> Effect:
 
 
 def over_machine(records: Records, nodes: int | None = None, action: str = "clip") -> Effect:
-    """Clip (or `drop`) jobs of more nodes than the machine has."""
+    """Clip or drop (`action`) jobs with more nodes than the machine."""
     machine = records.provenance.system.nodes if nodes is None else nodes
     if machine is None:
-        raise InputError("over_machine: the size of the machine is not known", hint="give the step its nodes")
+        raise InputError("over_machine: the size of the machine is unknown", hint="set the parameter nodes")
     if machine < 1:
-        raise InputError(f"over_machine: a machine of {machine} nodes", hint="at least 1")
+        raise InputError(f"over_machine: nodes is {machine}, below 1", hint="use at least 1")
     size = records.floats("nodes")
     over = size > machine
     if _choice("over_machine", "action", action, ("clip", "drop")) == "drop":
@@ -192,13 +192,13 @@ def over_machine(records: Records, nodes: int | None = None, action: str = "clip
 
 
 def missing_limits(records: Records, factor: float = 1.25, rounding: str = "none") -> Effect:
-    """Give jobs without a time limit `factor` times their run time.
+    """Set a missing time limit to `factor` times the run time.
 
     Args:
-        records: all of them.
-        factor: of the run time.
-        rounding: `none`; `hour`: up to a full hour; `next-hour`: the same, but what is a full hour already
-            becomes the next, as in the conversion behind the Kassel study.
+        records: the records.
+        factor: time limit divided by run time.
+        rounding: `none`; `hour`: up to a full hour; `next-hour`: up to the next full hour, also from a full hour,
+            as in the conversion used for the Kassel study.
     """
     _choice("missing_limits", "rounding", rounding, ("none", "hour", "next-hour"))
     limit, run = records.floats("time_limit"), records.floats("run_time")
@@ -213,16 +213,16 @@ def missing_limits(records: Records, factor: float = 1.25, rounding: str = "none
     return Effect(
         change=missing,
         columns={"time_limit": limits} if missing.any() else {},
-        reason=texts(limits, "no time limit, taken as ", " s"),
+        reason=texts(limits, "time limit missing, set to ", " s"),
     )
 
 
 def over_limit(records: Records, action: str = "raise") -> Effect:
-    """Treat jobs that ran longer than their limit: `raise` the limit, `clip` the run time, or `drop` them."""
+    """Handle jobs that ran longer than their limit: `raise` the limit, `clip` the run time, or `drop` the job."""
     _choice("over_limit", "action", action, ("raise", "clip", "drop"))
     limit, run = records.floats("time_limit"), records.floats("run_time")
     over = run > limit
-    reason = texts(run - limit, "ran over its limit by ", " s")
+    reason = texts(run - limit, "exceeded its time limit by ", " s")
     if action == "drop":
         return Effect(drop=over, reason=reason)
     name, values = (
@@ -232,7 +232,7 @@ def over_limit(records: Records, action: str = "raise") -> Effect:
 
 
 def window(records: Records, start: str | float | None = None, end: str | float | None = None) -> Effect:
-    """Keep jobs submitted in [start, end): dates on the log's clock, or s since time 0."""
+    """Keep jobs submitted in [start, end): dates in the time zone of the log, or s since time 0."""
     submit = records.floats("submit_time")
     low = -np.inf if start is None else _instant(start, records)
     high = np.inf if end is None else _instant(end, records)
@@ -240,14 +240,14 @@ def window(records: Records, start: str | float | None = None, end: str | float 
 
 
 def keep_ids(records: Records, first: int, last: int) -> Effect:
-    """Keep jobs whose number is in [first, last]."""
+    """Keep jobs with a number in [first, last]."""
     numbers = pd.to_numeric(records.table["job_id"].astype(object), errors="coerce").to_numpy(dtype=np.float64)
     inside: BoolArray = (numbers >= first) & (numbers <= last)
-    return Effect(drop=~inside, reason="its number is outside the range")
+    return Effect(drop=~inside, reason="job number outside the range")
 
 
 def keep_first(records: Records, jobs: int, start: str | float | None = None) -> Effect:
-    """Keep the first `jobs` jobs submitted from `start` on (a date on the log's clock, or s since time 0)."""
+    """Keep the first `jobs` jobs submitted at or after `start` (a date in the log's time zone, or s since time 0)."""
     submit = records.floats("submit_time")
     late = submit >= (-np.inf if start is None else _instant(start, records))
     return Effect(drop=~(late & (np.cumsum(late) <= jobs)), reason="not among the first")
@@ -267,35 +267,36 @@ STEPS: dict[str, Callable[..., Effect]] = {
 
 
 def checked(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters as the step `name` takes them; a single text stands for a list of it.
+    """Return the checked parameters of the step `name`. A single text is accepted for a list of texts.
 
     Raises:
-        InputError: there is no such step, it takes no such parameter, or a value is of another kind.
+        InputError: the step or a parameter is unknown, or a value has the wrong type.
     """
     if name not in STEPS:
-        raise InputError(f"no cleaning step {name!r}", hint=f"one of {', '.join(STEPS)}")
+        raise InputError(f"unknown cleaning step {name!r}", hint=f"one of {', '.join(STEPS)}")
     taken = dict(inspect.signature(STEPS[name], eval_str=True).parameters)
     del taken["records"]
     for parameter in parameters:
         if parameter not in taken:
-            raise InputError(f"step {name} takes no {parameter!r}", hint=f"it takes {', '.join(taken) or 'nothing'}")
+            hint = f"parameters: {', '.join(taken) or 'none'}"
+            raise InputError(f"step {name} has no parameter {parameter!r}", hint=hint)
     return {own: _fitting(value, taken[own].annotation, f"{name}.{own}") for own, value in parameters.items()}
 
 
 KINDS: dict[Any, str] = {
-    float: "a number from 0 on",
-    int: "a whole number from 0 on",
-    int | None: "a whole number from 0 on",
+    float: "a number >= 0",
+    int: "a whole number >= 0",
+    int | None: "a whole number >= 0",
     bool: "true or false",
-    str: "a word",
+    str: "a string",
     str | float | None: "a date, or s since time 0",
-    Sequence[str]: "a list of words",
+    Sequence[str]: "a list of strings",
 }
-"""What parameters of steps are annotated as, and what may be given for each."""
+"""Annotation of a parameter -> description of its valid values."""
 
 
 def _fitting(value: Any, kind: Any, parameter: str) -> Any:
-    """Return a parameter's value as its annotation says; raise InputError if it is of another kind."""
+    """Return the value of a parameter as the type `kind`. Raise InputError if it has another type."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_EXACT
     if kind == Sequence[str]:
         items = value if isinstance(value, list | tuple) else [value]
@@ -315,7 +316,7 @@ def _fitting(value: Any, kind: Any, parameter: str) -> Any:
 
 def _choice(step: str, name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
-        raise InputError(f"{step}: {name} {value!r}", hint=f"one of {', '.join(choices)}")
+        raise InputError(f"{step}: invalid {name} {value!r}", hint=f"one of {', '.join(choices)}")
     return value
 
 
