@@ -1,4 +1,4 @@
-"""Fixtures that all tests share."""
+"""Shared fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="session")
 def reference_data() -> Callable[[str], Path]:
-    """Return a function from a name to its path in the reference data; it skips the test where that is absent."""
+    """Return a function from a name to its path in the reference data; without the data it skips the test."""
     folder = Path(os.environ.get("TRACEBED_REFERENCE_DATA") or ROOT.parent / "shared" / "data")
 
     def find(name: str) -> Path:
@@ -30,11 +30,11 @@ def reference_data() -> Callable[[str], Path]:
 
 @pytest.fixture
 def no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail a test that leaves a process behind, be it orphaned and in a session of its own."""
+    """Fail a test that leaves a process behind, even an orphan in another session."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     monkeypatch.setenv("TRACEBED_TEST", mark)
     yield
-    deadline = time.monotonic() + 10.0  # for the kernel to end who was killed with its parent
+    deadline = time.monotonic() + 10.0  # time for the kernel to end processes that were killed with their parent
     while (strays := _marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert strays == []
@@ -45,6 +45,8 @@ def _marked(mark: str) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             ours = process.pid == os.getpid() or "multiprocessing.resource_tracker" in " ".join(process.cmdline())
-            if process.environ().get("TRACEBED_TEST") == mark and not ours:  # the tracker lives as long as pytest
+            if (
+                process.environ().get("TRACEBED_TEST") == mark and not ours
+            ):  # the resource tracker lives as long as pytest
                 found.append(process)
     return found

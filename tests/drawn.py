@@ -1,6 +1,6 @@
 """Drawn cases for the scheduler: a workload, a machine, a policy and its options, all from one seed.
 
-python tests/drawn.py 20000            # compares that many with the slow reference, from a seed of the hour
+python tests/drawn.py 20000            # compares 20,000 with the slow reference, from a seed that changes every hour
 python tests/drawn.py 20000 --seed 7 --policy conservative
 """
 
@@ -21,7 +21,7 @@ PRIORITIES = ("fcfs", "largest-slowdown-first", "shortest-first", "aging")
 
 @dataclass
 class Case:
-    """What `simulated` and `reference_schedule` take."""
+    """The arguments of `simulated` and `reference_schedule`."""
 
     jobs: list[RefJob]
     machine: int
@@ -30,7 +30,7 @@ class Case:
 
 
 def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> Case:
-    """Return the case of `seed`: times on a lattice (ties abound) or not, any share of malleable jobs, any option."""
+    """Return the case of `seed`: times on a lattice (many ties) or not, any share of malleable jobs, any option."""
     rng = random.Random(seed)
     policy = policy or rng.choice(POLICIES)
     machine = rng.choice([1, 2, 3, 5, 8, 10, 16])
@@ -83,7 +83,7 @@ def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> 
 
 
 def main() -> int:
-    """Compare cases with the reference; say which seed differs first."""
+    """Compare cases with the reference; print the first seed that differs."""
     from test_scheduling import assert_same
 
     parser = argparse.ArgumentParser(description=main.__doc__)

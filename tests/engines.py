@@ -1,6 +1,6 @@
-"""The compiled simulator against the Python one, on cases that are all drawn from one seed.
+"""Comparison of the compiled simulator with the Python one on cases drawn from one seed.
 
-python tests/engines.py 20000            # that many cases, from a seed of the hour
+python tests/engines.py 20000            # 20,000 cases, from a seed that changes every hour
 python tests/engines.py 500 --seed 7 --large
 """
 
@@ -28,7 +28,7 @@ KNOWN = ("fcfs", "firstfit", "easy", "conservative", *MALLEABLE)
 
 
 def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[str, Any]:
-    """Return the arguments of `predict` for `seed`: what `drawn.draw` draws and more, within what the engine knows."""
+    """Return the arguments of `predict` for `seed`: the case of `drawn.draw` and more, within the engine's features."""
     rng = random.Random(f"engine {seed}")
     policy = policy or rng.choice(KNOWN)
     drawn = draw(seed, policy)
@@ -52,7 +52,7 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
 
 
 def many_jobs(rng: random.Random, malleable: bool) -> tuple[list[RefJob], int]:
-    """Return a few hundred jobs of many sizes on a machine with some hundred nodes, nearly overloaded."""
+    """Return a few hundred jobs of many sizes for a nearly overloaded machine with some hundred nodes."""
     machine = rng.choice([100, 333, 1000])
     jobs, submit = [], 0.0
     for number in range(rng.choice([300, 1500])):
@@ -71,7 +71,7 @@ def many_jobs(rng: random.Random, malleable: bool) -> tuple[list[RefJob], int]:
 
 
 def differences(one: Run, other: Run) -> str:
-    """Return in which tables, columns or facts two runs differ in any bit, but for the engine; nothing: in none."""
+    """Return the tables, columns or facts in which two runs differ in any bit, except for the engine's name."""
     found = []
     for name in TABLES:
         mine, theirs = getattr(one, name), getattr(other, name)
@@ -90,7 +90,7 @@ def differences(one: Run, other: Run) -> str:
 
 
 def compared(seed: int, policy: str | None = None, *, large: bool = False) -> str:
-    """Return how the two simulators differ on the case of `seed`; nothing where they agree."""
+    """Return the differences of the two simulators on the case of `seed`; empty if they agree."""
     arguments = case(seed, policy, large=large)
     one, other = (predict(**arguments, engine=engine) for engine in ("python", "compiled"))
     assert (one.info.engine, other.info.engine) == ("python", "compiled")
@@ -98,7 +98,7 @@ def compared(seed: int, policy: str | None = None, *, large: bool = False) -> st
 
 
 def main() -> int:
-    """Compare; name the seeds that differ."""
+    """Compare the simulators and print the seeds that differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", type=int)
     parser.add_argument("--seed", type=int, default=int(time.time()) // 3600 * 1_000_000)

@@ -1,4 +1,4 @@
-"""Damage to files: what a reader may answer to any of it is a workload with jobs, or one clear line.
+"""Damaged files: a reader must return a workload with jobs, or raise an error of one clear line.
 
 @given(mutated(VALID))
 def test_damage(data: bytes) -> None:
@@ -42,16 +42,16 @@ FIELD = re.compile(rb"[^,;|\s]+")
 
 @st.composite
 def mutated(draw: st.DrawFn, data: bytes) -> bytes:
-    """Damage a file in one to three ways: bytes flipped, lines cut, repeated or swapped, fields swapped or replaced."""
+    """Draw a file with one to three defects: bytes flipped, lines cut or swapped, fields swapped or replaced."""
     for _ in range(draw(st.integers(1, 3))):
         data = draw(st.sampled_from(DAMAGES))(draw, data)
     return data
 
 
 def read_or_refuse(data: bytes, name: str, format: str | None = None) -> Workload | None:
-    """Read a file of this content and name; return its workload, None where it was refused as it should be.
+    """Read a file of this content and name; return its workload, or None if it was refused.
 
-    Anything but a workload with jobs or an InputError of one line fails the test that calls.
+    Any other result than a workload with jobs or an InputError of one line fails the calling test.
     """
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("error")  # numpy's, pandas': an overflow or a lossy cast is a defect
@@ -75,7 +75,7 @@ def _place(draw: st.DrawFn, data: bytes) -> int:
 
 
 def _flip(draw: st.DrawFn, data: bytes) -> bytes:
-    """Put other bytes in the place of some."""
+    """Replace some bytes."""
     content = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
         if content:
@@ -84,18 +84,18 @@ def _flip(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def _truncate(draw: st.DrawFn, data: bytes) -> bytes:
-    """End the file anywhere."""
+    """Truncate the file at a random position."""
     return data[: _place(draw, data)]
 
 
 def _truncated_gzip(draw: st.DrawFn, data: bytes) -> bytes:
-    """Compress the file, and end it anywhere."""
+    """Compress the file and truncate the result."""
     packed = gzip.compress(data, mtime=0)
     return packed[: _place(draw, packed)]
 
 
 def _cut_line(draw: st.DrawFn, data: bytes) -> bytes:
-    """End one line early."""
+    """Truncate one line."""
     lines, index = _lines(draw, data)
     lines[index] = lines[index][: _place(draw, lines[index])]
     return b"\n".join(lines)
@@ -116,7 +116,7 @@ def _header_only(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def _swap_fields(draw: st.DrawFn, data: bytes) -> bytes:
-    """Exchange two fields, perhaps names of columns, perhaps of different lines."""
+    """Exchange two fields, possibly of the header, possibly of different lines."""
     fields = [found.span() for found in FIELD.finditer(data)]
     if len(fields) < 2:
         return data
@@ -127,7 +127,7 @@ def _swap_fields(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def _replace_field(draw: st.DrawFn, data: bytes) -> bytes:
-    """Put something strange in the place of a field."""
+    """Replace a field by an unusual value."""
     fields = [found.span() for found in FIELD.finditer(data)]
     begin, end = draw(st.sampled_from(fields)) if fields else (0, 0)
     return data[:begin] + draw(st.sampled_from(STRANGE)) + data[end:]
@@ -139,7 +139,7 @@ def _other_delimiter(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def _rubbish(draw: st.DrawFn, data: bytes) -> bytes:
-    """Put rubbish anywhere."""
+    """Insert random bytes at a random position."""
     place = _place(draw, data)
     return data[:place] + draw(st.binary(min_size=1, max_size=20)) + data[place:]
 

@@ -1,4 +1,4 @@
-"""Measure, print and draw how the simulator's time grows with jobs and with nodes at a constant load.
+"""Growth of the simulator's run time with jobs and with nodes at a constant load.
 
 python tests/growth.py docs/explanation/growth.png     # some minutes; each point is the best of three
 """
@@ -20,7 +20,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 LOAD = 0.85
 JOBS, NODES = (10_000, 31_623, 100_000, 316_228, 1_000_000), (1_000, 3_162, 10_000, 31_623, 100_000)
 POLICIES = ("fcfs", "easy", "conservative", "pref")
-MOST = {"pref": 100_000}  # its steps are many: more jobs take more memory than there may be
+MOST = {"pref": 100_000}  # its staircases have many steps: more jobs may need too much memory
 
 
 def workload(jobs: int, nodes: int, seed: int = 1) -> Workload:
@@ -46,7 +46,7 @@ def workload(jobs: int, nodes: int, seed: int = 1) -> Workload:
 
 
 def measure(jobs: int, nodes: int, policy: str, rounds: int = 3) -> float:
-    """Return the s that `predict` takes, the best of `rounds`."""
+    """Return the run time of `predict`, s, the best of `rounds`."""
     work, machine = workload(jobs, nodes), [NodeFacts(f"n{number}", 1) for number in range(nodes)]
     took = []
     for _ in range(rounds):
@@ -59,7 +59,7 @@ def measure(jobs: int, nodes: int, policy: str, rounds: int = 3) -> float:
 
 
 def main(target: str, rounds: int = 3) -> None:
-    """Measure, print and draw."""
+    """Measure the run times, print a table and draw a figure."""
     mpl.use("Agg")
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Small logs, made by hand, with the quirks of real ones."""
+"""Small synthetic logs with the peculiarities of real ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EAGLE = (
 
 
 def cori_row(job: str, partition: str, submit: str, start: str, end: str, nodes: int = 1, share: float = 1.0) -> str:
-    """One record of the short layout; times are day and clock in November 2022: `08 22:04:02`."""
+    """Return a record of the short layout; times are day and clock in November 2022: `08 22:04:02`."""
     seconds = _seconds(end) - _seconds(start)
     times = ",".join(f'"2022-11-{time}"' for time in (submit, start, end))
     hours = seconds * nodes * share / 3600
@@ -44,6 +44,6 @@ RESERVATION = '"RESERVE:1:root","cori knl","","RESERVE","","2022-11-07 00:00:00"
 
 
 def write(path: Path, header: str, rows: Sequence[str]) -> Path:
-    """Write a log of a header and rows, with the byte order mark of the real ones."""
+    """Write a log with a header, rows, and the byte order mark of the real logs."""
     path.write_text("\ufeff" + "\n".join([header, *rows]) + "\n", encoding="utf-8")
     return path

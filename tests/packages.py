@@ -1,4 +1,4 @@
-"""Packages of third parties, built and installed for a test: a real distribution with entry points in its folder."""
+"""Third-party packages, built and installed for a test: real distributions with entry points in a folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ include = ["*.py"]
 def install(
     folder: Path, files: Mapping[str, str], entry_points: Mapping[str, Mapping[str, str]] | None = None
 ) -> Path:
-    """Build a package of `files` (name -> text) with pip, install it into a folder below `folder`, return that folder.
+    """Build a package of `files` (name -> text) with pip, install it below `folder`, and return its folder.
 
     Args:
         folder: an empty or new folder for the sources and the installation.
@@ -50,13 +50,13 @@ def install(
 
 
 def tracebed(site: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command `tracebed` in a process of its own that sees the packages installed in `site`."""
+    """Run the command `tracebed` in a process with the packages installed in `site`."""
     code = f"import sys; sys.argv[1:] = {list(arguments)!r}; from tracebed.orchestrator.cli import main; main()"
     return python(site, code, cwd=cwd)
 
 
 def python(site: Path, code: str, *, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process of its own that sees the packages installed in `site`."""
+    """Run Python code in a process with the packages installed in `site`."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
     return subprocess.run(
         [sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False
@@ -64,7 +64,7 @@ def python(site: Path, code: str, *, cwd: Path) -> subprocess.CompletedProcess[s
 
 
 def files_of(guide: Path) -> dict[str, str]:
-    """Return name -> text of the code blocks of a page that are files: those below a line with the name."""
+    """Return name -> text of the code blocks of a page that follow a line with a file name."""
     parts = guide.read_text(encoding="utf-8").split("\n```")
     named = [(before.rstrip().splitlines()[-1], block) for before, block in itertools.pairwise(parts)]
     return {

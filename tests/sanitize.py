@@ -1,11 +1,11 @@
-"""The C sources under the address and undefined-behaviour sanitizers, on drawn cases: equal to Python, and no report.
+"""The C sources under the address and undefined-behavior sanitizers, on drawn cases: equal to Python, and no report.
 
 python tests/sanitize.py                 # the cases of `tox -e sanitize`
 python tests/sanitize.py 5000 --seed 7   # that many cases of the engine, from another seed
 
-Compiles each C source with gcc and `-fsanitize=address,undefined`, the engine with its internal checks too, into a
-temporary folder. The cases run in a second Python with the sanitizer's library loaded first; a report ends it. Two
-planted defects prove beforehand that reports are seen.
+The script compiles each C source with gcc and `-fsanitize=address,undefined`, the engine also with its internal
+checks, into a temporary folder. The cases run in a second Python that loads the sanitizer's library first; a report
+ends it. Before that, two planted defects prove that reports are detected.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ def sanitized(command: list[str], *, capture: bool = False) -> subprocess.Comple
     """Run Python with the address sanitizer's library loaded before all others."""
     found = [
         subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
-        for name in ("libasan.so", "libstdc++.so")  # the second, so that exceptions of other libraries find each other
+        for name in ("libasan.so", "libstdc++.so")  # libstdc++ as well, for exceptions of other libraries
     ]
     environment = {
         **os.environ,
         "LD_PRELOAD": " ".join(str(Path(path).resolve()) for path in found),
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python frees little at its end
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python does not free all memory at exit
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     return subprocess.run([sys.executable, *command], env=environment, capture_output=capture, text=True, check=False)
 
 
 def prove_that_defects_are_seen(folder: Path) -> None:
-    """Exit where a planted defect is not reported."""
+    """Exit if a planted defect is not reported."""
     for report, source in PLANTED.items():
         (folder / "planted.c").write_text(source)
         build([folder / "planted.c"], folder / "planted.so")
@@ -61,7 +61,7 @@ def prove_that_defects_are_seen(folder: Path) -> None:
 
 
 def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
-    """Compare the engine and the kernel of `folder` with their twins in Python; exit where they differ."""
+    """Compare the engine and the kernel of `folder` with their Python counterparts; exit if they differ."""
     import engines
     from tracebed.benchmarks import kernels
     from tracebed.orchestrator.simulation import engine
@@ -78,7 +78,7 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
 
 
 def main() -> int:
-    """Build, prove, compare."""
+    """Build the libraries, prove that defects are detected, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", type=int, nargs="?", default=400)
     parser.add_argument("--large", type=int, default=4, help="cases of hundreds of jobs and nodes")

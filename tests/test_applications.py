@@ -1,4 +1,4 @@
-"""Applications that stand for jobs: exact shares, in the classes of size and time that table 2 of the paper names."""
+"""Applications assigned to jobs: exact shares within the classes of size and time of table 2 of the paper."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_classes_of_table_2_are_kept() -> None:
         assert words == f"size={size} time={time}"
 
 
-def test_the_seed_decides_who_but_not_how_many() -> None:
+def test_the_seed_affects_the_assignment_but_not_the_counts() -> None:
     workload = cirne(500, seed=2)
     assert with_applications(workload, seed=1).sha256 == with_applications(workload, seed=1).sha256
     one, two = (with_applications(workload, seed=seed).column("application") for seed in (1, 2))
@@ -93,8 +93,8 @@ def test_other_applications_and_classes() -> None:
     assert (named["application"] == "wide").tolist() == (named["nodes"] == 8).tolist()
 
 
-def test_want_of_jobs_of_a_class_is_a_counted_warning() -> None:
-    workload = workload_of([1] * 100, [60.0] * 100)  # nothing is above the first third: no time is high
+def test_too_few_jobs_of_a_class_are_a_counted_warning() -> None:
+    workload = workload_of([1] * 100, [60.0] * 100)  # equal run times: no job is in the class of long ones
     with pytest.warns(Tolerated, match=r"for want of jobs of its own \(1 time\)"):
         named = with_applications(workload)
     assert Counter(named.column("application"))["alya"] == 1
@@ -129,7 +129,7 @@ def test_every_job_gets_one_and_shares_hold_whatever_the_jobs_are(data: st.DataO
     run = data.draw(st.lists(st.sampled_from([1.0, 2.0, 3.0, 500.0]), min_size=count, max_size=count))
     seed = data.draw(st.integers(0, 99))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Tolerated)  # of few jobs, some application wants its class
+        warnings.simplefilter("ignore", Tolerated)  # with few jobs, a class of an application can be empty
         named = with_applications(workload_of(nodes, run), seed=seed)
     found = Counter(named.column("application"))
     expected = exact_counts(count, [a.share for a in APPLICATIONS])

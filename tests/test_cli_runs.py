@@ -1,4 +1,4 @@
-"""The commands simulate, replay and demo, as a shell meets them."""
+"""The commands simulate, replay and demo in a shell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tracebed = Callable[..., Result]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracebed:
-    """Return a function that runs a command in a folder of its own."""
+    """Return a function that runs a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     runner = CliRunner()
 
@@ -36,7 +36,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracebed:
 
 
 def refused(result: Result) -> str:
-    """Return the one line of an error of ours."""
+    """Return the single line of a user error."""
     assert isinstance(result.exception, TracebedError), result.exception
     assert result.exception.exit_code == ExitCode.USAGE
     message = str(result.exception)
@@ -46,7 +46,7 @@ def refused(result: Result) -> str:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A workload of three jobs for a system of two nodes."""
+    """Write a workload of three jobs for a system of two nodes."""
     table = {"job_id": ["a", "b", "c"], "submit_time": [0.0, 5.0, 10.0], "run_time": [100.0, 50.0, 20.0]}
     table |= {"time_limit": [120.0, 60.0, math.nan], "nodes": [1, 2, 1], "cores_per_node": 4}
     path = tmp_path / "w.parquet"
@@ -117,20 +117,20 @@ def test_bad_input_is_one_line_and_writes_nothing(
     "option",
     ["speed", "interval", "malleability-interval", "launch-overhead", "end-overhead", "reconfiguration-overhead"],
 )
-def test_numbers_that_no_clock_has_are_refused(run: Tracebed, small: Path, option: str, value: str) -> None:
-    """Of a policy called every nan seconds, or every -1, nobody would see the end."""
+def test_invalid_times_are_refused(run: Tracebed, small: Path, option: str, value: str) -> None:
+    """With an interval of NaN or -1 s the simulation would not end."""
     result = run("simulate", str(small), "--policy", "easy", f"--{option}", value, "-o", "x")
     assert isinstance(result.exception, click.BadParameter)
     assert f"--{option}" in result.exception.format_message()
 
 
-def test_a_workload_without_a_system_asks_for_one(run: Tracebed, tmp_path: Path) -> None:
+def test_a_workload_without_a_system_needs_the_option(run: Tracebed, tmp_path: Path) -> None:
     table = {"job_id": ["a"], "submit_time": [0.0], "run_time": [1.0], "nodes": [1]}
     write_workload(Workload(pd.DataFrame(table)), tmp_path / "w.csv")
     assert "--nodes or --inventory" in refused(run("simulate", "w.csv", "--policy", "easy", "-o", "x"))
 
 
-def test_a_workload_that_nothing_can_be_made_of_says_why(run: Tracebed, tmp_path: Path) -> None:
+def test_an_unusable_workload_is_an_error_with_a_reason(run: Tracebed, tmp_path: Path) -> None:
     table = {"job_id": ["a"], "submit_time": [0.0], "run_time": [math.nan], "nodes": [1]}
     write_workload(Workload(pd.DataFrame(table)), tmp_path / "w.csv")
     message = refused(run("simulate", "w.csv", "--policy", "easy", "--nodes", "1", "-o", "x"))
@@ -148,7 +148,7 @@ def test_replay_prints_its_lateness(run: Tracebed, small: Path, tmp_path: Path, 
     assert facts["lateness_p99_ms"] >= 0
 
 
-def test_the_demo_goes_the_whole_way(
+def test_the_demo_runs_from_workload_to_report(
     run: Tracebed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_process_is_left: Any
 ) -> None:
     monkeypatch.setattr(demo_module, "SPEED", 60000)
@@ -161,18 +161,18 @@ def test_the_demo_goes_the_whole_way(
     assert {"expand", "shrink"} <= set(predicted.reconfigurations["kind"])
     assert "inconclusive" in result.stdout
     assert "<svg" in (folder / "report.html").read_text(encoding="utf-8")
-    again = run("demo", "--emulated", "--json")  # over its own earlier files
+    again = run("demo", "--emulated", "--json")  # replaces its own earlier files
     assert again.return_value == ExitCode.OK
     assert json.loads(again.stdout)["verdict"] == "inconclusive"
 
 
-def test_a_demo_that_cannot_write_says_so(run: Tracebed, tmp_path: Path) -> None:
+def test_a_demo_that_cannot_write_is_an_error(run: Tracebed, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     assert "cannot be written" in refused(run("demo", "-o", "file/demo"))
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_demo_leaves_other_peoples_folders_alone(run: Tracebed, tmp_path: Path) -> None:
+def test_a_demo_does_not_change_foreign_folders(run: Tracebed, tmp_path: Path) -> None:
     (tmp_path / "inventory.yaml").write_text("nodes: [{name: mine, cores: 1, emulated: true}]\n")
     assert "holds something else than a demo" in refused(run("demo", "-o", "."))
     assert "mine" in (tmp_path / "inventory.yaml").read_text()

@@ -1,4 +1,4 @@
-"""Cori's and Eagle's logs: records as they are, and the workload that `convert` makes of them."""
+"""Logs of Cori and Eagle: their records, and the workloads that `convert` makes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_cori_records_become_jobs(tmp_path: Path) -> None:
     workload = read_workload(write(tmp_path / "a.csv", CORI, CORI_ROWS))
     table = workload.table.set_index("job_id")
     assert list(table.index) == ["11", "12", "13", "14_1", "15_[2-9]", "11-2"]
-    assert table.loc["11", "run_time"] == 2 * 3600 + 86_400 + 3600  # from 22:00 to 01:00 two days on, cuts included
+    assert (
+        table.loc["11", "run_time"] == 2 * 3600 + 86_400 + 3600
+    )  # from 22:00 to 01:00 two days later, including the cuts
     assert table.loc["11", "logged_end"] - table.loc["11", "logged_start"] == table.loc["11", "run_time"]
     assert table.loc["11-2", "submit_time"] == 40 * 3600
     assert table.loc["13", "extra_node_share"] == pytest.approx(0.25)
@@ -61,7 +63,7 @@ def test_both_layouts_in_a_folder_are_one_log(tmp_path: Path) -> None:
     assert [source.name for source in workload.provenance.sources] == ["1.csv", "2.csv.gz"]
 
 
-def test_a_job_is_joined_only_where_nothing_lies_between(tmp_path: Path) -> None:
+def test_segments_of_a_job_are_joined_only_without_a_gap(tmp_path: Path) -> None:
     rows = [
         cori_row("1", "p", "07 10:00:00", "07 22:00:00", "07 23:59:59", nodes=4),
         cori_row("1", "p", "07 10:00:00", "08 00:00:00", "08 00:10:00", nodes=5),  # other nodes
@@ -120,7 +122,7 @@ def test_summer_time_counts(tmp_path: Path) -> None:
     ]
     workload = read_workload(write(tmp_path / "eagle.csv", EAGLE, rows))
     spans = workload.floats("logged_end") - workload.floats("logged_start")
-    assert list(spans) == [3600.0, 10_800.0]  # one hour is not there in March, and there twice in November
+    assert list(spans) == [3600.0, 10_800.0]  # one hour is skipped in March and repeated in November
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_bad_input_is_one_line_with_its_place(change: Callable[[str], str], says
 @pytest.mark.parametrize(
     "change", [lambda t: "\n\n" + t, lambda t: t.replace("\n", "\r\n"), lambda t: t.replace("\n", "\r"), str]
 )
-def test_blank_lines_before_the_header_and_any_line_ends_are_no_matter(
+def test_blank_lines_before_the_header_and_any_line_ends_are_accepted(
     change: Callable[[str], str], tmp_path: Path
 ) -> None:
     path = tmp_path / "a.csv"
@@ -158,7 +160,7 @@ def test_blank_lines_before_the_header_and_any_line_ends_are_no_matter(
     assert len(read_workload(path)) == 6
 
 
-def test_a_record_that_an_open_quote_swallowed_is_not_lost(tmp_path: Path) -> None:
+def test_a_record_after_an_unclosed_quote_is_not_lost(tmp_path: Path) -> None:
     rows = [*CORI_ROWS]
     rows[4] = '"' + rows[4].replace('"', "")
     with pytest.raises(InputError, match=r"a\.csv:6: Job '12,cori knl,xfer.*goes on in the next line"):
@@ -166,7 +168,7 @@ def test_a_record_that_an_open_quote_swallowed_is_not_lost(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("nodes", ["-4", "1e400", "", "1e12"])
-def test_an_impossible_size_is_not_known_and_counted(nodes: str, tmp_path: Path) -> None:
+def test_an_impossible_size_is_unknown_and_counted(nodes: str, tmp_path: Path) -> None:
     rows = [CORI_ROWS[5].replace('"1",', f'"{nodes}",'), CORI_ROWS[4]]
     with pytest.warns(Tolerated, match=r"a\.csv:2: jobs of unknown size \(1 time\)"):
         assert list(read_workload(write(tmp_path / "a.csv", CORI, rows)).ints("nodes")) == [1, 0]
@@ -176,7 +178,7 @@ def test_an_impossible_size_is_not_known_and_counted(nodes: str, tmp_path: Path)
         assert read_workload(write(tmp_path / "e.csv", EAGLE, [",".join(row)])).ints("nodes")[0] == 0
 
 
-def test_the_line_of_a_bad_time_is_told_whatever_form_the_others_have(tmp_path: Path) -> None:
+def test_an_invalid_time_has_its_line_whatever_form_the_others_have(tmp_path: Path) -> None:
     rows = [row.replace('"2022-11-07 10:00:05"', '"soon"') for row in CORI_ROWS]
     zoned = [re.sub(r"(\d\d:\d\d:\d\d)", r"\1+01:00", row) for row in rows]
     for lines in (rows, zoned):
@@ -193,7 +195,7 @@ def test_a_file_is_not_read_twice(tmp_path: Path) -> None:
         read_raw([tmp_path / "a.csv", tmp_path / "a.csv"])
 
 
-def test_nothing_in_a_folder_is_left_out_without_a_word(tmp_path: Path) -> None:
+def test_ignored_files_of_a_folder_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     (folder / "sub").mkdir(parents=True)
     write(folder / "sub" / "a.csv", CORI, CORI_ROWS)
@@ -219,7 +221,7 @@ def test_a_truncated_gzip_is_an_error(tmp_path: Path) -> None:
         read_workload(path, format="cori")
 
 
-def test_times_that_make_no_sense_are_tolerated_and_counted(tmp_path: Path) -> None:
+def test_inconsistent_times_are_tolerated_and_counted(tmp_path: Path) -> None:
     rows = [
         EAGLE_ROWS[1],
         "20,a,b,p,q,60,1,36,0,0,2019-01-01 09:00:00,2019-01-01 08:00:00,2019-01-01 08:01:00,60.0,COMPLETED,n,d,s",
@@ -236,14 +238,14 @@ def test_times_that_make_no_sense_are_tolerated_and_counted(tmp_path: Path) -> N
     assert table.loc[["21", "22"], "run_time"].isna().all()
 
 
-def test_the_records_of_a_log_can_be_looked_at_as_they_are(tmp_path: Path) -> None:
+def test_the_raw_records_of_a_log_can_be_read(tmp_path: Path) -> None:
     log = read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)])
     assert isinstance(log, Log)
     assert len(records_of(log)) == len(CORI_ROWS)
     assert "11-4" in set(records_of(log).column("job_id"))
 
 
-def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
+def test_ignored_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "eagle.csv", EAGLE, EAGLE_ROWS)
     with pytest.warns(Tolerated, match=r"left out, --keep-extra keeps them: name, work_dir, submit_line \(3 times\)"):
         workload = read_workload(path)
@@ -260,7 +262,7 @@ PERLMUTTER = [
 
 @pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
 def test_a_folder_of_two_machines_is_refused_until_one_is_chosen(tmp_path: Path) -> None:
-    """One export of NERSC has both partitions of Perlmutter, of other sizes and other schedulers' queues."""
+    """One export of NERSC has both partitions of Perlmutter, with different sizes and queues."""
     log = write(tmp_path / "log.csv", CORI, PERLMUTTER)
     with pytest.raises(InputError, match=r"2 machines: Perlmutter (GPU|CPU), Perlmutter (GPU|CPU) .choose one"):
         read_raw([log])
@@ -273,7 +275,7 @@ def test_a_folder_of_two_machines_is_refused_until_one_is_chosen(tmp_path: Path)
     assert cpu.provenance.steps[0].counts["records of other machines, left out"] == 2
 
 
-def test_the_place_of_a_defect_is_told_though_records_of_another_machine_are_left_out(tmp_path: Path) -> None:
+def test_a_defect_has_its_line_though_records_of_another_machine_are_ignored(tmp_path: Path) -> None:
     late = cori_row("9", "regular", "07 12:00:00", "07 11:00:00", "07 12:30:00").replace("cori knl", "Perlmutter GPU")
     log = write(tmp_path / "log.csv", CORI, [*PERLMUTTER, late])
     with pytest.warns(Tolerated, match="log.csv:6: submitted after they started"):

@@ -1,4 +1,4 @@
-"""What a workload is like, in numbers, and how a terminal shows them."""
+"""The statistics of a workload, and their display in a terminal."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_unknown_time_zone_is_tolerated() -> None:
 
 
 @pytest.mark.parametrize("start", [-1e12, 1e17, 1e300])
-def test_dates_that_no_calendar_has_are_tolerated(start: float) -> None:
+def test_invalid_dates_are_tolerated(start: float) -> None:
     workload = week(unix_start=start)
     with pytest.warns(Tolerated, match="before 1970 or after 2260"):
         assert describe(workload)["first_submit"] is None
@@ -91,7 +91,7 @@ def test_dates_that_no_calendar_has_are_tolerated(start: float) -> None:
         scale(workload, start=1e9)
 
 
-def test_load_is_not_known_without_a_system_or_a_span() -> None:
+def test_the_load_is_unknown_without_a_system_or_a_span() -> None:
     assert week(system=System(None)).offered_load is None
     one = Workload(week().table.iloc[:1], week().provenance)
     assert one.offered_load is None
@@ -100,7 +100,7 @@ def test_load_is_not_known_without_a_system_or_a_span() -> None:
     assert facts["interarrival_s"]["mean"] is None
 
 
-def test_what_scaling_did_to_the_load_is_shown() -> None:
+def test_the_effect_of_scaling_on_the_load_is_shown() -> None:
     facts = describe(scale(scale(cirne(100), 16), arrivals=0.5))
     first, second = facts["offered_load_steps"]
     assert first["after"] == second["before"] == second["in_window"]
@@ -117,12 +117,12 @@ def test_every_size_is_in_its_bin(sizes: list[int]) -> None:
     assert sum(jobs for _, _, jobs in histogram) == sum(size > 0 for size in sizes)
 
 
-def test_quantiles_of_nothing_are_nothing() -> None:
+def test_quantiles_of_no_values_are_missing() -> None:
     assert set(quantiles(np.array([np.nan])).values()) == {None}
 
 
 def logged(jobs: list[tuple[float, float, int]], nodes: int | None = None) -> Workload:
-    """A workload of jobs that ran from, to, on so many nodes."""
+    """Return a workload of jobs that ran (from, to, nodes)."""
     start, end, sizes = (list(column) for column in zip(*jobs, strict=True))
     table = pd.DataFrame(
         {
@@ -138,7 +138,7 @@ def logged(jobs: list[tuple[float, float, int]], nodes: int | None = None) -> Wo
 
 
 def held_at(jobs: list[tuple[float, float, int]], instant: float) -> int:
-    """How many nodes are held at an instant, asking job by job: slow, and obviously right."""
+    """Return the number of nodes allocated at an instant, as a slow and simple sum over jobs."""
     return sum(nodes for start, end, nodes in jobs if start <= instant < end)
 
 
@@ -147,7 +147,7 @@ logs = st.lists(st.tuples(instants, instants, st.integers(0, 9)), min_size=1, ma
 
 
 @given(logs)
-def test_the_occupation_is_what_a_slow_count_finds(jobs: list[tuple[float, float, int]]) -> None:
+def test_the_occupation_equals_a_slow_count(jobs: list[tuple[float, float, int]]) -> None:
     steps, held = occupied_nodes(logged(jobs))
     found = dict(zip(steps.tolist(), held.tolist(), strict=True))
     ran = [job for job in jobs if job[0] < job[1] and job[2] > 0]
@@ -156,9 +156,7 @@ def test_the_occupation_is_what_a_slow_count_finds(jobs: list[tuple[float, float
 
 
 @given(logs, st.integers(1, 20))
-def test_bins_have_the_mean_and_the_highest_of_what_lies_in_them(
-    jobs: list[tuple[float, float, int]], bins: int
-) -> None:
+def test_bins_have_the_mean_and_the_maximum_of_their_values(jobs: list[tuple[float, float, int]], bins: int) -> None:
     ran = [job for job in jobs if job[0] < job[1] and job[2] > 0]
     drawn = occupation(logged(jobs), bins)
     if not ran:
@@ -180,7 +178,7 @@ def test_the_time_above_capacity() -> None:
     found = describe(logged([(0, 10, 4), (10, 20, 4), (12, 16, 3), (5, 5, 99), (8, math.nan, 50)], nodes=4))
     occupied = found["occupation"]
     assert found["unknown"]["logged_times"] == 1
-    assert occupied["highest"] == 7  # who ends as another starts does not overlap; who takes no time holds nothing
+    assert occupied["highest"] == 7  # back-to-back jobs do not overlap; jobs of zero length hold no node
     assert occupied["share_of_time_above_capacity"] == pytest.approx(4 / 20)
     assert occupied["node_hours_above_capacity"] == pytest.approx(3 * 4 / 3600)
     assert occupied["node_hours"] == pytest.approx((80 + 12) / 3600)
@@ -188,7 +186,7 @@ def test_the_time_above_capacity() -> None:
     json.dumps(found, allow_nan=False)
 
 
-def test_a_long_tail_of_little_is_not_drawn() -> None:
+def test_a_long_tail_of_low_values_is_not_drawn() -> None:
     drawn = describe(logged([(0, 100, 40), (0, 100, 60), (900, 1000, 1)], nodes=50))["occupation"]
     assert not drawn["whole"]
     edges = drawn["over_time"]["edges_s"]
@@ -239,7 +237,7 @@ def test_the_last_point_of_a_cumulative_distribution_has_all_jobs() -> None:
         assert found["at_most"] == sorted(set(found["at_most"]))
 
 
-def test_an_area_stands_above_its_limit_only_where_it_exceeds_it() -> None:
+def test_an_area_is_above_its_limit_only_if_it_exceeds_it() -> None:
     def above(highest: list[float]) -> str:
         lines = area("nodes", [1.0] * len(highest), highest, limit=40.0, ends=("a", "b"), width=len(highest))
         limit = next(number for number, line in enumerate(lines) if line.startswith("40 "))
@@ -279,14 +277,14 @@ def test_before_and_after(tmp_path: Path) -> None:
     assert (facts["jobs"], facts["before"]["jobs"]) == (1, 2)
 
 
-def test_why_there_is_no_occupation_is_said(tmp_path: Path) -> None:
+def test_a_missing_occupation_has_a_reason(tmp_path: Path) -> None:
     write_workload(cirne(20), tmp_path / "w.parquet")
     out = CliRunner().invoke(tracebed, ["describe", str(tmp_path / "w.parquet")]).stdout
     assert "not known: no job has nodes, a logged start and a logged end" in out
     assert "Node occupation" not in out
 
 
-def test_of_a_public_log(reference_data: Callable[[str], Path]) -> None:
+def test_a_public_log(reference_data: Callable[[str], Path]) -> None:
     out = (
         CliRunner()
         .invoke(tracebed, ["describe", str(reference_data("logs/RICC-2010-2-sept-first10000.swf.gz")), "--json"])

@@ -1,7 +1,7 @@
-"""Every command that README and the pages of docs/ show is accepted, and every block of commands runs.
+"""The commands in README and docs/: all are accepted, and all blocks of commands run.
 
-The blocks of a page run in order, in one empty folder. Files that a page takes for granted (logs, workloads, a study)
-are small ones made here; replays run at a high speed. A block that a test cannot run has a comment above it,
+The blocks of a page run in order, in one empty folder. Files that a page assumes (logs, workloads, a study) are
+replaced by small ones, and replays run at a high speed. A block that a test cannot run has a comment above it,
 `<!-- not run: REASON -->`; the options of its commands are still checked.
 """
 
@@ -56,7 +56,7 @@ def name(page: Path) -> str:
 
 
 def words(line: str) -> list[str]:
-    """The words of the first command of a line: no comment, no pipe, nothing after `&&`."""
+    """Return the words of the first command of a line, without comments, pipes, and commands after `&&`."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     found = []
@@ -76,7 +76,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def inline(text: str) -> Iterator[list[str]]:
-    """Commands in running text: `tracebed COMMAND ...`, but those that leave something out."""
+    """Return the commands `tracebed COMMAND ...` in running text, except abbreviated ones."""
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     for command in re.findall(r"`(tracebed [^`]+)`", prose):
         if not re.search(r"\.\.\.|\b[A-Z]{3,}\b", command):
@@ -84,7 +84,7 @@ def inline(text: str) -> Iterator[list[str]]:
 
 
 def check(command: list[str]) -> None:
-    """Raise what click raises if it knows no such command or option, or if an option's choice is another."""
+    """Raise click's error if a command, an option or a choice does not exist."""
     found: click.Command = tracebed
     arguments, parent = command[1:], None
     while True:
@@ -115,7 +115,7 @@ def make(folder: Path, *command: str) -> None:
 
 
 def swf(path: Path) -> None:
-    """A log of September 2010 in the header and the fields of RICC's: 200 jobs of 1 to 64 cores in two days."""
+    """Write a log of September 2010 with RICC's header and fields: 200 jobs of 1 to 64 cores in two days."""
     header = "; Computer: RICC\n; UnixStartTime: 1283266800\n; TimeZoneString: Asia/Tokyo\n; MaxNodes: 1024\n"
     header += "; MaxProcs: 8192\n"
     rows = []
@@ -155,7 +155,7 @@ def cori(folder: Path) -> None:
 
 
 def sacct(folder: Path) -> None:
-    """Two days of `sacct -P`, a file each, with the rows of a step."""
+    """Write two days of `sacct -P`, one file each, with rows of job steps."""
     folder.mkdir()
     header = "JobID|User|Partition|Submit|Start|End|Elapsed|Timelimit|State|NNodes|NCPUS"
     for day in (1, 2):
@@ -192,7 +192,7 @@ def of_ricc(path: Path) -> None:
 
 
 def runs(path: Path) -> None:
-    """A prediction as `runs/sim`, and the run that a log tells of as `runs/real`."""
+    """Write a prediction as `runs/sim`, and the run of a log as `runs/real`."""
     provide("ricc.parquet", path.parent)
     make(path.parent, "convert", "ricc.parquet", "--as-run", "-o", "runs/real")
     make(path.parent, "simulate", "ricc.parquet", "--policy", "easy", "-o", "runs/sim")
@@ -212,14 +212,14 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
 
 
 def provide(word: str, folder: Path) -> None:
-    """Make the file that a command takes for granted, if there is a recipe for it and it is not there."""
+    """Write a file that a command assumes, if it is missing and can be made."""
     top = word.partition("/")[0]
     if top in FIXTURES and not (folder / top).exists():
         FIXTURES[top](folder / top)
 
 
 def faster(command: list[str]) -> list[str]:
-    """Let a replay run at a high speed."""
+    """Return the command with a high speed if it is a replay."""
     if command[1] == "replay" and "--speed" in command:
         at = command.index("--speed") + 1
         return [*command[:at], str(max(float(command[at]), FASTEST)), *command[at + 1 :]]
@@ -250,7 +250,7 @@ def test_documented_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest
             run(faster(command), VERDICTS if command[1] == "compare" else {ExitCode.OK})
 
 
-def test_a_wrong_command_is_found() -> None:
+def test_an_invalid_command_is_detected() -> None:
     text = "Text.\n\n    tracebed convert a.swf --no-such-option    # no\n\n"
     text += "<!-- not run: why -->\n\n    tracebed demo && x\n"
     first, second = blocks(text)

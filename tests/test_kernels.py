@@ -1,4 +1,4 @@
-"""The compute kernels: the same work in C and in NumPy, counted in units, without the interpreter lock."""
+"""The compute kernels: the same work in C and NumPy, counted in units, without the interpreter lock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(autouse=True)
 def fresh_choice() -> Iterator[None]:
-    """Choose the kernel anew in every test."""
+    """Reset the choice of the kernel in every test."""
     kernels._pick.cache_clear()
     yield
     kernels._pick.cache_clear()
@@ -60,7 +60,7 @@ def test_both_kernels_do_the_same_work() -> None:
     assert c(0) == 0
 
 
-def test_without_the_library_numpy_steps_in_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_library_numpy_is_used_with_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TRACEBED_KERNEL", raising=False)
     monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "absent.so")
     with pytest.warns(UserWarning, match="install a C compiler"):
@@ -91,7 +91,7 @@ def test_other_threads_run_while_a_kernel_does(name: str) -> None:
     while thread.is_alive():
         turns += 1
         time.sleep(0)
-    assert turns > 10  # with the lock held there would be none until the thread is done
+    assert turns > 10  # with the lock held, no turn before the thread ends
 
 
 def test_calibration_is_the_median_rate_by_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_calibration_is_the_median_rate_by_cpu_time(monkeypatch: pytest.MonkeyPa
     def compute(units: int) -> None:
         nonlocal clock, calls
         calls += 1
-        slow = calls == 1 or calls % 5 == 0  # a cold first call, and now and then a disturbed one
+        slow = calls == 1 or calls % 5 == 0  # a cold first call and occasional disturbed calls
         clock += units / 5000.0 * (3.0 if slow else 1.0)
 
     monkeypatch.setattr(kernels, "compute", compute)
@@ -121,7 +121,7 @@ def test_the_c_kernel_needs_no_numpy() -> None:
 
 
 class App:
-    """What the hook says."""
+    """A recorder of the hook's warnings."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -153,7 +153,7 @@ def test_the_build_makes_a_library_that_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compiler", [None, "false", "no-such-compiler -O9"])
-def test_the_build_goes_on_without_a_compiler(
+def test_the_build_succeeds_without_a_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str | None
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere" if compiler is None else os.environ["PATH"])

@@ -1,4 +1,4 @@
-"""The local testbed: agents that start, get lost, hang, and end."""
+"""The local testbed: agents that start, are lost, hang, and end."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_emulated_nodes_start_run_and_stop(tmp_path: Path) -> None:
         assert {event.message["state"] for event in ended} == {"completed"}
         for event in ended:
             assert begun < event.message["time"] <= event.time < time.monotonic()
-    testbed.stop()  # once more harms nothing
+    testbed.stop()  # a second stop has no effect
     assert {path.name for path in tmp_path.iterdir()} == {"agents", *(f"job-{i}" for i in range(8))}
 
 
-def test_it_can_be_started_again(tmp_path: Path) -> None:
+def test_a_testbed_can_be_started_again(tmp_path: Path) -> None:
     testbed = LocalTestbed(inventory(emulated=1), tmp_path)
     for job in "ab":
         with testbed:
@@ -94,7 +94,7 @@ def test_the_rate_is_the_median_of_the_computing_nodes(tmp_path: Path) -> None:
         assert testbed.units_per_core_second == statistics.median(rates.values()) > 1000
 
 
-def test_the_slow_kernel_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_slow_kernel_gives_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEBED_KERNEL", "numpy")
     nodes = (Node("c", 1, 1, (CPUS[0],)),)
     with (
@@ -104,13 +104,13 @@ def test_the_slow_kernel_is_warned_of(tmp_path: Path, monkeypatch: pytest.Monkey
         pass
 
 
-def test_cpus_that_are_not_here_are_refused(tmp_path: Path) -> None:
+def test_cpus_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     testbed = LocalTestbed(inventory(Node("far", 1, 1, (4000,))), tmp_path)
     with pytest.raises(InputError, match="'far' has CPUs 4000"):
         testbed.start()
 
 
-def test_receive_waits_until_then_and_no_longer(tmp_path: Path) -> None:
+def test_receive_waits_until_its_deadline(tmp_path: Path) -> None:
     with LocalTestbed(inventory(emulated=1, heartbeat_s=3600.0), tmp_path) as testbed:
         for delay in (-1.0, 0.0, 0.0004, 0.003, 0.0205):
             until = time.monotonic() + delay
@@ -130,15 +130,15 @@ def test_a_lost_agent_is_an_event_and_its_jobs_are_gone(tmp_path: Path) -> None:
         until = time.monotonic() + GUARD_S
         while rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < until
-        testbed.send(1, {"type": "kill", "job": "j", "reason": "too late"})  # nobody is there: harmless
-        launch(testbed, 0, "k", 10)  # the others go on
+        testbed.send(1, {"type": "kill", "job": "j", "reason": "too late"})  # the agent is gone: no effect
+        launch(testbed, 0, "k", 10)  # other agents continue
         assert hear(testbed, "ended")[0].message["state"] == "completed"
         sockets = [Path(agent.hello["sockets"]) for agent in testbed._agents]
         assert sockets[1].exists()
     assert not any(folder.exists() for folder in sockets)
 
 
-def test_an_agent_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_does_not_read_does_not_block_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "UNSENT_LIMIT", 300_000)
     with LocalTestbed(inventory(emulated=1, heartbeat_s=3600.0), tmp_path) as testbed:
         agent = testbed._agents[0]
@@ -158,7 +158,7 @@ def test_an_agent_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: 
         agent.process.send_signal(signal.SIGCONT)
 
 
-def test_a_stopped_agent_is_killed_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suspended_agent_is_killed_after_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "GRACE_S", 0.05)
     with LocalTestbed(inventory(emulated=2), tmp_path) as testbed:
         launch(testbed, 0, "j", 10**12)
@@ -182,7 +182,7 @@ def test_an_agent_of_another_protocol_is_refused(tmp_path: Path, monkeypatch: py
         LocalTestbed(inventory(emulated=1), tmp_path).start()
 
 
-def test_an_agent_that_keeps_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "import sys; sys.stdin.read()"])
     monkeypatch.setattr(local, "START_S", 0.05)
     with pytest.raises(TestbedError, match=r"node n0: its agent did not say hello within 0\.25 s") as caught:
@@ -190,7 +190,7 @@ def test_an_agent_that_keeps_silent_is_given_up(tmp_path: Path, monkeypatch: pyt
     assert caught.value.transient
 
 
-def test_what_an_agent_must_not_say_is_an_error_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_message_of_an_agent_is_an_error_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "print('good morning')"])
     with pytest.raises(TestbedError, match="no message: b'good morning'"):
         LocalTestbed(inventory(emulated=1), tmp_path).start()

@@ -1,4 +1,4 @@
-"""Malleable jobs on a local testbed: they shrink, grow and change masks, and lose nothing."""
+"""Malleable jobs on a local testbed: they shrink, grow and change CPU masks without losing work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Message = dict[str, Any]
 
 
 class Driver:
-    """Drives one job the way a replayer does."""
+    """A driver of one job, with the protocol of a replayer."""
 
     def __init__(self, testbed: LocalTestbed, program: Program, members: Sequence[int]) -> None:
         self.testbed, self.program = testbed, program
@@ -66,7 +66,7 @@ class Driver:
         self.here.add(node)
 
     def ask(self, members: Sequence[int]) -> int:
-        """Launch who is missing, and ask the leader to go on with `members`."""
+        """Launch the missing ranks, and request the leader to continue with `members`."""
         for node in set(members) - self.here:
             self.launch(node, leader=False)
         return self.resize(self.members[0], members=[self.names[member] for member in members])
@@ -90,19 +90,19 @@ class Driver:
         return event.message
 
     def hear(self, wanted: Callable[[Message], bool]) -> Message:
-        """Return the next event that is wanted."""
+        """Return the next event that matches."""
         while not wanted(message := self.step()):
             pass
         return message
 
     def resized(self, request: int) -> Message:
-        """Return the event that answers `request`, or the end of the job if that came first."""
+        """Return the event that answers `request`, or the end of the job if it comes first."""
         return self.hear(
             lambda message: message.get("request") == request or (message["type"] == "ended" and message["leader"])
         )
 
     def finish(self) -> Message:
-        """Wait for all ranks; return how the leader ended."""
+        """Wait for all ranks; return the leader's end event."""
         while self.here:
             self.step()
         return next(m for m in self.heard if m["type"] == "ended" and m["leader"])
@@ -116,13 +116,13 @@ class Driver:
         return units
 
     def process(self, node: int) -> psutil.Process:
-        """Return the rank's process on a node."""
+        """Return the process of the rank on a node."""
         [rank] = psutil.Process(self.testbed._agents[node].process.pid).children()
         return rank
 
 
 def affinities(process: psutil.Process) -> list[str]:
-    """Return the CPU list of each thread of a process as the kernel has it."""
+    """Return the kernel's CPU list of each thread of a process."""
     tasks = Path(f"/proc/{process.pid}/task")
     return sorted((task / "status").read_text().split("Cpus_allowed_list:")[1].split()[0] for task in tasks.iterdir())
 
@@ -161,7 +161,7 @@ def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(tmp_path: P
                 answer = job.resized(job.ask(members))
                 if answer["type"] == "resized":
                     assert answer["members"] == [job.names[member] for member in members]
-                    while not job.here <= set(members):  # a node is free when its rank has ended
+                    while not job.here <= set(members):  # a node is idle after its rank has ended
                         job.step()
             if answer["type"] == "ended":
                 break
@@ -175,8 +175,8 @@ def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(tmp_path: P
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.8, 1.0])
-def test_amdahls_law_is_acted_out(tmp_path: Path, fraction: float) -> None:
-    """The planned sleeps take what Amdahl says, to a unit for each part, on every number of nodes."""
+def test_emulated_jobs_follow_amdahls_law(tmp_path: Path, fraction: float) -> None:
+    """The planned sleeps follow Amdahl's law, to one unit per part, on every number of nodes."""
     rate, cores = 1e6, 4
     program = Program.lasting(0.1, 2, cores, rate, parallel_fraction=fraction, grain_s=0.01, emulated=True)
     with emulated(tmp_path, *[cores] * 4) as testbed:
@@ -191,7 +191,7 @@ def test_amdahls_law_is_acted_out(tmp_path: Path, fraction: float) -> None:
         assert took == pytest.approx(alone * (1 - fraction + fraction / nodes), abs=slack)
 
 
-def test_static_shares_are_equal_and_dynamic_ones_go_by_cores(tmp_path: Path) -> None:
+def test_static_shares_are_equal_and_dynamic_ones_proportional_to_cores(tmp_path: Path) -> None:
     units = {}
     with emulated(tmp_path, 1, 3) as testbed:
         for balance in ("static", "dynamic"):
@@ -220,7 +220,7 @@ def test_a_computing_job_shrinks_and_grows_on_pinned_cpus(tmp_path: Path, balanc
         released = job.hear(lambda message: message["type"] == "ended")
         assert (released["rank"], released["state"], released["reason"]) == ("n1", "completed", "released")
         assert job.resized(job.ask([0, 1]))["members"] == ["n0", "n1"]
-        assert job.process(0).pid == first  # nothing was restarted
+        assert job.process(0).pid == first  # the rank was not restarted
         ended = job.finish()
         assert ended["state"] == "completed" and ended["cpu_s"] > 0
         assert sum(job.units_by_rank.values()) == program.serial_units + program.parallel_units
@@ -249,7 +249,7 @@ def test_a_mask_changes_at_the_next_malleability_point(tmp_path: Path) -> None:
 
 
 def test_one_change_at_a_time(tmp_path: Path) -> None:
-    """A second request while one is pending is refused, as a second mask is by DROM (`dirty`)."""
+    """A second request while one is pending is refused, as DROM refuses a second mask (`dirty`)."""
     with emulated(tmp_path, 2, 2) as testbed:
         job = Driver(testbed, Program("pils", 0, 10**9, 1, emulated_rate=1e6), [0])  # one part of 500 s
         job.start()
@@ -274,7 +274,7 @@ def test_the_leader_is_never_released_and_only_it_changes_members(tmp_path: Path
         assert answer["type"] == "error" and "not on this node" in answer["what"]
 
 
-def test_a_job_carries_on_until_those_who_shall_join_have_come(tmp_path: Path) -> None:
+def test_a_job_continues_until_new_ranks_have_joined(tmp_path: Path) -> None:
     with emulated(tmp_path, 1, 1) as testbed:
         job = Driver(testbed, Program("pils", 0, 10**9, 10**5, emulated_rate=1e6), [0])
         job.start()
@@ -298,7 +298,7 @@ def test_a_rank_that_dies_fails_the_job(tmp_path: Path) -> None:
         assert reasons["n2"] == ("failed", "lost its leader")
 
 
-def test_a_wrong_key_is_refused_and_the_right_one_welcome(tmp_path: Path) -> None:
+def test_a_wrong_key_is_refused_and_the_right_one_accepted(tmp_path: Path) -> None:
     with emulated(tmp_path, 1, 1) as testbed:
         job = Driver(testbed, Program("pils", 0, 100, 2, emulated_rate=1e6), [0, 1])
         job.start(followers=False)
@@ -314,7 +314,7 @@ def test_a_wrong_key_is_refused_and_the_right_one_welcome(tmp_path: Path) -> Non
         assert sum(job.units_by_rank.values()) == 100
 
 
-def test_an_emulated_job_burns_no_cpu(tmp_path: Path) -> None:
+def test_an_emulated_job_uses_no_cpu_time(tmp_path: Path) -> None:
     with emulated(tmp_path, 48) as testbed:
         program = Program.lasting(1.0, 1, 48, 1e6, grain_s=0.1, emulated=True)
         job = Driver(testbed, program, [0])

@@ -1,4 +1,4 @@
-"""The definitions of the metrics: worked by hand on tiny runs, and against a slow, obvious reference."""
+"""The definitions of the metrics: computed by hand on tiny runs, and compared with a slow, simple reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import all_metrics, busy_cores, metrics, per_job, waiting
 from tracebed.validation.steps import Steps
 
-# Two nodes. A: both, 0 to 10. B: comes at 2, one node, 10 to 30. C: comes at 4, one node, 10 to 12.
+# Two nodes. A: both, 0 to 10. B: submitted at 2, one node, 10 to 30. C: submitted at 4, one node, 10 to 12.
 HAND = [(0.0, 0.0, 10.0, 2), (2.0, 10.0, 30.0, 1), (4.0, 10.0, 12.0, 1)]
 
 
@@ -74,16 +74,16 @@ def test_windows() -> None:
             metrics(run, window=bad)
 
 
-def test_loss_of_capacity_is_idle_while_someone_waits() -> None:
-    # One of two nodes stands idle from 0 to 10 while a job of one node waits.
+def test_loss_of_capacity_is_idle_while_a_job_waits() -> None:
+    # One of two nodes is idle from 0 to 10 while a job of one node waits.
     run = make_run([(0, 0, 20, 1), (0, 10, 20, 1)], machine=2)
     assert metrics(run, window="full")["loss_of_capacity"] == pytest.approx(10 / 40)
 
 
-def test_reference_slowdown_takes_the_dedicated_run_time() -> None:
+def test_reference_slowdown_uses_the_dedicated_run_time() -> None:
     run = make_run([(0, 20, 40, 2)], staircases={"1": [(20, 40, 4)]}, run_times={"1": 40.0})
     got = metrics(run)
-    assert got["mean_bounded_slowdown"] == 2  # 40 / 20: the expansion shortened the run and made it look worse
+    assert got["mean_bounded_slowdown"] == 2  # 40 / 20: the expansion shortened the run time, the divisor
     assert got["mean_bounded_slowdown_ref"] == 1
 
 
@@ -96,7 +96,7 @@ def test_waits_within_the_resolution_are_zero_and_others_are_clock_skew() -> Non
     with pytest.warns(Tolerated, match="clock skew"):
         got = metrics(skewed)
     assert got["clock_skew_jobs"] == 1
-    assert got["mean_wait_s"] == -0.6  # shown as it was measured, beside the warning
+    assert got["mean_wait_s"] == -0.6  # reported as measured, with the warning
 
 
 def test_unfinished_jobs_are_counted_and_left_out_of_means() -> None:
@@ -116,7 +116,7 @@ def test_unfinished_jobs_are_counted_and_left_out_of_means() -> None:
     assert got["makespan_s"] == 9
 
 
-def test_a_job_of_no_length_has_no_plain_slowdown() -> None:
+def test_a_job_of_zero_length_has_no_plain_slowdown() -> None:
     got = metrics(make_run([(0, 5, 5, 1), (0, 5, 10, 1)]))
     assert got["zero_run_jobs"] == 1
     assert got["mean_slowdown"] == 2
@@ -124,7 +124,7 @@ def test_a_job_of_no_length_has_no_plain_slowdown() -> None:
 
 
 @pytest.mark.parametrize("jobs", [[], [(0, NAN, NAN, 1)], [(NAN, NAN, NAN, 1)]])
-def test_a_run_in_which_nothing_ended_says_so(jobs: Any) -> None:
+def test_a_run_without_ended_jobs_has_a_reason(jobs: Any) -> None:
     got = metrics(make_run(jobs))
     for name in ("makespan_s", "mean_wait_s", "p95_response_s", "mean_bounded_slowdown", "mean_slowdown"):
         assert math.isnan(got[name])
@@ -134,7 +134,7 @@ def test_a_run_in_which_nothing_ended_says_so(jobs: Any) -> None:
     assert got["jobs"] == len(jobs)
 
 
-def test_a_run_without_allocations_has_no_utilisation() -> None:
+def test_a_run_without_allocations_has_no_utilization() -> None:
     run = make_run(HAND, machine=2)
     bare = metrics(Run(run.info, run.jobs))
     assert math.isnan(bare["utilization"])
@@ -184,7 +184,7 @@ def test_steps() -> None:
     assert math.isnan(steps.mean(3, 3))
 
 
-# The reference: dicts, loops and the definitions as they are written.
+# The reference: dicts, loops and the definitions word by word.
 
 
 def reference(run: Run, tau: float) -> dict[str, float]:
@@ -242,7 +242,7 @@ def reference(run: Run, tau: float) -> dict[str, float]:
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
-    """Runs of a machine of 4 nodes on which jobs of one node come, wait, run, are rejected or cancelled."""
+    """Draw a run on 4 nodes whose jobs of one node wait, run, are rejected or cancelled."""
     quarters = st.integers(0, 80).map(lambda n: n / 4)
     free = [0.0] * 4
     jobs, states, stairs = [], {}, {}

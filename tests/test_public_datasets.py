@@ -1,4 +1,4 @@
-"""Public data sets by their columns: PM100, F-DATA, Lassen, MIT Supercloud. Every table here is made up."""
+"""Public data sets: PM100, F-DATA, Lassen, MIT Supercloud. All tables here are synthetic."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tracebed.errors import InputError, Tolerated
 
 
 def parquet(columns: dict[str, Any]) -> bytes:
-    """Return a table as a Parquet file."""
+    """Return a table as the bytes of a Parquet file."""
     buffer = io.BytesIO()
     pd.DataFrame(columns).to_parquet(buffer, index=False, compression=None)
     return buffer.getvalue()
 
 
 def read(reader: Callable[..., Log], data: bytes, **options: Any) -> tuple[Workload, dict[str, int]]:
-    """Return the workload, and what was tolerated; of columns that are left out `test_cori` tells."""
+    """Return the workload and the tolerated defects; `test_cori` covers ignored columns."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         workload = jobs_of(reader([Input.of(data, "log")], **options))
@@ -41,7 +41,7 @@ def read(reader: Callable[..., Log], data: bytes, **options: Any) -> tuple[Workl
 
 
 def times(*texts: str | None, zone: str | None = "UTC") -> pd.Series[Any]:
-    """Return dates as Parquet has them."""
+    """Return dates as Parquet stores them."""
     return pd.Series(pd.to_datetime(pd.Series(texts), utc=zone is not None)).dt.tz_convert(zone)
 
 
@@ -49,7 +49,7 @@ def times(*texts: str | None, zone: str | None = "UTC") -> pd.Series[Any]:
 
 
 def marconi(**changes: Any) -> dict[str, Any]:
-    """Return three jobs of PM100: the second got more than it asked for, the third never ended."""
+    """Return three jobs of PM100: the second got more than requested, the third never ended."""
     return {
         "job_id": [11, 12, 13],
         "user_id": [7, 7, 8],
@@ -116,7 +116,7 @@ def test_pm100_with_cores_and_with_the_names_of_exadata() -> None:
 
 
 def fugaku(**changes: Any) -> dict[str, Any]:
-    """Return three jobs of F-DATA, the first of 3 AM in Japan; the second got twelve nodes for ten."""
+    """Return three jobs of F-DATA: the first is of 3 AM in Japan, the second got 12 instead of 10 nodes."""
     return {
         "jid": ["jid_1", "jid_2", "jid_3"],
         "usr": ["usr_0", "usr_1", "usr_0"],
@@ -272,7 +272,7 @@ def test_a_missing_column_is_named(name: str) -> None:
     assert error.value.hint
 
 
-def test_what_makes_no_sense_is_counted_and_not_known() -> None:
+def test_invalid_values_are_counted_and_unknown() -> None:
     strange = marconi(num_nodes_req=[10**10, -3, 4], num_nodes_alloc=[1, 1, 4], time_limit=[10**12, 60, 60])
     strange["end_time"] = times("2020-05-02 09:00:00", "2520-05-02 11:10:00", "2020-05-02 12:00:00")
     with pytest.warns(Tolerated) as caught:
@@ -285,7 +285,7 @@ def test_what_makes_no_sense_is_counted_and_not_known() -> None:
     assert counts["ended before they started: end taken as not known"] == 1
 
 
-def test_numbers_too_large_to_multiply_are_not_known() -> None:
+def test_numbers_too_large_to_multiply_are_unknown() -> None:
     changes = {"num_nodes_req": [1e200, 2, 4], "num_cores_req": [1e308, 256, 16], "time_limit": [-1e308, 1440, 60]}
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
@@ -321,13 +321,13 @@ def test_damaged_parquet_is_refused_or_tolerated(name: str, data: st.DataObject)
     read_or_refuse(data.draw(mutated(VALID[name])), "log.parquet", name)
 
 
-def test_parquet_whose_texts_are_no_utf8_is_refused() -> None:
+def test_parquet_with_texts_that_are_not_utf8_is_refused() -> None:
     data = parquet(marconi()).replace(b"OUT_OF_MEMORY", b"OUT_OF\xffMEMORY")
     with pytest.raises(InputError, match="not a readable Parquet file"):
         pm100.read_log([Input.of(data, "log.parquet")])
 
 
-def test_the_fixtures_are_sound() -> None:
+def test_the_fixtures_are_valid() -> None:
     for name, data in {**VALID, **{f"{name}-csv": data for name, data in CSV.items()}}.items():
         workload = read_or_refuse(data, "log", name.removesuffix("-csv"))
         assert workload is not None

@@ -1,4 +1,4 @@
-"""Which format a file is of is told by its content: no format takes another's files."""
+"""Recognition of formats by content: no format accepts another's files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXAMPLES: dict[str, list[bytes]] = {name: [text.encode() for text in texts] for 
     "pm100": [
         VALID["pm100"],
         CSV["pm100"],
-        parquet(marconi(run_time=[1800, 3600, 0], nodes="['r1']")),  # all that a workload must have
+        parquet(marconi(run_time=[1800, 3600, 0], nodes="['r1']")),  # the mandatory columns of a workload
     ],
     "fdata": [VALID["fdata"], CSV["fdata"]],
     "lassen": [LASSEN],
@@ -52,7 +52,7 @@ EXAMPLES: dict[str, list[bytes]] = {name: [text.encode() for text in texts] for 
 
 
 @pytest.mark.parametrize(("name", "data"), [(name, data) for name, files in EXAMPLES.items() for data in files])
-def test_content_alone_tells_the_format(name: str, data: bytes) -> None:
+def test_content_alone_determines_the_format(name: str, data: bytes) -> None:
     for content in (data, b"\xef\xbb\xbf" + data if b"," in data[:20] else data):
         file = Input.of(content, "log")
         found = recognised(file)
@@ -63,7 +63,7 @@ def test_content_alone_tells_the_format(name: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "swf"])
-def test_what_tracebed_writes_is_its_own_whatever_was_read(suffix: str, tmp_path: Path) -> None:
+def test_files_written_by_tracebed_are_recognized_whatever_was_read(suffix: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(gzip.compress(VALID["pm100"]))
     path = tmp_path / f"w.{suffix}"
     with warnings.catch_warnings():
@@ -76,7 +76,7 @@ def test_what_tracebed_writes_is_its_own_whatever_was_read(suffix: str, tmp_path
 
 def test_every_format_that_is_read_has_an_example() -> None:
     readable = {known.name for known in registry.known() if known.reader}
-    assert readable - set(EXAMPLES) == {"parquet"}  # whose example is written above
+    assert readable - set(EXAMPLES) == {"parquet"}  # its example is above
 
 
 def test_formats_have_the_names_of_their_entry_points() -> None:
@@ -86,7 +86,7 @@ def test_formats_have_the_names_of_their_entry_points() -> None:
     assert len(registry.FORMATS.names()) >= 18
 
 
-def test_help_and_docs_say_which_formats_are_pseudonymised() -> None:
+def test_help_and_docs_name_the_pseudonymized_formats() -> None:
     plain = [known.name for known in registry.known() if known.reader and not known.pseudonymizes]
     assert re.findall(r"[\w-]+", PLAIN.replace(" and ", ", ")) == sorted(plain)
     assert registry.named("sacct").pseudonymizes and not registry.named("slurm").pseudonymizes

@@ -1,4 +1,4 @@
-"""Working folders and what they keep: nothing of a user's is removed, and a killed replay's journal makes its run."""
+"""Working folders: files of users are never removed, and the run of a killed replay is recovered from its journal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAST = Options(2000.0)
 
 @pytest.fixture
 def precious(tmp_path: Path) -> Path:
-    """A folder of a user, with a file and a folder in it."""
+    """Return a user's folder with a file and a folder in it."""
     folder = tmp_path / "precious"
     (folder / "thesis").mkdir(parents=True)
     (folder / "thesis" / "chapter1.tex").write_text("years of work")
@@ -46,7 +46,7 @@ def content(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-# -- what belongs to others --------------------------------------------------------------------------------------------
+# -- files of users ----------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_of_a_users_own_named_partial_survives(tmp_path: Path, precious: Path) -> None:
@@ -101,14 +101,14 @@ def test_an_output_that_is_a_link_to_a_run_stays_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("output", [".", "..", "/"])
-def test_the_current_folder_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+def test_the_current_folder_is_refused_as_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="is the current folder, one of its parents, or a mount point"):
         replay(workload(3), emulated(4), "fcfs", Path(output), options=FAST)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_working_folder_that_was_exchanged_is_not_removed(tmp_path: Path, precious: Path) -> None:
+def test_a_replaced_working_folder_is_not_removed(tmp_path: Path, precious: Path) -> None:
     before = content(precious)
     folder = WorkingFolder(tmp_path / "run")
     folder.path.rename(tmp_path / "moved")
@@ -148,7 +148,7 @@ def test_only_their_user_can_read_spool_and_journal(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a replay was killed with SIGKILL while jobs ran, started and resized."""
+    """Return a folder in which a replay was killed with SIGKILL while jobs ran, started and were resized."""
     from tracebed.converters.formats.writing import write_workload
 
     folder = tmp_path_factory.mktemp("killed")
@@ -199,7 +199,7 @@ def test_a_folder_left_by_a_killed_replay_is_kept_and_named(killed: Path) -> Non
     with pytest.warns(UserWarning, match=f"{left.name} is left of an earlier replay: `tracebed recover"):
         replay(workload(3), emulated(4), "fcfs", killed / "run", options=FAST)
     assert content(left / "spool") == before
-    with pytest.raises(InputError, match="run exists"):  # made later than what would be recovered
+    with pytest.raises(InputError, match="run exists"):  # newer than the run to recover
         recover(left)
 
 
@@ -231,7 +231,7 @@ def finished(tmp_path: Path) -> Path:
 
 
 def test_every_prefix_of_a_journal_makes_a_run(finished: Path, tmp_path: Path) -> None:
-    """Whenever a replay is killed, its journal holds whole rounds."""
+    """A replay can be killed at any time; its journal then holds complete rounds."""
     _, entries = journal.read(finished / JOURNAL)
     rounds = sorted({entry.round for entry in entries})
     for last in rounds:
@@ -283,7 +283,7 @@ def test_a_damaged_journal_is_one_line(finished: Path, damage: str) -> None:
     assert not (finished.parent / "again").exists()
 
 
-def test_what_is_not_a_working_folder_is_refused(tmp_path: Path, precious: Path, finished: Path) -> None:
+def test_other_folders_than_working_folders_are_refused(tmp_path: Path, precious: Path, finished: Path) -> None:
     for folder, what in ((precious, "there is no journal"), (tmp_path / "absent", "there is no journal")):
         with pytest.raises(InputError, match=what):
             recover(folder)
@@ -300,7 +300,7 @@ def test_what_is_not_a_working_folder_is_refused(tmp_path: Path, precious: Path,
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_the_replay_begins_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    """The process sends the signal to itself while it imports what it needs."""
+    """The process sends the signal to itself during its imports."""
     command = write_case(tmp_path, 1.0)
     hook = "import builtins, os; real = builtins.__import__\n"
     hook += "def spy(name, *rest):\n"

@@ -1,4 +1,4 @@
-"""The replayer runs the very policies of the simulator: fed a replay's events, they decide as they did in it."""
+"""The replayer runs the same policies as the simulator: fed a replay's events, they decide the same again."""
 
 from __future__ import annotations
 
@@ -106,11 +106,11 @@ def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
 
 @pytest.mark.parametrize("over_limit", OverLimit)
 @pytest.mark.parametrize("policy", ["easy", "conservative", "pref", "sd"])
-def test_it_does_where_jobs_outlive_their_limits(
+def test_policies_decide_the_same_if_jobs_exceed_their_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, over_limit: OverLimit
 ) -> None:
     work = workload(14, seed=7)
-    work.table["time_limit"] *= [0.4, 1.0] * 7  # of 1.5 run times
+    work.table["time_limit"] *= [0.4, 1.0] * 7  # the limits were 1.5 run times
     options = Options(SPEED, over_limit=over_limit)
     load = registry.load
     result = twice(monkeypatch, tmp_path, lambda: load(policy), options, work)
@@ -126,7 +126,7 @@ def test_no_policy_is_left_out() -> None:
 
 @dataclass(frozen=True)
 class Picky:
-    """First fit, but it refuses jobs of three nodes, and ends the oldest running job when nobody fits."""
+    """First fit that also rejects jobs of three nodes, and cancels the oldest running job when no job fits."""
 
     malleable: ClassVar[bool] = False
 

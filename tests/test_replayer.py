@@ -1,4 +1,4 @@
-"""The replayer, end to end: real agents, real processes, a journal, and what is left after an end or a mishap."""
+"""The replayer, end to end: real agents, real processes, a journal, and the files left after an end or a failure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
 def assert_sound(run: Run) -> None:
-    """What must hold of a run whoever made it."""
+    """Check the invariants of every run."""
     jobs = run.jobs.set_index("job_id")
     done = jobs[jobs["state"] == "completed"]
     assert (done["submit"] <= done["start"]).all()
@@ -118,14 +118,14 @@ def test_a_replay_that_computes_shrinks_and_expands_on_real_cpus(tmp_path: Path)
     assert run.info.hosts[0]["units_per_core_second"][f"n{CPUS[0]}"] > 0
     assert set(run.jobs["state"]) == {"completed"}
     kinds = run.reconfigurations[run.reconfigurations["state"] == "applied"]["kind"].tolist()
-    assert kinds[:2] == ["expand", "shrink"]  # left alone it grows; when another comes it gives the node back
+    assert kinds[:2] == ["expand", "shrink"]  # alone it expands; it shrinks when another job is submitted
     assert set(run.allocations["cpus"]) == {str(cpu) for cpu in CPUS[:2]}
     _, entries = journal.read(tmp_path / "run" / JOURNAL)
     cpu_s = sum(entry.data["cpu_s"] for entry in entries if entry.kind == "ended")
-    assert cpu_s > 1.0  # 565 s of run time at 100x are 5.6 s of one CPU, and they were burnt
+    assert cpu_s > 1.0  # 565 s of run time at 100x are 5.6 s of CPU time
 
 
-def test_a_job_is_killed_at_its_limit_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_job_is_killed_at_its_limit_with_the_option(tmp_path: Path) -> None:
     table = {"job_id": ["long", "short"], "submit_time": [0.0, 1.0], "run_time": [900.0, 5.0], "nodes": 2}
     work = Workload(pd.DataFrame(table | {"time_limit": [30.0, 30.0]}))
     run = replay(work, emulated(2), "fcfs", tmp_path / "run", options=Options(speed=100, over_limit=OverLimit.KILL))
@@ -134,7 +134,7 @@ def test_a_job_is_killed_at_its_limit_where_that_is_asked_for(tmp_path: Path) ->
     assert 30.0 <= run.jobs["end"][0] < 900.0
 
 
-def test_what_can_never_run_is_rejected_and_the_rest_runs(tmp_path: Path) -> None:
+def test_jobs_that_can_never_run_are_rejected_and_others_run(tmp_path: Path) -> None:
     run = replay(workload(8, nodes=6, malleable=0.0), emulated(2), "easy", tmp_path / "run", options=Options(400))
     fits = run.jobs["nodes"] <= 2
     assert fits.any() and not fits.all()
@@ -195,7 +195,7 @@ def test_an_interrupt_ends_all_jobs_and_leaves_a_readable_run(tmp_path: Path, nu
     assert working_folders(tmp_path) == []
 
 
-def test_a_lost_agent_ends_the_run_as_unhealthy_and_keeps_what_happened(tmp_path: Path) -> None:
+def test_a_lost_agent_ends_the_run_as_unhealthy_and_keeps_its_events(tmp_path: Path) -> None:
     command = write_case(tmp_path, 1e5)
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
@@ -242,7 +242,7 @@ def test_a_replay_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no journal"):
         journal.read(tmp_path / JOURNAL)
     (tmp_path / JOURNAL).write_text("not a database, but long enough to look at" * 100)
@@ -250,7 +250,7 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
         journal.read(tmp_path / JOURNAL)
 
 
-def test_what_other_speedups_act_out_is_amdahl_with_the_same_reach() -> None:
+def test_other_speedups_are_emulated_as_amdahl_with_the_same_reach() -> None:
     table = {"job_id": ["a", "d", "r"], "submit_time": 0.0, "run_time": 1.0, "nodes": 2, "nodes_min": 1}
     table |= {"nodes_max": [8, 8, 2], "kind": ["malleable", "malleable", "rigid"]}
     table |= {"speedup": ["amdahl", "downey", "linear"], "speedup_parameters": ["0.9", "6 0.8", ""]}
@@ -262,7 +262,7 @@ def test_what_other_speedups_act_out_is_amdahl_with_the_same_reach() -> None:
     assert parallel_fraction(jobs, 2) == 1.0
 
 
-def test_a_replay_takes_at_least_as_long_as_said(tmp_path: Path) -> None:
+def test_a_replay_takes_at_least_the_announced_time(tmp_path: Path) -> None:
     inventory = emulated(4)
     pair = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": 200.0, "nodes": 4, "cores_per_node": 2}
     for work, options in (
@@ -283,13 +283,13 @@ def test_a_time_limit_shortens_the_least_duration() -> None:
     assert shortest_replay(work, emulated(1), 10.0, over_limit=OverLimit.KILL) == pytest.approx(2.0)
 
 
-def test_lateness_is_told_in_milliseconds() -> None:
+def test_lateness_is_reported_in_milliseconds() -> None:
     late = lateness([0.001] * 99 + [0.1])
     assert late == {"count": 100, "p50": 1.0, "p99": 1.99, "max": 100.0}
     assert json.dumps(lateness([])) == '{"count": 0}'
 
 
-def test_a_journal_is_copied_while_somebody_reads_it(tmp_path: Path) -> None:
+def test_a_journal_is_copied_while_a_reader_has_it_open(tmp_path: Path) -> None:
     written = journal.Journal(tmp_path / JOURNAL, {"policy": "easy"})
     written.write([journal.Entry(0, 1.5, "submit", "a", None, {})])
     reader = sqlite3.connect(tmp_path / JOURNAL, isolation_level=None)

@@ -1,4 +1,4 @@
-"""A damaged or edited run is refused with one line that names the file and the row; a good one is loaded."""
+"""Checks of saved runs: a damaged or edited run is refused with one line that names the file and the row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TABLES = ("jobs", "allocations", "reconfigurations", "nodes")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A good run of five jobs on four nodes of two cores: one job expands, one is rejected."""
+    """Write a valid run of five jobs on four nodes of two cores: one job expands, one is rejected."""
     run = make_run(HAND, cores=2, real=False, staircases=STAIRCASE, states={"5": "rejected"}, reconfigurations=RESIZES)
     run.info.counts = {"jobs": 5, "completed": 4, "rejected": 1}
     return run.save(tmp_path / "run")
@@ -47,7 +47,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def damage(folder: Path, name: str, change: Callable[[pd.DataFrame], pd.DataFrame | None]) -> None:
-    """Change a table, and take away the checksums: its values must give the damage away."""
+    """Change a table and remove the checksums, so that only its values reveal the damage."""
     table = pd.read_parquet(folder / f"{name}.parquet")
     changed = change(table)
     (table if changed is None else changed).to_parquet(folder / f"{name}.parquet")
@@ -72,7 +72,7 @@ def put(row: int, column: str, value: Any) -> Callable[[pd.DataFrame], pd.DataFr
     return change
 
 
-def test_a_good_run_is_loaded_as_it_was(folder: Path) -> None:
+def test_a_valid_run_is_loaded_unchanged(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run = Run.load(folder)
@@ -231,7 +231,7 @@ def test_a_table_that_cannot_be_read_is_refused(name: str, content: bytes | None
     assert f"{name}.parquet: cannot be read" in refusal(folder)
 
 
-def test_a_plausible_change_is_seen_by_the_checksum(folder: Path) -> None:
+def test_a_plausible_change_is_detected_by_the_checksum(folder: Path) -> None:
     table = pd.read_parquet(folder / "jobs.parquet")
     table.assign(run_time=table["run_time"] * 2).to_parquet(folder / "jobs.parquet")
     assert "jobs.parquet: does not have the checksum" in refusal(folder)
@@ -264,7 +264,7 @@ def test_an_interrupted_run_may_hold_nodes_without_an_end(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("cores", "cpus", "good"), [(2, "0-1", True), (3, "0-2", False), (2, "1-2", False)])
 def test_jobs_on_one_node_share_its_cores(tmp_path: Path, cores: int, cpus: str, good: bool) -> None:
-    """Two jobs on a node of four cores; the other one has the CPUs 2 and 3."""
+    """Two jobs on a node of four cores; the second has CPUs 2 and 3."""
     run = make_run([(0.0, 0.0, 10.0, 1), (0.0, 4.0, 6.0, 1)], machine=2, cores=4)
     run.allocations = run.allocations.assign(node=0, cores=[cores, 2], cpus=[cpus, "2-3"])
     run.save(tmp_path / "run")
@@ -276,14 +276,14 @@ def test_jobs_on_one_node_share_its_cores(tmp_path: Path, cores: int, cpus: str,
 
 @pytest.mark.parametrize("policy", ["easy", "pref", "dmr", "sd", "drom-share", "conservative"])
 @pytest.mark.parametrize("seed", range(3))
-def test_predictions_stand_all_checks(policy: str, seed: int, tmp_path: Path) -> None:
+def test_predictions_pass_all_checks(policy: str, seed: int, tmp_path: Path) -> None:
     case = draw(seed)
     nodes = [NodeFacts(f"n{number}", 4, 2) for number in range(case.machine)]
     run = predict(workload_of(case.jobs, cores_per_node=4), nodes, policy).save(tmp_path / "run")
     Run.load(run)
 
 
-def test_the_blocks_of_the_sweep_find_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_in_blocks_finds_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tracebed.orchestrator import run_checks
 
     for limits in ((2**16, 2**22), (1, 2**22), (2**16, 1), (3, 2)):
@@ -295,7 +295,7 @@ def test_the_blocks_of_the_sweep_find_the_same(folder: Path, monkeypatch: pytest
         assert "node number 3 at 0 s, while others hold 2" in refusal(other)
 
 
-def test_a_command_says_it_on_one_line(folder: Path) -> None:
+def test_a_command_reports_it_in_one_line(folder: Path) -> None:
     damage(folder, "jobs", put(1, "state", "zzz"))
     result = CliRunner().invoke(tracebed, ["metrics", str(folder)])
     assert isinstance(result.exception, InputError)

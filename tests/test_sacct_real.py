@@ -1,6 +1,6 @@
-"""What a real sacct prints is read as what its jobs did: of a Slurm with accounting, started in a temporary folder.
+"""The reader of sacct against a real Slurm with accounting, started in a temporary folder.
 
-A munged, a mariadbd, a slurmdbd, a slurmctld and four slurmd, all on the loopback, all ended by their process ids.
+It runs munged, mariadbd, slurmdbd, slurmctld and four slurmd on the loopback, and ends them by their process ids.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = [
         reason=f"no {', '.join(MISSING)}: apt-get install slurmctld slurmd slurm-client slurmdbd munge mariadb-server",
     ),
     pytest.mark.skipif(os.geteuid() != 0, reason="several slurmd on one host need root"),
-    pytest.mark.xdist_group("slurm"),  # one worker starts the servers, once
+    pytest.mark.xdist_group("slurm"),  # one worker starts the servers once
 ]
 
 NODES = 4
@@ -91,7 +91,7 @@ sleep 1
 
 
 class Slurm:
-    """One cluster in a folder."""
+    """A Slurm cluster in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,7 +102,7 @@ class Slurm:
             self.environment.pop(name, None)
 
     def __call__(self, *command: str, check: bool = True, **environment: str) -> str:
-        """Run a command to its end; return what it printed."""
+        """Run a command until it ends; return its output."""
         done = subprocess.run(
             command,
             env={**self.environment, **environment},
@@ -115,7 +115,7 @@ class Slurm:
         return done.stdout
 
     def serve(self, *command: str) -> None:
-        """Start a server that stays."""
+        """Start a server in the background."""
         with (self.folder / f"{len(self.servers)}.out").open("wb") as output:
             self.servers.append(
                 subprocess.Popen(
@@ -130,7 +130,7 @@ class Slurm:
             )
 
     def until(self, ready: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
-        """Wait until something is so."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + seconds
         while not ready():
             logs = "".join(path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log"))
@@ -176,7 +176,7 @@ class Slurm:
         return "trial" in self("sacctmgr", "-n", "-P", "list", "cluster", "format=cluster", check=False)
 
     def down(self) -> None:
-        """End all servers, and whatever of the jobs is left."""
+        """End all servers and the remaining processes of jobs."""
         for server in reversed(self.servers):
             server.terminate()
         for server in reversed(self.servers):
@@ -192,7 +192,7 @@ class Slurm:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback that nobody uses now."""
+    """Return unused ports of the loopback."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -202,7 +202,7 @@ def free_ports(count: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slurm, dict[str, str]]]:
-    """A Slurm whose jobs have all ended, and what each was for -> its number."""
+    """Yield a Slurm whose jobs have all ended, and purpose -> job number."""
     cluster = Slurm(tmp_path_factory.mktemp("slurm"))
     try:
         cluster.up()
@@ -212,7 +212,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slurm, dic
 
 
 def submit(slurm: Slurm) -> dict[str, str]:
-    """Submit jobs of every sort; return what each was for -> its number, once all have ended."""
+    """Submit jobs of every kind, wait until all have ended, and return purpose -> job number."""
 
     def batch(*options: str, run: str = "sleep 1") -> str:
         return slurm("sbatch", "--parsable", "-o", "/dev/null", *options, "--wrap", run).strip()
@@ -255,7 +255,7 @@ FIELDS = (
 
 
 def jobs_of(slurm: tuple[Slurm, dict[str, str]], fields: str, *options: str, **environment: str) -> pd.DataFrame:
-    """Return the jobs that sacct tells of, asked for these fields, by number."""
+    """Return the jobs in sacct's output with these fields, by number."""
     cluster, jobs = slurm
     path = cluster.folder / "sacct.txt"
     path.write_text(cluster("sacct", *options, "-j", ",".join(jobs.values()), "-o", fields, **environment))
@@ -264,7 +264,7 @@ def jobs_of(slurm: tuple[Slurm, dict[str, str]], fields: str, *options: str, **e
         return read_workload(path, keep_names=True).table.set_index("job_id")
 
 
-def test_jobs_are_read_as_what_they_did(slurm: tuple[Slurm, dict[str, str]]) -> None:
+def test_jobs_are_read_as_they_ran(slurm: tuple[Slurm, dict[str, str]]) -> None:
     table, jobs = jobs_of(slurm, ",".join(FIELDS), "-P", "-D"), slurm[1]
     array = [f"{jobs['array']}_{task}" for task in range(3)]
     het = [f"{jobs['het']}+{part}" for part in range(2)]

@@ -1,4 +1,4 @@
-"""The scheduler, its policies and the simulator: equal to the slow reference, and within their invariants."""
+"""The scheduler, its policies and the simulator: equal to the slow reference, and within invariants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY_PARAMETERS = {"promise", "backfill", "count_idle", "grow_at_start", "back
 
 
 def workload_of(jobs: list[RefJob], *, cores_per_node: int = 1, ids: list[str] | None = None) -> Workload:
-    """Return the reference's jobs as a workload; `ids` are other names for them."""
+    """Return the reference's jobs as a workload, optionally with other ids."""
     return Workload(
         pd.DataFrame(
             {
@@ -50,7 +50,7 @@ def workload_of(jobs: list[RefJob], *, cores_per_node: int = 1, ids: list[str] |
 
 @st.composite
 def ref_jobs(draw: st.DrawFn, machine: int, *, malleable: bool) -> list[RefJob]:
-    """A workload on a lattice of times, so that many things happen at one instant."""
+    """Draw a workload with times on a lattice, so that many events coincide."""
     jobs = []
     submit = 0.0
     for number in range(draw(st.integers(1, 24))):
@@ -77,7 +77,7 @@ def simulated(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> 
 
 
 def staircases(simulator: Simulator) -> dict[int, list[tuple[float, int]]]:
-    """Return job -> (since when, nodes held), one entry a change, from the ledger."""
+    """Return job -> (time, nodes held), one entry per change, from the ledger."""
     changes: dict[int, dict[float, int]] = {}
     ledger = simulator.cluster.ledger
     for job, start, end, count in zip(ledger.jobs, ledger.starts, ledger.ends, ledger.counts, strict=True):
@@ -121,7 +121,7 @@ def assert_same(jobs: list[RefJob], machine: int, policy: str, **options: Any) -
 
 
 def _merged(steps: list[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Drop steps that last no longer than rounding, and those that change nothing."""
+    """Drop steps within rounding error and steps without a change."""
     kept: list[tuple[float, int]] = []
     for time, held in steps:
         while kept and time - kept[-1][0] < MICROSECOND:
@@ -155,8 +155,8 @@ def test_malleable_schedules_equal_the_reference(data: st.DataObject, machine: i
     )
 
 
-def test_a_job_that_prefers_more_nodes_than_it_asked_for_is_backfilled_by_its_shorter_limit() -> None:
-    """8 / r(7) = 8 / 3.5 s after its limit of 8 s on 2 nodes had been too long for the head's reservation at 9."""
+def test_a_job_that_prefers_more_nodes_than_requested_is_backfilled_by_its_shorter_limit() -> None:
+    """The limit of 8 s on 2 nodes is too long before the head's reservation at 9; 8 / r(7) = 8 / 3.5 s is not."""
     jobs = [
         RefJob(0, 1.0, 8.0, 8.0, 2),
         RefJob(1, 4.5, 5.0, 5.0, 8),
@@ -167,7 +167,7 @@ def test_a_job_that_prefers_more_nodes_than_it_asked_for_is_backfilled_by_its_sh
     assert_same(jobs, 8, "pref")
 
 
-def test_the_shortest_limit_is_found_on_a_curve_that_falls_again() -> None:
+def test_the_shortest_limit_is_found_on_a_curve_with_a_maximum() -> None:
     """Measured times of the DMR paper's first table: 12 nodes are faster than 24."""
     job = {"job_id": ["j"], "submit_time": 0.0, "run_time": 40.0, "time_limit": 80.0, "kind": "malleable"}
     job |= {"nodes": 12, "nodes_min": 3, "nodes_pref": 24, "nodes_max": 24, "speedup": "table"}

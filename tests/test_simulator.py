@@ -1,4 +1,4 @@
-"""The simulator: what must hold of every schedule, overheads, runtime models, the same bytes for the same input."""
+"""The simulator: invariants of schedules, overheads, runtime models, and reproducible output."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_invariants_of_every_schedule(data: st.DataObject, nodes: int, policy: s
 @given(data=st.data(), nodes=st.integers(1, 9))
 def test_easy_never_delays_the_reservation_of_the_head(data: st.DataObject, nodes: int) -> None:
     jobs = data.draw(ref_jobs(nodes, malleable=False))
-    for job in jobs:  # the guarantee holds for jobs that keep to their limits
+    for job in jobs:  # the guarantee holds only for jobs within their limits
         job.limit = max(job.limit or 0.0, job.run_time)
     promised: dict[int, float] = {}
 
@@ -99,7 +99,7 @@ def test_easy_never_delays_the_reservation_of_the_head(data: st.DataObject, node
             if (head := state.queue.head) is not None:
                 shadow, extra = state.reservation(state.jobs.nodes[head])
                 assert extra >= 0
-                assert shadow <= promised.get(head, math.inf)  # nor does a later call
+                assert shadow <= promised.get(head, math.inf)  # a later call must not delay it either
                 promised.setdefault(head, shadow)
 
     simulator = Simulator(Jobs.of(workload_of(jobs)), [1] * nodes, Watched())
@@ -121,7 +121,7 @@ def test_work_is_conserved(data: st.DataObject, nodes: int) -> None:
         size = min(job.nodes_pref, int(resizes[0][1])) if resizes else None
         instants = [record.start[job.id], *(float(row[5]) for row in resizes), record.end[job.id]]
         if size is None:
-            continue  # never resized: the reference has its length
+            continue  # never resized: the reference checks its run time
         sizes = [int(resizes[0][1]), *(int(row[2]) for row in resizes)]
         done = sum(
             (end - start) * job.rate(nodes) for start, end, nodes in zip(instants, instants[1:], sizes, strict=False)
@@ -131,8 +131,8 @@ def test_work_is_conserved(data: st.DataObject, nodes: int) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_queue_answers_like_a_list(data: st.DataObject) -> None:
-    """Block summaries must never hide a job that fits; sizes beyond the classes included."""
+def test_the_queue_behaves_like_a_list(data: st.DataObject) -> None:
+    """Block summaries must not hide a job that fits, including sizes outside the classes."""
     count = data.draw(st.integers(1, 1200))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     nodes = rng.integers(1, 400, count)
@@ -160,7 +160,7 @@ def test_queue_answers_like_a_list(data: st.DataObject) -> None:
 
 
 def chain(*, cores: int = 1) -> Workload:
-    """Two jobs of 100 s, one after the other on two nodes."""
+    """Return two jobs of 100 s that run one after the other on two nodes."""
     table = {"job_id": ["a", "b"], "submit_time": [0.0, 0.0], "run_time": 100.0, "time_limit": 200.0, "nodes": 2}
     return Workload(pd.DataFrame(table | {"cores_per_node": cores}))
 
@@ -172,8 +172,10 @@ def test_overheads_are_wall_seconds_times_the_speed() -> None:
     assert run.jobs["end"].tolist() == [107.5, 215.0]
 
 
-def test_a_reconfiguration_that_costs_stops_the_job_for_that_long() -> None:
-    jobs = [RefJob(0, 0.0, 100.0, 100.0, 1, True, 1, 2, 1)]  # alone, it grows to 2 nodes at its next call
+def test_the_overhead_of_a_reconfiguration_stops_the_job() -> None:
+    jobs = [
+        RefJob(0, 0.0, 100.0, 100.0, 1, True, 1, 2, 1)
+    ]  # alone on the machine, it grows to 2 nodes in the next call
     jobs.append(RefJob(1, 10.0, 0.0, 0.0, 1))
     plain = predict(workload_of(jobs), machine(2), "pref")
     slowed = predict(workload_of(jobs), machine(2), "pref", overheads=Overheads(reconfiguration_s=3.0))
@@ -213,7 +215,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in files)
 
 
-def test_a_run_survives_the_disk_and_keeps_what_was_good(tmp_path: Path) -> None:
+def test_a_saved_run_is_loaded_again_and_foreign_folders_are_kept(tmp_path: Path) -> None:
     run = predict(chain(), machine(2), "easy", name="chain")
     run.save(tmp_path / "run")
     again = Run.load(tmp_path / "run")
@@ -263,7 +265,7 @@ held_sets = st.tuples(
     cores=st.lists(st.integers(2, 3), min_size=9, max_size=9),
     virtual=st.booleans(),
 )
-def test_the_ledger_tells_who_held_each_node_in_the_fewest_rows(
+def test_the_ledger_has_the_holder_of_each_node_in_the_fewest_rows(
     held: list[tuple[int, set[int], float, float, range | None]], cores: list[int], virtual: bool
 ) -> None:
     ledger, expected = Ledger(), []
@@ -326,7 +328,7 @@ def test_speedups(name: str, parameters: str, nodes: int, expected: float) -> No
         ("table", ""),
     ],
 )
-def test_a_speedup_that_is_none_names_its_job(name: str, parameters: str) -> None:
+def test_an_invalid_speedup_names_its_job(name: str, parameters: str) -> None:
     table = {"job_id": ["j7"], "submit_time": 0.0, "run_time": 1.0, "nodes": 1, "kind": "malleable"}
     workload = Workload(pd.DataFrame(table | {"speedup": name, "speedup_parameters": parameters}))
     with pytest.raises(InputError, match="job j7"):
@@ -353,8 +355,8 @@ def test_policies_come_by_name_with_typed_parameters() -> None:
 
 
 @pytest.mark.parametrize("engine", ["python", "auto"])
-def test_an_interval_that_no_instant_can_tell_is_none(engine: EngineChoice) -> None:
-    """It would be counted step by step for ever."""
+def test_an_interval_below_the_resolution_of_time_is_invalid(engine: EngineChoice) -> None:
+    """The ticks would be counted one by one without end."""
     jobs = [RefJob(0, 1e9, 10.0, 20.0, 1), RefJob(1, 1e9 + 1, 10.0, 20.0, 1)]
     dense = 1e-300
     run = predict(workload_of(jobs), machine(1), "pref", engine=engine, interval_s=dense, malleability_interval_s=dense)
@@ -364,7 +366,7 @@ def test_an_interval_that_no_instant_can_tell_is_none(engine: EngineChoice) -> N
 @pytest.mark.parametrize(
     ("policy", "name", "value"),
     [
-        ("sd", "depth", 2.7),  # not cut off to 2
+        ("sd", "depth", 2.7),  # not truncated to 2
         ("sd", "depth", [1]),
         ("sd", "mates", True),
         ("sd", "mates", 0),
@@ -379,7 +381,7 @@ def test_an_interval_that_no_instant_can_tell_is_none(engine: EngineChoice) -> N
         ("conservative", "backfill_interval_s", "-1"),
     ],
 )
-def test_a_parameter_without_sense_is_refused_by_its_name(policy: str, name: str, value: object) -> None:
+def test_an_invalid_parameter_is_rejected_by_name(policy: str, name: str, value: object) -> None:
     with pytest.raises(InputError, match=f"{policy}.{name}") as caught:
         registry.load(policy, {name: value})
     assert caught.value.hint
@@ -403,7 +405,7 @@ def test_overheads_are_bounded_in_trace_seconds() -> None:
         predict(chain(), 2, "easy", overheads=Overheads(1e9), speed=2.0)
 
 
-def test_a_schedule_beyond_what_a_float_tells_apart_is_refused() -> None:
+def test_a_schedule_beyond_the_resolution_of_a_float_is_refused() -> None:
     table = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": 2.0**53, "nodes": 1}
     with pytest.raises(InputError, match="end later than"):
         predict(Workload(pd.DataFrame(table)), 1, "easy")
@@ -450,7 +452,7 @@ def test_an_unknown_engine_is_refused() -> None:
 
 
 class Wilful:
-    """A policy that decides what it is told to."""
+    """A policy that yields the given decisions."""
 
     malleable = True
 
@@ -476,7 +478,7 @@ class Wilful:
         ([Start(0, 1), Reject(0, "why")], "is not waiting"),
     ],
 )
-def test_what_a_policy_may_not_decide(decisions: list[Decision], what: str) -> None:
+def test_invalid_decisions_of_a_policy_are_errors(decisions: list[Decision], what: str) -> None:
     jobs = [RefJob(0, 0.0, 5.0, 5.0, 1, True, 1, 2, 1), RefJob(1, 0.0, 5.0, 5.0, 1, True, 1, 2, 1)]
     with pytest.raises(PolicyError, match=what):
         Simulator(Jobs.of(workload_of(jobs)), [1, 1], Wilful(*decisions)).run()

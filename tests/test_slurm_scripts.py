@@ -1,4 +1,4 @@
-"""What is written for Slurm: a script that really submits, and the events of a simulator."""
+"""Exports for Slurm: a script that submits the jobs, and the events of a simulator."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def written(workload: Workload, path: Path, format: str, **options: Any) -> dict
 
 
 def submitted(script: Path, tmp_path: Path, *more: str) -> tuple[list[list[str]], list[float], int, str]:
-    """Run a script with our own sbatch and sleep.
+    """Run a script with substitutes of sbatch and sleep.
 
-    Return the arguments of each call of sbatch, when it was called (s since before the start), status and error.
+    Return the arguments of each call of sbatch, its time (s since the start of the script), status and error.
     """
     (tmp_path / "bin").mkdir(exist_ok=True)
     for name, text in (("sbatch", SBATCH), ("sleep", SLEEP)):
@@ -77,10 +77,10 @@ def test_a_script_submits_each_job_at_its_time(tmp_path: Path) -> None:
     assert (status, error) == (0, "")
     kept = [name.replace("\n", "_") for name in names]
     for number, (call, name) in enumerate(zip(calls, kept, strict=True)):
-        limit = [] if number == 1 else ["--time=1"]  # 4,000 s are 40 s at this speed, and Slurm counts minutes
+        limit = [] if number == 1 else ["--time=1"]  # 4,000 s are 40 s at this speed, and Slurm's limits are in minutes
         sizes = ["--nodes=4", "--ntasks-per-node=2", *limit, "--output=/dev/null", "--partition=a b"]
         assert call == [f"--job-name={name}", *sizes, "--wrap=sleep 0.305"]
-    for number, instant in enumerate(times):  # a busy machine may be late, none may be early
+    for number, instant in enumerate(times):  # submissions may be late on a loaded machine, but never early
         assert instant >= 0.1 * number
     assert tolerated == {
         "time limits rounded up to whole minutes": 5,
@@ -112,7 +112,7 @@ def test_limits_are_minutes_rounded_up(tmp_path: Path, limit: float, minutes: in
     assert f" --time={minutes} " in (tmp_path / "s.sh").read_text()
 
 
-def test_no_speed_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_speed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="speed 0"):
         written(workload_of({}), tmp_path / "s.sh", "slurm", speed=0)
     with pytest.raises(InputError, match="takes no option 'iterations'"):
@@ -168,7 +168,7 @@ def test_events_of_the_simulator(tmp_path: Path) -> None:
         assert "|" not in details
 
 
-def test_ids_that_are_no_numbers_are_numbered(tmp_path: Path) -> None:
+def test_ids_that_are_not_numbers_are_numbered(tmp_path: Path) -> None:
     tolerated = written(workload_of({"job_id": "4"}, {"job_id": "4[2]"}), tmp_path / "w.events", "ub-slurm")
     assert tolerated["job ids that are no numbers, written as 1, 2, ..."] == 2
     assert re.findall(r"jobid_(\d+)", (tmp_path / "w.events").read_text()) == ["1", "2"]

@@ -1,4 +1,4 @@
-"""The rules that hold the four parts together: who may import whom, what stays light, what modules have."""
+"""Rules of the code base: allowed imports, light start-up, required docstrings, and links of the documentation."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ PAGES += [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path
 
 GROUND = {"bounds", "errors", "display", "files", "yaml_file", "cpus", "ranges", "states", "registry"}
 """The ground floor: modules beside the four roots that any of them may import; they import only each other."""
-# part -> parts it may import besides itself.
+# part -> other parts it may import
 STANDS_ON = {
     **dict.fromkeys(GROUND, GROUND),
     "converters": GROUND,
     "benchmarks": GROUND,
     "orchestrator": GROUND | {"converters", "benchmarks"},
     "validation": GROUND | {"converters", "orchestrator"},
-    # The Python interface and the checks for extensions stand on top of all; only a command may import them, lazily.
+    # The Python interface and the checks for extensions are the top layer. Only commands may import them, lazily.
     "api": GROUND | {"converters", "orchestrator", "validation"},
     "testing": GROUND | {"converters", "orchestrator", "validation", "api"},
 }
 ORCHESTRATOR = "tracebed.orchestrator"
-# room of the orchestrator -> rooms beside it that it may not import.
+# package of the orchestrator -> its sibling packages that it may not import
 APART = {
     "run": {"scheduling", "simulation", "replay", "testbeds", "tables", "history"},
     "history": {"scheduling", "simulation", "replay", "testbeds", "tables"},
@@ -49,7 +49,7 @@ APART = {
     "replay": {"simulation", "history"},
     "testbeds": {"scheduling", "simulation", "replay"},
 }
-# room of the orchestrator -> modules from outside that it may not import: what it decides is pure.
+# package of the orchestrator -> external modules that it may not import, since its decisions are pure
 PURE = {"scheduling": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os", "pathlib"}}
 HEAVY = {
     "distributed",
@@ -68,7 +68,7 @@ HEAVY = {
 
 @dataclass(frozen=True)
 class Import:
-    """One import statement, or one string that names a module of ours for a later import."""
+    """An import statement, or a string that names a tracebed module for a later import."""
 
     module: str
     line: int
@@ -77,13 +77,13 @@ class Import:
 
 
 def name_of(path: Path, root: Path = ROOT) -> str:
-    """The module's name: orchestrator/tracebed/orchestrator/run.py is tracebed.orchestrator.run."""
+    """Return the module's name: tracebed.orchestrator.run for orchestrator/tracebed/orchestrator/run.py."""
     parts = path.relative_to(root).with_suffix("").parts[1:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports(path: Path, root: Path = ROOT) -> Iterator[Import]:
-    """All imports of a file; `from a import b` counts as a.b, since b may be a module."""
+    """Yield the imports of a file; `from a import b` counts as a.b, since b may be a module."""
     package = name_of(path, root).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
@@ -116,14 +116,14 @@ def is_in(module: str, package: str) -> bool:
 
 
 def part_of(module: str) -> str | None:
-    """The part of tracebed that a module belongs to; None: none of ours."""
+    """Return the part of tracebed that a module belongs to, or None for external modules."""
     top, _, rest = module.partition(".")
     part = rest.partition(".")[0]
     return part if top == "tracebed" and part in STANDS_ON else None
 
 
 def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
-    """What a file imports against the rules: one line each."""
+    """Return the imports of a file that break the rules, one line each."""
     module = name_of(path, root)
     part = part_of(module)
     for found in imports(path, root):
@@ -193,7 +193,7 @@ def test_imports_run_one_way() -> None:
         ("validation/tracebed/validation/x.py", "from tracebed.orchestrator.cli import console", False),
     ],
 )
-def test_the_import_rules_see_what_they_must(place: str, line: str, allowed: bool, tmp_path: Path) -> None:
+def test_the_import_rules_detect_violations(place: str, line: str, allowed: bool, tmp_path: Path) -> None:
     path = tmp_path / place
     path.parent.mkdir(parents=True)
     path.write_text(line)
@@ -201,7 +201,7 @@ def test_the_import_rules_see_what_they_must(place: str, line: str, allowed: boo
 
 
 def cycles(paths: list[Path], root: Path = ROOT) -> list[tuple[str, ...]]:
-    """The sets of modules that import each other, lazily or not, directly or through others."""
+    """Return the sets of modules that import each other, lazily or not, directly or indirectly."""
     modules = {name_of(path, root): path for path in paths}
     graph = {
         name: {module_of(found.module, modules) for found in imports(path, root)} - {name, None}
@@ -228,7 +228,7 @@ def cycles(paths: list[Path], root: Path = ROOT) -> list[tuple[str, ...]]:
 
 
 def module_of(name: str, modules: Collection[str]) -> str | None:
-    """The module among `modules` that `name` (a module, or something in one) belongs to."""
+    """Return the module among `modules` that `name`, a module or a name in it, belongs to."""
     while name and name not in modules:
         name = name.rpartition(".")[0]
     return name or None
@@ -247,7 +247,7 @@ def test_no_modules_import_each_other() -> None:
         ({"x": "f('tracebed.converters.y:g')", "y": "from . import z", "z": "if TYPE_CHECKING: from . import x"}, True),
     ],
 )
-def test_the_search_for_cycles_sees_what_it_must(texts: dict[str, str], circle: bool, tmp_path: Path) -> None:
+def test_the_search_for_cycles_detects_cycles(texts: dict[str, str], circle: bool, tmp_path: Path) -> None:
     paths = [tmp_path / "converters/tracebed/converters" / f"{name}.py" for name in texts]
     paths[0].parent.mkdir(parents=True)
     for path, text in zip(paths, texts.values(), strict=True):
@@ -295,7 +295,7 @@ def test_links_of_pages_lead_to_files() -> None:
 
 
 def test_help_and_messages_point_to_no_page() -> None:
-    """A user of the wheel has no docs/: help and messages name commands instead."""
+    """The wheel does not contain docs/, so help and messages name commands instead."""
     found = []
     for path in SOURCES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -303,18 +303,18 @@ def test_help_and_messages_point_to_no_page() -> None:
             text = isinstance(node, ast.Constant) and isinstance(node.value, str)
             documentation = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             if documentation and not is_in(name_of(path), CLI):
-                node.value.value = ""  # a docstring, read beside the source
+                node.value.value = ""  # docstrings are read with the source
             elif text and re.search(r"docs/[\w/-]*\.md", node.value):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert found == []
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert silent == []
 
 
-def test_no_file_mentions_a_path_of_somebodys_machine() -> None:
+def test_no_file_mentions_a_path_of_a_developers_machine() -> None:
     machine = re.compile(r"(?<![\w.$}~:/-])/(?:home|Users|root|work)/\w")
     folders = [ROOT / name for name in (*PARTS, "inventory", "docs", "tests", ".ci")]
     files = [path for path in ROOT.iterdir() if path.suffix in {".md", ".toml", ".ini"}]

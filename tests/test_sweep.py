@@ -1,4 +1,4 @@
-"""Studies: the file and its errors, the grid, cells that are computed once, sweeps that are stopped and go on."""
+"""Studies: the file and its errors, the grid, the cache of cells, and sweeps that are stopped and resumed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DRAWN = yaml.safe_load(SMALL)["workloads"]["w"]
 
 @pytest.fixture
 def study(tmp_path: Path) -> Callable[..., Path]:
-    """Write a study: SMALL, with keys replaced."""
+    """Return a function that writes the study SMALL with some keys replaced."""
 
     def write(**changes: Any) -> Path:
         path = tmp_path / "small.yaml"
@@ -67,7 +67,7 @@ HERE = ("--workers", "1")
 
 
 def run(*words: object) -> Result:
-    """Run the command; what a user can cause is in `exception`."""
+    """Run the command; user errors are in `exception`."""
     result = CliRunner().invoke(tracebed, ["sweep", *map(str, words)], standalone_mode=False)
     if result.exception is not None and not isinstance(result.exception, InputError):
         raise result.exception
@@ -95,7 +95,7 @@ def run(*words: object) -> Result:
         (("{model: lublin99, options: {jobs: 60, nodes: 32}}", "{}"), 2, "one of `file`, `log` and `model`"),
         (("seeds: 2", "seeds: [2"), 8, "is not YAML"),
         (("seeds: 2", "policies: [pref]"), 7, "key 'policies' occurs twice"),
-        (("seeds: 2", "tau: -1e3"), 7, "tau: Input should be greater"),  # to YAML 1.1 that is a text
+        (("seeds: 2", "tau: -1e3"), 7, "tau: Input should be greater"),  # a string in YAML 1.1
         (("seeds: 2", "seeds: 0"), 7, "seeds: 0 seeds"),
         (("seeds: 2", "seeds: 1000001"), 7, "seeds: 1,000,001 seeds"),
         (("seeds: 2", "seeds: [1, 2, 1]"), 7, "seeds: 1 is listed twice"),
@@ -116,7 +116,7 @@ def test_a_broken_study_names_the_line_and_the_key(
     assert caught.value.hint
 
 
-def test_what_only_a_sweep_can_know_is_said_with_its_line(study: Callable[..., Path], tmp_path: Path) -> None:
+def test_errors_that_only_a_sweep_can_detect_have_a_line(study: Callable[..., Path], tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
         ({"policies": ["easy", "slowest"]}, (), r"small.yaml:14: no policy 'slowest' \(one of"),
         ({"policies": [{"policy": "easy", "parameters": {"depth": 3}}]}, (), "policy easy has no parameter 'depth'"),
@@ -143,14 +143,14 @@ def test_what_only_a_sweep_can_know_is_said_with_its_line(study: Callable[..., P
 
 
 def test_cells_are_measured_as_single_simulations_are(study: Callable[..., Path], tmp_path: Path) -> None:
-    """The table's rows are those of `predict` and `metrics`, cell by cell; and equal simulations are run once."""
+    """The table's rows equal the results of `predict` and `metrics`; equal simulations are run once."""
     file = load_study(str(study()))
     points = file.selected({})
     assert len(points) == 3 * 2 * 2
     folder = tmp_path / "out"
     with only_one(folder), LocalPool(2) as pool:
         planned = plan(file, points, folder, {})
-        # Of each seed's workload: easy once, whatever the share; tight for shares 0, 0.5 and 1.
+        # For each seed: easy once, for all shares; tight for shares 0, 0.5 and 1.
         assert (planned.distinct, len(planned.todo), len(planned.variants)) == (8, 8, 4)
         swept = sweep(file, planned, folder, pool)
         assert (swept.computed, swept.failed) == (8, {})
@@ -185,7 +185,7 @@ def test_studies_that_share_a_folder_share_cells(study: Callable[..., Path], tmp
     assert (second["cells"], second["computed"]) == (4, 2)
 
 
-def test_what_shapes_a_result_makes_another_cell(study: Callable[..., Path], tmp_path: Path) -> None:
+def test_every_input_of_a_result_identifies_its_cell(study: Callable[..., Path], tmp_path: Path) -> None:
     def identities(**changes: Any) -> set[str]:
         file = load_study(str(study(**changes)))
         return {cell.identity for cell in plan(file, file.selected({}), tmp_path / "out", {}).cells.values()}
@@ -210,10 +210,10 @@ def test_what_shapes_a_result_makes_another_cell(study: Callable[..., Path], tmp
     assert len(set.union(*found)) == len(found)
 
 
-def test_other_code_of_a_policy_makes_another_cell(
+def test_changed_code_of_a_policy_makes_another_cell(
     study: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its version stays the same while it is developed."""
+    """The version of a policy does not change while it is being developed."""
     own = tmp_path / "own_policy.py"
     monkeypatch.syspath_prepend(str(tmp_path))
     entry = EntryPoint("own", "own_policy:Own", registry.POLICIES.group)
@@ -236,8 +236,8 @@ def test_other_code_of_a_policy_makes_another_cell(
     assert found[0] == found[1] != found[2]
 
 
-def test_malleable_jobs_are_made_for_policies_that_see_them(study: Callable[..., Path], tmp_path: Path) -> None:
-    """easy sees rigid jobs only; pref resizes malleable ones, and sd shares their nodes."""
+def test_malleable_jobs_are_drawn_for_policies_that_use_them(study: Callable[..., Path], tmp_path: Path) -> None:
+    """Under easy all jobs are rigid; pref resizes malleable jobs, and sd shares their nodes."""
     file = load_study(str(study(policies=["easy", "pref", "sd"], malleable={"shares": 1}, seeds=1)))
     planned = plan(file, file.selected({}), tmp_path, {})
     easy, pref, sd = (cell.workload for cell in planned.cells.values())
@@ -252,15 +252,15 @@ def start(path: Path, folder: Path) -> subprocess.Popen[str]:
 
 
 def cells_in(folder: Path) -> dict[str, tuple[int, int]]:
-    """The cells that are there, with what would change if one were written again."""
+    """Return the existing cells with the file facts that change if a cell is rewritten."""
     found = [(path.name, path.stat()) for path in (folder / "cells").glob("*.json")]
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found}
 
 
 @pytest.mark.usefixtures("no_process_is_left")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-def test_a_sweep_that_is_stopped_goes_on(study: Callable[..., Path], tmp_path: Path, end: signal.Signals) -> None:
-    """Stop it with some cells done: they stay, no worker is left, and only the others are computed then."""
+def test_a_stopped_sweep_is_resumed(study: Callable[..., Path], tmp_path: Path, end: signal.Signals) -> None:
+    """A stopped sweep keeps its finished cells and leaves no worker; a second sweep computes only the others."""
     jobs = {"jobs": 1500, "nodes": 64}
     path, folder = study(workloads={"w": {"model": "cirne", "options": jobs}}, seeds=5), tmp_path / "out"
     process = start(path, folder)
@@ -269,9 +269,9 @@ def test_a_sweep_that_is_stopped_goes_on(study: Callable[..., Path], tmp_path: P
         time.sleep(0.005)
     assert process.poll() is None, process.communicate()
     if end == signal.SIGKILL:
-        process.kill()  # the main process alone: its workers must notice by themselves
+        process.kill()  # only the main process: its workers must detect its end
     else:
-        os.killpg(process.pid, end)  # as a terminal does
+        os.killpg(process.pid, end)  # as a terminal sends it
     _, said = process.communicate(timeout=30)
     assert process.returncode == (-signal.SIGKILL if end == signal.SIGKILL else ExitCode.INTERRUPTED)
     assert end == signal.SIGKILL or "the same command continues the sweep" in said
@@ -289,8 +289,8 @@ def test_a_sweep_that_is_stopped_goes_on(study: Callable[..., Path], tmp_path: P
     assert not list(folder.rglob("*.part")) or end == signal.SIGKILL
 
 
-def test_a_cell_that_fails_leaves_the_others(study: Callable[..., Path], tmp_path: Path) -> None:
-    """A window beyond one workload's last submission: its cells fail with a reason, the other's are in the table."""
+def test_a_failed_cell_does_not_affect_others(study: Callable[..., Path], tmp_path: Path) -> None:
+    """The window is beyond one workload's last submission: its cells fail with a reason, the other's succeed."""
     workload = draw("lublin99", jobs=3, nodes=32)
     write_workload(
         type(workload)(workload.table.assign(submit_time=0.0), workload.provenance), tmp_path / "short.parquet"
@@ -310,7 +310,7 @@ def test_a_cell_that_fails_leaves_the_others(study: Callable[..., Path], tmp_pat
 
 
 def edited(text: str) -> str:
-    """A cell whose mean wait somebody made better."""
+    """Return the text of a cell with an edited mean wait."""
     content = json.loads(text)
     content["rows"][0]["mean_wait_s"] /= 2
     return json.dumps(content)
@@ -384,7 +384,7 @@ def test_a_damaged_table_of_jobs_is_made_again(study: Callable[..., Path], tmp_p
 
 
 def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: Path) -> None:
-    """The drawn workload and its malleable variant: another, valid one in their place is damage, too."""
+    """The drawn workload and its malleable variant: replacing one by another valid workload is damage, too."""
     path, out = study(policies=["pref"], seeds=1, malleable={"shares": 0.5}), tmp_path / "out"
     assert run(path, "-o", out, *HERE).exit_code == 0
     table = pd.read_parquet(out / "small" / "table.parquet")
@@ -402,7 +402,7 @@ def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: 
     assert {file: file.read_bytes() for file in kept} == kept
 
 
-def test_two_sweeps_do_not_share_a_folder_at_a_time(tmp_path: Path) -> None:
+def test_two_concurrent_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
     with only_one(tmp_path), pytest.raises(InputError, match="another sweep"), only_one(tmp_path):
         pass
     with only_one(tmp_path):
@@ -424,14 +424,14 @@ def test_a_log_is_checked_before_anything_is_computed(study: Callable[..., Path]
         assert says is None or says in str(result.exception)
 
 
-def test_a_fingerprint_knows_jobs_and_not_their_names() -> None:
+def test_a_fingerprint_depends_on_jobs_and_not_on_their_names() -> None:
     workload = draw("lublin99", jobs=20, nodes=32)
     renamed = type(workload)(workload.table.assign(job_id=[f"x{n}" for n in range(20)], user="somebody"))
     longer = type(workload)(workload.table.assign(run_time=workload.floats("run_time") + 1))
     assert fingerprint(renamed) == fingerprint(workload) != fingerprint(longer)
 
 
-def test_published_figures_stand_beside_ours(study: Callable[..., Path], tmp_path: Path) -> None:
+def test_published_figures_are_compared_with_computed_ones(study: Callable[..., Path], tmp_path: Path) -> None:
     easy = {"policy": "easy"}
     wanted = [
         {"figure": "mean_wait_s", "value": 30.0, "at": easy},
@@ -459,10 +459,10 @@ def test_published_figures_stand_beside_ours(study: Callable[..., Path], tmp_pat
         for seed, wait in enumerate(both)
     ]
     held = beside(file.study, pd.DataFrame(rows))
-    # easy: means 20 and 40, 30 in all; tight: 20 and 6; 6 / 30 - 1 = -0.8. Share 1 is not there.
+    # easy: means 20 and 40, 30 overall; tight: 20 and 6; 6 / 30 - 1 = -0.8. Share 1 is missing.
     assert list(held["ours"]) == pytest.approx([30.0, -0.8])
     assert list(held["difference"]) == pytest.approx([0.0, -0.3])
-    # Under ticks, all waits are twice as long: a row each, for nobody prints the mean of two simulators.
+    # With ticks, all waits double. Each simulator has its own row: a mean over both has no meaning.
     doubled = [{**row, "interval_s": 10.0, "mean_wait_s": 2 * row["mean_wait_s"]} for row in rows]
     held = beside(file.study, pd.DataFrame(rows + doubled))
     assert list(held["ours"]) == pytest.approx([30.0, 60.0, -0.8, -0.8])
@@ -470,7 +470,7 @@ def test_published_figures_stand_beside_ours(study: Callable[..., Path], tmp_pat
 
 
 def test_published_figures_are_labeled_with_what_was_computed(study: Callable[..., Path]) -> None:
-    """Two of three shares are in the table, as after `--only share=0,0.5`; of the other figure, all."""
+    """The table has two of three shares, as after `--only share=0,0.5`, and all values of the other figure."""
     wanted = [
         {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": [0, 0.5, 1]}, "note": "table 2"},
         {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": [0, 0.5]}, "note": "table 3"},
@@ -500,7 +500,7 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     for name in pictures:
         assert (tmp_path / "out" / "small" / "plots" / f"{name}.png").read_bytes()[1:4] == b"PNG"
     kept = list((tmp_path / "out" / "cells").glob("*.jobs.parquet"))
-    assert len(kept) == 2  # those of the two points that heat maps and lines are about, and no others
+    assert len(kept) == 2  # only the two points that heat maps and lines show
 
     file = load_study(str(path))
     rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
@@ -518,7 +518,7 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
 
 
 def test_boxes_are_quartiles_and_the_plot_says_of_what(study: Callable[..., Path], tmp_path: Path) -> None:
-    """Jobs have quartiles, utilization has those over time, one seed has none; a figure without values no label."""
+    """Boxes are over jobs, over time for utilization, and absent for one seed; a figure without values has no label."""
     figures = ["mean_response_s", "utilization", "makespan_s"]
     path = study(plots={"p": {"kind": "bars", "figures": figures, "window": "B"}}, seeds=1)
     assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
@@ -558,7 +558,7 @@ def test_bars_are_normalised_where_nothing_is_made_malleable(study: Callable[...
     figure = plots._bars(load_study(str(path)).study.plots["p"], rows[rows["window"] == "A"], "title")
     assert figure is not None
     assert [bar.get_height() for bar in figure.axes[0].patches] == [  # type: ignore[attr-defined]
-        pytest.approx(mean["fcfs"] / mean["easy"], rel=0.1)  # the mean of the seeds' ratios
+        pytest.approx(mean["fcfs"] / mean["easy"], rel=0.1)  # mean of the ratios of the seeds
     ]
 
 
@@ -573,7 +573,7 @@ def test_a_dry_run_lists_the_grid_and_touches_nothing(study: Callable[..., Path]
 
 
 @pytest.mark.parametrize("name", names())
-def test_shipped_studies_are_whole(name: str) -> None:
+def test_shipped_studies_are_complete(name: str) -> None:
     file = load_study(name)
     assert file.study.published
     assert file.study.plots
@@ -594,7 +594,7 @@ def test_kassel_knl_gives_the_printed_rigid_turnaround(reference_data: Callable[
         and row["window"] == "B"
         and row["at"].startswith("policy firstfit, share 0")
     )
-    assert round(rigid["ours"]) == rigid["published"] == 4551  # to the second, as printed
+    assert round(rigid["ours"]) == rigid["published"] == 4551  # in whole seconds, as printed
 
 
 def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> None:
@@ -604,7 +604,7 @@ def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> N
     with distributed.LocalCluster(processes=True, **options) as cluster:
         result = run(path, "-o", tmp_path / "dask", "--pool", "dask", "--scheduler", cluster.scheduler_address)
         assert result.exit_code == 0, result.output
-        with DaskPool(cluster.scheduler_address) as pool:  # what one item did wrong is its own business
+        with DaskPool(cluster.scheduler_address) as pool:  # an error in one item does not affect others
             found = dict(pool.map(_picky, [1, 2, 3]))
         assert (found[1], found[3]) == (10, 30)
         assert str(found[2]) == "two is not liked"
@@ -613,7 +613,7 @@ def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> N
     pd.testing.assert_frame_equal(*(table.drop(columns="seconds") for table in tables))
 
 
-def test_nobody_answers_at_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_dask_scheduler_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("tracebed.validation.studies.pools.PATIENCE_S", 0.2)
     with pytest.raises(InputError, match="no Dask scheduler answers"), DaskPool("tcp://127.0.0.1:9"):

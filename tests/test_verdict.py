@@ -1,4 +1,4 @@
-"""A comparison: what it matches, what it measures, what it claims and what it refuses."""
+"""Comparisons: matched jobs, measured differences, verdicts, and refused comparisons."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_hand_worked_comparison() -> None:
 
 
 @pytest.mark.parametrize("stretch", [1.0, 1.01, 5.0])
-def test_one_real_run_decides_nothing_however_near_or_far(stretch: float) -> None:
+def test_one_real_run_is_inconclusive_however_near_or_far(stretch: float) -> None:
     found = compare(fcfs_run(60), fcfs_run(60, stretch=stretch, real=False))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.reasons == (Reason.TOO_FEW_REPEATS,)
@@ -78,7 +78,7 @@ def test_jobs_are_matched_by_id_not_by_place() -> None:
     assert (found.jobs["wait_predicted"] == found.jobs["wait_real"]).all()
 
 
-def test_jobs_without_a_counterpart_are_counted_and_said() -> None:
+def test_jobs_without_a_counterpart_are_counted_and_reported() -> None:
     real = make_run(REAL, states={"3": "failed"})
     predicted = [*REAL[:1], (10.0, NAN, NAN, 4), REAL[2], (30.0, 300.0, 310.0, 1), (40.0, NAN, NAN, 9)]
     found = compare(real, make_run(predicted, real=False, states={"2": "interrupted", "5": "rejected"}))
@@ -107,7 +107,7 @@ def test_swapped_sides_are_refused() -> None:
         compare(real, real)
 
 
-def test_different_workloads_are_refused_unless_told() -> None:
+def test_different_workloads_are_refused_unless_allowed() -> None:
     real, other = make_run(REAL), make_run(REAL, real=False, sha256="b" * 64)
     with pytest.raises(InputError, match=r"not of the same workload.*allow-different-workloads"):
         compare(real, other)
@@ -119,7 +119,7 @@ def test_different_workloads_are_refused_unless_told() -> None:
         compare(real, strangers)
 
 
-def test_what_makes_runs_less_comparable_is_said() -> None:
+def test_differences_between_runs_are_warnings() -> None:
     real = make_run(REAL, speed=200.0, parameters={"interval": 10, "grain": 1}, state="interrupted")
     predicted = make_run(REAL, real=False, policy="easy", machine=6, parameters={"interval": 0, "overhead_end": 1})
     said = " | ".join(compare(real, predicted).warnings)
@@ -135,12 +135,12 @@ def test_what_makes_runs_less_comparable_is_said() -> None:
     assert "overhead_end" not in said
 
 
-def test_the_speed_of_a_prediction_without_overheads_says_nothing() -> None:
+def test_the_speed_of_a_prediction_without_overheads_is_ignored() -> None:
     predicted = make_run(REAL, real=False, parameters={"overhead_launch": 0.0})
     assert not any("speed" in text for text in compare(make_run(REAL, speed=200.0), predicted).warnings)
 
 
-def test_late_submissions_are_said() -> None:
+def test_late_submissions_are_reported() -> None:
     real = make_run(REAL)
     real.jobs.loc[1, "submit_planned"] = 3.0
     assert any("up to 7.0 trace seconds off" in text for text in compare(real, make_run(REAL, real=False)).warnings)
@@ -188,7 +188,7 @@ def test_the_gate_is_the_protocols() -> None:
     }
 
 
-def test_margins_are_of_trace_time_whatever_the_speed() -> None:
+def test_margins_are_in_trace_time_at_any_speed() -> None:
     slow, fast = (compare(make_run(REAL, speed=s), make_run(REAL, real=False, speed=s)) for s in (1.0, 60.0))
     assert judged(slow, "mean_wait_s").tolerance == judged(fast, "mean_wait_s").tolerance == 10.0
 
@@ -207,7 +207,7 @@ def test_margins_in_seconds_are_compressed_like_the_workload() -> None:
 
 
 @given(st.lists(st.sampled_from(list(Verdict))))
-def test_one_inaccurate_metric_is_enough_and_accurate_takes_all(verdicts: list[Verdict]) -> None:
+def test_one_inaccurate_metric_is_enough_and_accurate_needs_all(verdicts: list[Verdict]) -> None:
     overall = combine(verdicts)
     assert (overall is Verdict.INACCURATE) == (Verdict.INACCURATE in verdicts)
     assert (overall is Verdict.ACCURATE) == (set(verdicts) == {Verdict.ACCURATE})
@@ -300,7 +300,7 @@ def test_shuffled_waits_have_the_same_distribution_and_are_no_good_prediction() 
     found = differences(np.roll(waits, 1), waits)
     assert found is not None
     assert found.wasserstein == pytest.approx(0)
-    assert stats.ks_2samp(np.roll(waits, 1), waits).pvalue == 1  # what a test of the pooled jobs would say
+    assert stats.ks_2samp(np.roll(waits, 1), waits).pvalue == 1  # the result of a test on the pooled jobs
     assert found.mae > 0.5 * waits.mean()
 
 
@@ -320,7 +320,7 @@ def test_uneven_machines_are_measured_by_cores() -> None:
     assert found.real_metrics["utilization_full"] == pytest.approx(20 / (4 * 20))
 
 
-def test_a_comparison_explains_itself_in_text_and_html() -> None:
+def test_a_comparison_has_a_text_and_an_html_representation() -> None:
     predicted = [(0.0, 0.0, 90.0, 2), (10.0, 90.0, 180.0, 4), (20.0, 180.0, 270.0, 4)]
     found = compare(make_run(REAL), make_run(predicted, real=False, policy="<easy>"))
     lines = found.explain().splitlines()

@@ -1,4 +1,4 @@
-"""Files of workloads: what was written is read again as the same; bad files say what is wrong."""
+"""Files of workloads: a written workload is read again unchanged; invalid files are clear errors."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ def workloads(draw: st.DrawFn) -> Workload:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(workload=workloads())
-def test_a_written_workload_is_read_again_as_the_same(workload: Workload, suffix: str, tmp_path: Path) -> None:
+def test_a_written_workload_is_read_again_unchanged(workload: Workload, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"w.{suffix}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         write_workload(workload, path)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # our own files are never a defect
+        warnings.simplefilter("error")  # files of tracebed have no defects
         again = read_workload(path)
     pd.testing.assert_frame_equal(again.table, workload.table, check_exact=True)
     assert again.provenance == workload.provenance
@@ -135,7 +135,7 @@ def test_the_same_workload_gives_the_same_bytes(format: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("format", WRITABLE)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_content_tells_the_format_whatever_the_name(format: str, tmp_path: Path) -> None:
+def test_content_determines_the_format_whatever_the_name(format: str, tmp_path: Path) -> None:
     path = tmp_path / "w.dat"
     write_workload(small(), path, format=format)
     assert read_workload(path).sha256 == small().sha256
@@ -162,7 +162,7 @@ def test_texts_that_came_as_bytes_are_read_as_texts(tmp_path: Path) -> None:
         read_workload(path)
 
 
-def test_the_bytes_do_not_tell_in_which_pieces_the_jobs_were_read(tmp_path: Path) -> None:
+def test_the_bytes_do_not_depend_on_the_chunks_in_which_jobs_were_read(tmp_path: Path) -> None:
     names = pd.Series([str(row) for row in range(200_000)], dtype="str")
     table = pd.DataFrame({"job_id": names, "submit_time": 0.0, "run_time": 1.0, "nodes": 1})
     pieces = [names[row : row + 10_000] for row in range(0, 200_000, 10_000)]  # pandas joins texts without moving them
@@ -250,7 +250,7 @@ def test_an_unknown_format_or_option_is_an_error(tmp_path: Path) -> None:
         write_workload(small(), tmp_path / "w.xls")
 
 
-def test_what_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "w.csv"
     write_workload(small(), path)
     before = path.read_bytes()
@@ -268,7 +268,7 @@ def test_what_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("place", ["no/such/folder/w.csv", "."])
-def test_a_place_that_cannot_be_written_is_an_error(place: str, tmp_path: Path) -> None:
+def test_an_unwritable_path_is_an_error(place: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="folder"):
         write_workload(small(), tmp_path / place, format="csv")
 
@@ -302,7 +302,7 @@ def test_missing_texts_are_empty_whatever_pandas_calls_them() -> None:
     assert workload.column("extra_x").tolist() == ["v", ""]
 
 
-def test_defaults_stand_in_for_columns_that_are_not_there() -> None:
+def test_missing_columns_have_defaults() -> None:
     workload = small()
     assert workload.ints("nodes_max").tolist() == [1, 2]
     assert workload.column("kind").tolist() == ["rigid", "rigid"]

@@ -1,4 +1,4 @@
-"""How long cleaning takes, and how far above the floor it is: reading and parsing the bytes alone."""
+"""Duration of cleaning, compared with the lower bound: reading and parsing the bytes alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 
 
 def command(benchmark: Any, *words: str, rounds: int = 3) -> None:
-    """Measure a whole command, with its peak of memory (MiB)."""
+    """Measure a whole command with its peak memory (MiB)."""
     line = [sys.executable, "-c", MEASURED, str(Path(sys.executable).with_name("tracebed")), *words]
 
     def run() -> int:
@@ -45,7 +45,7 @@ def test_convert_ricc(benchmark: Any, reference_data: Callable[[str], Path], tmp
 
 
 def test_floor_of_ricc(benchmark: Any, reference_data: Callable[[str], Path]) -> None:
-    """Decompress, and let pandas' C parser read numbers."""
+    """Decompress and parse numbers with pandas' C parser."""
     path = reference_data("logs/RICC-2010-2.swf.gz")
     options: dict[str, Any] = {"sep": r"\s+", "comment": ";", "header": None, "compression": "gzip"}
     assert len(benchmark.pedantic(pd.read_csv, (path,), options, rounds=3)) == 447_794
@@ -53,7 +53,7 @@ def test_floor_of_ricc(benchmark: Any, reference_data: Callable[[str], Path]) ->
 
 @pytest.fixture(scope="module")
 def eagle(reference_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eagle at its full size: rows drawn from the sample, submitted over four years, ids in pairs."""
+    """Write a log of Eagle's full size: rows drawn from the sample, submitted over four years, ids in pairs."""
     sample = pd.read_csv(reference_data("logs/eagle_sample_1000.csv"), dtype=str)
     rng = np.random.default_rng(1)
     drawn = rng.integers(0, len(sample), ELEVEN_MILLION)
@@ -81,7 +81,7 @@ def test_clean_eagle_at_full_size(benchmark: Any, eagle: Path, tmp_path: Path) -
 
 
 def test_floor_of_eagle(benchmark: Any, eagle: Path) -> None:
-    """Decompress, and let Arrow parse every column."""
+    """Decompress and parse every column with Arrow."""
 
     def parse() -> int:
         return int(pyarrow.csv.read_csv(str(eagle)).num_rows)

@@ -1,4 +1,4 @@
-"""How long the converters take at the size of real logs."""
+"""Duration of the converters at the size of real logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long it takes to draw 200,000 jobs from each model; the aim is a second each."""
+"""Time to draw 200,000 jobs from each model; the target is one second each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long it takes to draw 200,000 jobs from the models after papers and logs; the aim is a second each."""
+"""Time to draw 200,000 jobs from the models of papers and logs; the target is one second each."""
 
 from __future__ import annotations
 

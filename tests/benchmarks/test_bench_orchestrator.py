@@ -1,4 +1,4 @@
-"""How fast the scheduler is, in virtual time and in real time."""
+"""Speed of the scheduler, in virtual time and in real time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_sd(benchmark: Any, reference_data: Callable[[str], Path]) -> None:
 
 
 def test_third_party(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The policy of docs/how-to/write-a-policy.md on 100,000 jobs at a load of 0.85; nobody compiles it."""
+    """The policy of docs/how-to/write-a-policy.md on 100,000 jobs at a load of 0.85, in the Python simulator."""
     (tmp_path / "bestfit.py").write_text(files_of(GUIDE)["bestfit.py"])
     monkeypatch.syspath_prepend(tmp_path)
     entry = EntryPoint("best-fit", "bestfit:BestFit", policies.POLICIES.group)
@@ -110,7 +110,7 @@ def test_growth(benchmark: Any, jobs: int, nodes: int) -> None:
 
 @pytest.mark.parametrize(("policy", "jobs"), [("easy", 1_000_000), ("pref", 100_000)])
 def test_memory(benchmark: Any, policy: str, jobs: int) -> None:
-    """The same with its peak of memory (MiB), in a process of its own; of `pref` all jobs are malleable."""
+    """The same with its peak memory (MiB), in a separate process; under `pref` all jobs are malleable."""
     line = [sys.executable, "-c", PEAK, str(Path(growth.__file__).parent), policy, str(jobs)]
 
     def run() -> int:
@@ -131,7 +131,7 @@ def test_cirne(benchmark: Any, policy: str) -> None:
 
 
 def test_lateness_of_600_submissions_at_100x(benchmark: Any, tmp_path: Path) -> None:
-    """600 jobs within 20 minutes, at 100x, on four emulated nodes: how late submissions are is an extra figure."""
+    """600 jobs in 20 minutes, at 100x, on four emulated nodes; the extra figure is the lateness of submissions."""
     rng = np.random.default_rng(1)
     table = {
         "job_id": [str(number) for number in range(600)],

@@ -1,4 +1,4 @@
-"""How fast the testbed is: round trips, launches, resizes, and the start of 64 agents."""
+"""Speed of the testbed: round trips, launches, resizes, and the start of 64 agents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDLESS = Program("pils", 0, 10**12, 10**9, emulated_rate=1e6)
 
 
 class Bench(LocalTestbed):
-    """Four emulated nodes, and the events that nobody has waited for yet."""
+    """Four emulated nodes, and their unprocessed events."""
 
     def __init__(self, spool: Path) -> None:
         nodes = tuple(Node(f"n{i}", 1, 1, None, True) for i in range(4))
@@ -29,7 +29,7 @@ class Bench(LocalTestbed):
         self.queue: list[dict[str, Any]] = []
 
     def hear(self, *kinds: str) -> dict[str, Any]:
-        """Wait for events of all these kinds, and return the last of them."""
+        """Wait for events of all these kinds, and return the last one."""
         missing, until = list(kinds), time.monotonic() + 60
         message: dict[str, Any] = {}
         while missing:
@@ -49,7 +49,7 @@ def testbed(tmp_path: Path) -> Iterator[Bench]:
 
 
 def launch(testbed: Bench, job: str, nodes: int) -> dict[str, Any]:
-    """Launch a job, wait until it has started, and return the message that launches one more rank of it."""
+    """Launch a job, wait until it has started, and return the message that launches another rank of it."""
     names = [node.name for node in testbed.nodes]
     message = {
         "type": "launch",
@@ -97,8 +97,8 @@ def test_from_launch_to_started(benchmark: Any, testbed: Bench, nodes: int) -> N
     benchmark.pedantic(lambda: launch(testbed, running[0], nodes), setup=clear, rounds=100)
 
 
-def test_from_asking_to_resized_without_a_launch(benchmark: Any, testbed: Bench) -> None:
-    """Change the members to those that they are: the way there and back, and a malleability point."""
+def test_resize_without_a_launch(benchmark: Any, testbed: Bench) -> None:
+    """A resize to the same members: a round trip and a malleability point."""
     launch(testbed, "j", 4)
     names = [node.name for node in testbed.nodes]
 
@@ -110,7 +110,7 @@ def test_from_asking_to_resized_without_a_launch(benchmark: Any, testbed: Bench)
 
 
 def test_shrink_and_grow_by_one_node(benchmark: Any, testbed: Bench) -> None:
-    """From 1 node to 2 with a new rank, and back until the node is free."""
+    """An expansion from 1 node to 2 with a new rank, and a shrink until the node is idle."""
     message = launch(testbed, "j", 1)
     names = [node.name for node in testbed.nodes[:2]]
 
@@ -135,6 +135,6 @@ def test_start_and_stop_of_64_agents(benchmark: Any, tmp_path: Path) -> None:
 
 
 def test_units_of_the_kernel(benchmark: Any) -> None:
-    """The time of 1000 units; `calibrate` measures the same by CPU time."""
+    """The wall time of 1000 units; `calibrate` measures their CPU time."""
     benchmark.extra_info["units_per_core_second"] = calibrate()
     benchmark(compute, 1000)

@@ -1,4 +1,4 @@
-"""How fast runs of a large log's size are measured, compared and drawn."""
+"""Speed of metrics, comparison and report on runs of a large log's size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOBS, NODES, CORES = 450_000, 1024, 8
 
 
 def large(count: int, *, real: bool, noise: float = 0.0) -> Run:
-    """Return a run of `count` jobs of one to five nodes; nodes are drawn, so some are held twice."""
+    """Return a run of `count` jobs of one to five nodes; nodes are drawn, so some are allocated twice."""
     generator = np.random.default_rng(0)
     submit = np.sort(generator.uniform(0, 30.0 * count, count))
     start = submit + generator.exponential(500.0, count) * (generator.random(count) < 0.5)

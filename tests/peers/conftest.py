@@ -1,4 +1,4 @@
-"""The table of peers, printed when all is done, whatever was captured."""
+"""The table of peers, printed at the end of the session regardless of capturing."""
 
 from __future__ import annotations
 

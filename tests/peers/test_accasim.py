@@ -1,8 +1,8 @@
-"""AccaSim (Galleguillos et al. 2020) beside tracebed: the same SWF, the same machine, the same process.
+"""AccaSim (Galleguillos et al. 2020) compared with tracebed: the same SWF, the same machine, the same process.
 
-AccaSim packs a job's processors core by core onto whatever is idle, so that a machine is a pool of cores to it, and
-ours has as many nodes of one core. It knows whole seconds only; workloads are rounded before either sees them.
-Run by `tox -e peers`; what it gave stands in docs/explanation/peers.md.
+AccaSim packs a job's processors core by core onto idle cores, so its machine is a pool of cores. The tracebed
+machine has as many nodes of one core. AccaSim uses whole seconds, so workloads are rounded for both simulators.
+Run by `tox -e peers`; docs/explanation/peers.md has the results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tracebed.converters.workload import Workload
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 
-collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]  # gone since Python 3.10; AccaSim asks for it
+collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]  # removed in Python 3.10, needed by AccaSim
 
 from accasim.base.additional_data import AdditionalData  # noqa: E402
 from accasim.base.allocator_class import FirstFit  # noqa: E402
@@ -48,14 +48,14 @@ class Machine(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """The start of each job by its id, s, and the CPU seconds from the SWF to it, the best of all rounds."""
+    """The start of each job by id, in s, and the CPU time from SWF to schedule, in s, the best of all rounds."""
 
     starts: Mapping[str, float]
     seconds: float
 
 
 class Starts(AdditionalData):  # type: ignore[misc]
-    """AccaSim's hook for observers: notes the start of each job that ends. Cheaper for it than its own output."""
+    """An observer in AccaSim that records the start of each job that ends; cheaper than AccaSim's own output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Starts(AdditionalData):  # type: ignore[misc]
         self.of.update((job.id, float(job.start_time)) for job in removed_jobs)
 
     def set_event_manager(self, event_manager: object) -> None:
-        """Do nothing: the first time AccaSim has none yet, and would refuse itself."""
+        """Do nothing: AccaSim has no event manager at the first call and would reject None."""
 
     def exec_before_submission(self, *_: Any) -> None: ...
     def exec_after_submission(self) -> None: ...
@@ -76,7 +76,7 @@ class Starts(AdditionalData):  # type: ignore[misc]
 
 
 def accasim(swf: Path, machine: Machine, policy: str) -> dict[str, float]:
-    """Simulate with AccaSim, which writes nothing but into memory, and return the start of each job."""
+    """Simulate with AccaSim, without output files, and return its schedule."""
     system = swf.with_suffix(".json")
     system.write_text(json.dumps({"groups": {"g": {"core": machine.cores}}, "resources": {"g": machine.nodes}}))
     starts = Starts()
@@ -96,7 +96,7 @@ def accasim(swf: Path, machine: Machine, policy: str) -> dict[str, float]:
 
 
 def ours(swf: Path, machine: Machine, policy: str, engine: EngineChoice = "auto") -> dict[str, float]:
-    """Predict from the same file, and return the start of each job."""
+    """Predict with tracebed from the same file, and return the schedule."""
     nodes = [NodeFacts(f"n{number}", 1) for number in range(machine.nodes * machine.cores)]
     jobs = predict(read_workload(swf), nodes, policy, engine=engine).jobs
     return dict(zip(jobs["job_id"], jobs["start"], strict=True))
@@ -112,9 +112,9 @@ def timed(simulate: Callable[..., dict[str, float]], swf: Path, machine: Machine
 
 
 def write_swf(workload: Workload, folder: Path) -> Path:
-    """Write what both programs read, in whole seconds.
+    """Write a workload as SWF in whole seconds for both programs.
 
-    Memory is left out: AccaSim stops where only some jobs tell it, and allocates it where its machine has some.
+    The memory is omitted: AccaSim stops if only some jobs have it, and allocates it if its machine has memory.
     """
     table = workload.table[READ_BY_BOTH].copy()
     for name in ("submit_time", "run_time", "time_limit"):
@@ -125,20 +125,20 @@ def write_swf(workload: Workload, folder: Path) -> Path:
 
 
 def hand_written(folder: Path, *jobs: tuple[float, float, float, int]) -> Path:
-    """Write jobs of (submit time, run time, limit, cores), with ids from 1."""
+    """Return a workload of (submit time, run time, limit, cores), with ids from 1."""
     table = pd.DataFrame(list(jobs), columns=["submit_time", "run_time", "time_limit", "nodes"])
     return write_swf(Workload(table.assign(job_id=[str(number + 1) for number in range(len(jobs))])), folder)
 
 
 def cirne(_: Callable[[str], Path]) -> tuple[Workload, Machine]:
-    """1,000 jobs at a load of 0.9."""
+    """Return 1,000 jobs at a load of 0.9."""
     drawn = registry.draw("cirne", 1_000, site="anl", nodes=128, seed=1)
     load = float((drawn.floats("run_time") * drawn.ints("nodes")).sum() / 128 / np.ptp(drawn.floats("submit_time")))
     return scale(drawn, arrivals=load / 0.9), Machine(128, 1)
 
 
 def ricc(reference_data: Callable[[str], Path]) -> tuple[Workload, Machine]:
-    """The recipe's 10,000 jobs, by core: no job is rounded up to whole nodes."""
+    """Return the recipe's 10,000 jobs, by core: sizes are not rounded up to whole nodes."""
     log = read_raw([reference_data("logs/RICC-2010-2.swf.gz")], by="core")
     return clean(log, load_recipe("ricc-sept").steps).workload, Machine(1_024, 8)
 
@@ -153,7 +153,7 @@ def test_schedules_and_speed(
     report: Callable[[str], None],
     tmp_path: Path,
 ) -> None:
-    """FCFS: every job starts at the same second. EASY: AccaSim's is another policy (below), told beside ours."""
+    """FCFS: every job starts at the same second. EASY: AccaSim's policy differs (see below), so both are reported."""
     workload, machine = drawn(reference_data)
     swf = write_swf(workload, tmp_path)
     submits = read_workload(swf).table.set_index("job_id")["submit_time"]
@@ -161,7 +161,7 @@ def test_schedules_and_speed(
     own = timed(ours, swf, machine, policy)
     python = timed(partial(ours, engine="python"), swf, machine, policy)
     programs = {"AccaSim": peer, "tracebed": own, "its Python": python}
-    if policy == "easy":  # what AccaSim's comes near to
+    if policy == "easy":  # similar to AccaSim's policy
         programs["firstfit"] = timed(ours, swf, machine, "firstfit")
     for name, schedule in programs.items():
         assert len(schedule.starts) == len(submits)
@@ -177,7 +177,7 @@ def test_schedules_and_speed(
 
 
 def test_easy_of_accasim_does_not_protect_the_head(tmp_path: Path) -> None:
-    """Job 2 is due when job 1 ends, at 100. AccaSim lets the long job 3 in before, and job 2 waits for it."""
+    """Job 2 is reserved for the end of job 1, at 100. AccaSim starts the long job 3 before, which delays job 2."""
     swf = hand_written(tmp_path, (10, 90, 90, 2), (20, 10, 10, 4), (30, 1000, 1000, 2))
     machine = Machine(1, 4)
     assert ours(swf, machine, "easy") == {"1": 10, "2": 100, "3": 110}
@@ -185,15 +185,15 @@ def test_easy_of_accasim_does_not_protect_the_head(tmp_path: Path) -> None:
 
 
 def test_easy_of_accasim_does_not_start_the_head_before_its_reservation(tmp_path: Path) -> None:
-    """Job 1 ends at 20, long before its limit: job 2 could start then, and waits until the limit, 110."""
+    """Job 1 ends at 20, long before its limit. Job 2 could start then but waits until the limit, 110."""
     swf = hand_written(tmp_path, (10, 10, 100, 4), (12, 10, 10, 4), (15, 5, 5, 4))
     machine = Machine(1, 4)
     assert ours(swf, machine, "easy") == {"1": 10, "2": 20, "3": 30}
     assert accasim(swf, machine, "easy") == {"1": 10, "2": 110, "3": 20}
 
 
-def test_accasim_forgets_to_look_after_a_job_of_no_length(tmp_path: Path) -> None:
-    """Job 2 ends as it starts, at 20, and job 3 could start; AccaSim asks nobody before the next event, at 50."""
+def test_accasim_does_not_schedule_after_a_job_of_zero_length(tmp_path: Path) -> None:
+    """Job 2 ends as it starts, at 20. Job 3 could start, but AccaSim does not schedule until the next event, at 50."""
     swf = hand_written(tmp_path, (10, 10, 10, 4), (12, 0, 5, 4), (15, 5, 5, 4), (50, 5, 5, 1))
     machine = Machine(1, 4)
     assert ours(swf, machine, "fcfs") == {"1": 10, "2": 20, "3": 20, "4": 50}
