@@ -110,7 +110,7 @@ def test_page_says_what_it_must(page: str) -> None:
     ):
         assert what in page
     assert page.count("jobs emulated, not computed") >= 6  # at the top, and beside every picture
-    assert "computed: real processes that burnt" not in page
+    assert "computed: real processes that used" not in page
 
 
 def test_names_of_users_are_shown_and_never_obeyed() -> None:
@@ -193,7 +193,7 @@ def test_a_place_that_cannot_be_written_is_said(comparison: Comparison, tmp_path
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         report.write(comparison, tmp_path / "file" / "report.html")
-    with pytest.raises(InputError, match=r"end it in \.html"):
+    with pytest.raises(InputError, match=r"must end in \.html"):
         report.write(comparison, tmp_path / "file")
     assert (tmp_path / "file").read_text() == ""
 

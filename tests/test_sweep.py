@@ -120,18 +120,18 @@ def test_errors_that_only_a_sweep_can_detect_have_a_line(study: Callable[..., Pa
     cases: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
         ({"policies": ["easy", "slowest"]}, (), r"small.yaml:14: no policy 'slowest' \(one of"),
         ({"policies": [{"policy": "easy", "parameters": {"depth": 3}}]}, (), "policy easy has no parameter 'depth'"),
-        ({"workloads": {"w": {"file": "gone.swf"}}}, (), r"small.yaml:\d+: there is no .*gone.swf"),
-        ({"workloads": {"w": {"model": "cirne", "options": {"jobz": 5}}}}, (), "cirne takes no 'jobz'"),
+        ({"workloads": {"w": {"file": "gone.swf"}}}, (), r"small.yaml:\d+: file .*gone.swf does not exist"),
+        ({"workloads": {"w": {"model": "cirne", "options": {"jobz": 5}}}}, (), "cirne has no option 'jobz'"),
         ({"workloads": {"w": {"model": "cirne", "options": {"jobs": 0}}}}, (), r"small.yaml:2: 0 jobs is out of range"),
         ({"workloads": {"w": DRAWN | {"nodes": 10**11}}}, (), r"small.yaml:2: invalid system size 100000000000"),
         (
             {"workloads": {"w": {"model": "cirne", "options": {"jobs": 9, "seed": -1}}}},
             (),
-            r"small.yaml:\d: the model cirne:",
+            r"small.yaml:\d: model cirne:",
         ),
-        ({"workloads": {"w": {"log": {"source": "the archive"}}}}, (), "get it from the archive .*--log PATH"),
-        ({"workloads": {"w": {"log": {}}}}, ("--log", tmp_path / "gone"), "there is no such log"),
-        ({}, ("--log", "x"), "names no log"),
+        ({"workloads": {"w": {"log": {"source": "the archive"}}}}, (), "from the archive .*--log PATH"),
+        ({"workloads": {"w": {"log": {}}}}, ("--log", tmp_path / "gone"), "the log does not exist"),
+        ({}, ("--log", "x"), "matches no log"),
         ({}, ("--only", "policy=pref"), "no point with policy=pref .*easy, tight"),
         ({}, ("--only", "policy"), "chooses nothing"),
         ({}, ("--pool", "dask"), "scheduler's address"),
@@ -395,7 +395,7 @@ def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: 
     for file in kept:
         file.unlink()
         write_workload(draw("lublin99", jobs=60, nodes=32, seed=9), file)
-    with pytest.warns(Tolerated, match="the workload is made again") as said:
+    with pytest.warns(Tolerated, match="the workload is created again") as said:
         assert run(path, "-o", out, *HERE).exit_code == 0
     assert {str(item.message).partition(":")[0] for item in said} == set(map(str, kept))
     assert_same_but_seconds(pd.read_parquet(out / "small" / "table.parquet"), table)
@@ -415,8 +415,8 @@ def test_a_log_is_checked_before_anything_is_computed(study: Callable[..., Path]
     right = {"jobs": 50, "fingerprint": fingerprint(workload), "path": "log.parquet"}
     for changes, says in (
         ({}, None),
-        ({"jobs": 51}, "50 jobs are left, not 51"),
-        ({"fingerprint": "0" * 64}, "not those"),
+        ({"jobs": 51}, "the cleaned log has 50 jobs, not 51"),
+        ({"fingerprint": "0" * 64}, "differ from those"),
     ):
         path = study(workloads={"w": {"log": right | changes}}, policies=["easy"], seeds=1, malleable=None)
         result = run(path, "-o", tmp_path / "out", *HERE)
@@ -483,7 +483,7 @@ def test_published_figures_are_labeled_with_what_was_computed(study: Callable[..
     ]
     held = beside(file.study, pd.DataFrame(rows))
     assert list(held["at"]) == ["policy easy, share 0/0.5"] * 2
-    assert list(held["note"]) == ["only a part of these points was computed; table 2", "table 3"]
+    assert list(held["note"]) == ["only some of these points were computed; table 2", "table 3"]
 
 
 def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: Path) -> None:
@@ -616,7 +616,7 @@ def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> N
 def test_an_unreachable_dask_scheduler_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("tracebed.validation.studies.pools.PATIENCE_S", 0.2)
-    with pytest.raises(InputError, match="no Dask scheduler answers"), DaskPool("tcp://127.0.0.1:9"):
+    with pytest.raises(InputError, match="no response from Dask scheduler"), DaskPool("tcp://127.0.0.1:9"):
         pass
 
 

@@ -88,7 +88,7 @@ def test_jobs_without_a_counterpart_are_counted_and_reported() -> None:
     assert matching.unmatched_share == pytest.approx(3 / 5)
     assert found.reasons == (Reason.UNMATCHED_JOBS, Reason.TOO_FEW_REPEATS)
     assert any("3 jobs (60.0 % of all) have no counterpart" in warning for warning in found.warnings)
-    assert any("1 jobs ended in another state" in warning for warning in found.warnings)
+    assert any("1 jobs ended in a different state" in warning for warning in found.warnings)
 
 
 def test_jobs_rejected_on_both_sides_agree() -> None:
@@ -103,13 +103,13 @@ def test_swapped_sides_are_refused() -> None:
     real, predicted = make_run(REAL), make_run(REAL, real=False)
     with pytest.raises(InputError, match="given as real is a prediction"):
         compare(predicted, predicted)
-    with pytest.raises(InputError, match="given as predicted is a real one"):
+    with pytest.raises(InputError, match="given as predicted is a real run"):
         compare(real, real)
 
 
 def test_different_workloads_are_refused_unless_allowed() -> None:
     real, other = make_run(REAL), make_run(REAL, real=False, sha256="b" * 64)
-    with pytest.raises(InputError, match=r"not of the same workload.*allow-different-workloads"):
+    with pytest.raises(InputError, match=r"have different workloads.*allow-different-workloads"):
         compare(real, other)
     found = compare(real, other, allow_different_workloads=True)
     assert found.matching.matched == 3
@@ -143,7 +143,7 @@ def test_the_speed_of_a_prediction_without_overheads_is_ignored() -> None:
 def test_late_submissions_are_reported() -> None:
     real = make_run(REAL)
     real.jobs.loc[1, "submit_planned"] = 3.0
-    assert any("up to 7.0 trace seconds off" in text for text in compare(real, make_run(REAL, real=False)).warnings)
+    assert any("up to 7.0 trace seconds from" in text for text in compare(real, make_run(REAL, real=False)).warnings)
 
 
 def test_contradicting_clocks_are_unhealthy() -> None:

@@ -1,1 +1,1 @@
-"""The report of a comparison: one self-contained HTML file of sections."""
+"""The report of a comparison: a self-contained HTML file with one section per topic."""

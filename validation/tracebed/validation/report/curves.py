@@ -1,4 +1,4 @@
-"""Curves over time: utilization, and the length of the queue."""
+"""Report sections with curves over time: utilization and queue length."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tracebed.validation.steps import Steps
 from tracebed.validation.verdict import Comparison
 
 BINS = 800
-"""Bins of a curve that has more steps than can be told apart."""
+"""Number of bins of a curve with too many steps to distinguish."""
 
 
 def _utilization(comparison: Comparison) -> Picture | None:
-    """Show the share of cores that jobs hold; None if neither run has allocations."""
+    """Return curves of the share of cores held by jobs, or None if neither run has allocations."""
     if not any(len(run.allocations) for run in (comparison.real, comparison.predicted)):
         return None
     time = TimeAxis.of(comparison.real, comparison.predicted)
@@ -39,14 +39,14 @@ def _utilization(comparison: Comparison) -> Picture | None:
         return figure
 
     caption = (
-        f"Share of all cores that jobs hold, real ({real_side(comparison.real.info)}) and predicted. Shaded: after the "
+        f"Share of all cores held by jobs, real ({real_side(comparison.real.info)}) and predicted. Shaded: after the "
         f"last submission, outside the window of the utilization in the verdict.{_averaged(comparison, busy_cores)}"
     )
     return Picture(draw, caption, "Utilization over time, real and predicted overlaid")
 
 
 def _queue(comparison: Comparison) -> Picture:
-    """Show how many jobs wait."""
+    """Return curves of the number of waiting jobs."""
     time = TimeAxis.of(comparison.real, comparison.predicted)
 
     def draw(width: float) -> Figure:
@@ -57,7 +57,8 @@ def _queue(comparison: Comparison) -> Picture:
         axes.yaxis.set_major_formatter("{x:,.0f}")
         return figure
 
-    caption = f"Jobs that wait, real ({real_side(comparison.real.info)}) and predicted.{_averaged(comparison, waiting)}"
+    side = real_side(comparison.real.info)
+    caption = f"Number of waiting jobs, real ({side}) and predicted.{_averaged(comparison, waiting)}"
     return Picture(draw, caption, "Queue length over time, real and predicted overlaid")
 
 
@@ -82,7 +83,7 @@ def _both(comparison: Comparison, time: TimeAxis, of: Callable[[Run], tuple[Step
 
 
 def _points(steps: Steps, end: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return a step function from 0 to `end`, exactly, or as averages of `BINS` if it has too many steps."""
+    """Return a step function from 0 to `end` (s): its steps or, if these are too many, averages over `BINS` bins."""
     if len(steps.times) > 2 * BINS:
         edges = np.linspace(0.0, end, BINS + 1)
         means = steps.means(edges)
@@ -94,4 +95,4 @@ def _points(steps: Steps, end: float) -> tuple[np.ndarray, np.ndarray]:
 
 def _averaged(comparison: Comparison, of: Callable[[Run], Steps]) -> str:
     many = [len(of(run).times) > 2 * BINS for run in (comparison.real, comparison.predicted)]
-    return f" Drawn: averages of {BINS} bins." if any(many) else ""
+    return f" The curves are averages over {BINS} bins." if any(many) else ""

@@ -1,4 +1,4 @@
-"""What the two sides of a comparison are: warnings, execution and parameters, provenance."""
+"""Report sections about the two runs: warnings, execution and parameters, provenance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _warnings(comparison: Comparison) -> Markup | None:
 
 
 def _sides(comparison: Comparison) -> Markup:
-    """Show what a reader must know of both sides before any figure."""
+    """Return the table of the execution and parameters of both runs."""
     sides = (comparison.real, comparison.predicted)
 
     def both(what: str, of: Callable[[Run], str]) -> tuple[str, str, str]:
@@ -30,7 +30,7 @@ def _sides(comparison: Comparison) -> Markup:
 
     rows = [
         both("source", lambda run: run.info.source),
-        both("jobs were", lambda run: execution(run.info)),
+        both("execution", lambda run: execution(run.info)),
         both("policy", lambda run: " ".join([run.info.policy, *_pairs(run.info.policy_parameters)])),
         both("other parameters", lambda run: ", ".join(_pairs(run.info.parameters)) or "-"),
         both("machine", _machine),
@@ -41,13 +41,13 @@ def _sides(comparison: Comparison) -> Markup:
             _stable(comparison, "wait_real"),
             _stable(comparison, "wait_predicted"),
         ),
-        both("began", lambda run: run.info.created or "-"),
+        both("start of the run", lambda run: run.info.created or "-"),
     ]
     return fill("sides", rows=rows)
 
 
 def _provenance(comparison: Comparison) -> Markup:
-    """Show where both runs come from: workload, steps, seeds, versions, hosts."""
+    """Return the origin of both runs: workload, steps, seeds, versions, hosts."""
     sides = (("real", comparison.real), ("predicted", comparison.predicted))
     return fill("provenance", provenance=[(name, _origins(run)) for name, run in sides])
 
@@ -81,19 +81,19 @@ def _machine(run: Run) -> str:
 def _lateness(run: Run) -> str:
     late = run.info.lateness_ms
     if not late:
-        return "none (virtual time)" if not run.info.is_real else "not recorded"
+        return "0 (virtual time)" if not run.info.is_real else "not recorded"
     parts = [f"{name} {late[name]:.3g} ms" for name in ("p50", "p99", "max") if name in late]
     trace = late.get("p99", math.nan) * run.info.speed / 1000
-    return ", ".join(parts) + (f" on the wall clock (p99: {trace:.3g} trace s)" if trace == trace else "")
+    return ", ".join(parts) + (f" of wall time (p99: {trace:.3g} trace s)" if trace == trace else "")
 
 
 def _stable(comparison: Comparison, column: str) -> str:
     interval = batch_means(comparison.jobs[column].to_numpy(dtype=float))
     if interval is None:
-        return "too few jobs to say"
+        return "too few jobs"
     return f"{cell(interval.mean)} ± {cell(interval.half_width)} s"
 
 
 WARNINGS = Section("Warnings", 100, _warnings)
-SIDES = Section("Which side is what", 200, _sides)
+SIDES = Section("The two runs", 200, _sides)
 PROVENANCE = Section("Provenance", 1300, _provenance)

@@ -1,4 +1,4 @@
-"""The figures of a comparison as tables: the verdict by metric, all metrics, and the differences job by job."""
+"""Report sections with tables: verdict by metric, all metrics, and differences job by job."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tracebed.validation.statistics import BATCHES, LEVEL
 from tracebed.validation.verdict import REASONS, Comparison
 
 WORST = 10
-"""Jobs in the table of the largest differences."""
+"""Number of jobs in the table of the largest differences."""
 
 
 def _verdicts(comparison: Comparison) -> Markup:
-    """Show the verdict of each metric with its margin and reason."""
+    """Return the table of metrics with margin, verdict and reasons."""
     rows = [_placed(item.to_json()) for item in comparison.metrics]
     level = f"{100 * LEVEL:g} %"
     return fill("verdicts", c=comparison, rows=rows, reasons=REASONS, level=level, batches=BATCHES)
 
 
 def _placed(item: dict[str, Any]) -> dict[str, Any]:
-    """Return a metric's row with the places of its point and stability on the strip of 120 x 14."""
+    """Return the row of a metric with the x coordinates of its marker and whisker in a graphic of 120 x 14 units."""
     z, margin, stability = item["z"], item["margin"], item["within_run_stability"]
 
     def place(value: float) -> float:
@@ -41,7 +41,7 @@ def _placed(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _all_metrics(comparison: Comparison) -> Markup:
-    """Show every metric that at least one side has."""
+    """Return the table of all metrics that are defined for at least one run."""
     ours, theirs = comparison.real_metrics, comparison.predicted_metrics
     rows = [(metric.label, metric.unit, ours[name], theirs[name]) for name, metric in all_metrics().items()]
     rows += [
@@ -60,7 +60,7 @@ def _missing(value: Any) -> bool:
 
 
 def _job_by_job(comparison: Comparison) -> Markup:
-    """Show how the two sides differ job by job, and the jobs with the largest differences."""
+    """Return the statistics of the differences job by job, and the jobs with the largest differences."""
     jobs = comparison.jobs
     off = (jobs["wait_predicted"] - jobs["wait_real"]).abs()
     worst = jobs.loc[off[off > 0].sort_values(ascending=False, kind="stable").index[:WORST]]

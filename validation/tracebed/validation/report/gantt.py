@@ -1,4 +1,4 @@
-"""Gantt charts: which job holds which nodes, and when."""
+"""Gantt charts of the nodes held by jobs over time."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
 BARS = 3_000
-"""Bars above which a chart is sampled at the picture's resolution; a fifth of it on a phone."""
+"""Number of bars above which a chart is sampled at the resolution of the picture; a fifth of it for phones."""
 NAMES = 16
-"""Nodes above which an axis shows numbers in place of their names."""
+"""Number of nodes above which an axis shows numbers instead of names."""
 
 
 def gantt_figure(run: Run, *, width: float = WIDE) -> Figure:
-    """Draw which job of a run holds which nodes, and when.
+    """Return the Gantt chart of a run: nodes held by each job over time.
 
     Args:
-        run: the run; without allocations the chart is empty.
-        width: of the figure, inches.
+        run: the run. Without allocations, the chart is empty.
+        width: width of the figure, inches.
 
     Returns:
-        One panel, nodes from top to bottom, time in s, min, h or days after the first submission.
+        A figure with one panel: nodes from top to bottom, time in s, min, h or days after the first submission.
     """
     with mpl.rc_context({**style.STYLE, "figure.facecolor": "white"}):
         figure, (axes,) = panels(1, _height(run.total_nodes), width)
@@ -45,9 +45,9 @@ def gantt_figure(run: Run, *, width: float = WIDE) -> Figure:
 
 
 def small_gantt_svg(run: Run) -> str:
-    """Return a small Gantt chart of a run as an <svg> element to be put into HTML, 4.6 inches wide.
+    """Return a small Gantt chart of a run as an <svg> element for HTML, 4.6 inches wide.
 
-    Text has the color of the text around the chart. Each bar has a tooltip: job, nodes, start, end and state.
+    The text has the color of the surrounding text. Each bar has a tooltip with job, nodes, start, end and state.
     """
     with mpl.rc_context(style.STYLE):
         figure, (axes,) = panels(1, min(_height(run.total_nodes), 1.6), NARROW)
@@ -59,7 +59,7 @@ def small_gantt_svg(run: Run) -> str:
 
 
 def _compared(comparison: Comparison) -> Picture | None:
-    """Show the charts of both runs above each other on one time axis; None if neither has allocations."""
+    """Return the charts of both runs, one above the other on one time axis, or None if neither run has allocations."""
     sides = ((comparison.real, "real", REAL), (comparison.predicted, "predicted", PREDICTED))
     if not any(len(run.allocations) for run, _, _ in sides):
         return None
@@ -79,19 +79,16 @@ def _compared(comparison: Comparison) -> Picture | None:
         return figure
 
     malleable = bool((comparison.real.jobs["kind"] == "malleable").any())
-    shades = (
-        " Full colors: malleable jobs, whose steps are expansions and shrinks. Pale: rigid jobs." if malleable else ""
-    )
+    shades = " Full colors: malleable jobs; steps are expansions or shrinks. Pale: rigid jobs." if malleable else ""
     sampled = any(len(run.allocations) > BARS and len(blocks(run, ids)) > BARS for run, _, _ in sides)
     pixels = (
-        f" More than {BARS:,} bars: each pixel shows the job that holds its node at its instant, and short jobs may be "
-        "missing."
+        f" More than {BARS:,} bars: each pixel shows the job on one node at one instant. Short jobs may be missing."
         if sampled
         else ""
     )
     caption = (
-        f"Jobs on nodes over time: above the real run ({real_side(comparison.real.info)}), below the prediction. A job "
-        f"has the same color in both.{shades}{pixels} Dashed: the end of the last job.{time.note('real', 'predicted')}"
+        f"Jobs on nodes over time: the real run ({real_side(comparison.real.info)}) above, the prediction below. A job "
+        f"has the same color in both charts.{shades}{pixels} Dashed: last end.{time.note('real', 'predicted')}"
     )
     return Picture(draw_both, caption, "Two Gantt charts, real above predicted, on one time axis")
 
@@ -106,15 +103,15 @@ def draw(
     titles: bool = False,
     label: bool = True,
 ) -> None:
-    """Draw a run's chart.
+    """Draw the chart of a run.
 
     Args:
-        axes: where.
+        axes: axes to draw on.
         run: the run.
-        ids: the jobs that have colors, each by its place.
+        ids: job ids. The color of a job depends on its position in `ids`.
         time: the time axis.
-        nodes: rows of the chart; by default the run's nodes.
-        titles: whether each bar carries a tooltip, for `style.svg`.
+        nodes: number of rows of the chart; by default the number of nodes of the run.
+        titles: whether each bar has a tooltip, for `style.svg`.
         label: whether the time axis has a label.
     """
     figure = axes.get_figure(root=True)
@@ -139,10 +136,10 @@ def draw(
 
 
 def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
-    """Return the bars of a chart; neighboring nodes held alike are one bar.
+    """Return the bars of a chart. Adjacent nodes held by one job for the same time form one bar.
 
     Returns:
-        A row a bar: job (its place in `ids`), low and high (first and last node), start and end (s after the first
+        A row per bar: job (position in `ids`), low and high (first and last node), start and end (s after the first
         submission).
     """
     rows = run.allocations
@@ -172,18 +169,18 @@ def sample(run: Run, ids: pd.Index[Any], nodes: IntArray, instants: FloatArray) 
 
     Args:
         run: the run.
-        ids: the jobs.
-        nodes: ascending.
+        ids: job ids.
+        nodes: indices of nodes, ascending.
         instants: s after the first submission, ascending.
 
     Returns:
-        Places in `ids`, shape (nodes, instants); -1 where a node is idle.
+        Positions in `ids`, shape (nodes, instants); -1 for an idle node.
     """
     table = run.allocations
     start = table["start"].to_numpy(dtype=np.float64) - origin(run)
     end = table["end"].to_numpy(dtype=np.float64) - origin(run)
     low, high = (np.searchsorted(nodes, table["node"] + more) for more in (0, table["count"]))
-    held = np.repeat(np.arange(len(table)), high - low)  # a row for each of `nodes` in an allocation
+    held = np.repeat(np.arange(len(table)), high - low)  # one row for each of `nodes` in an allocation
     place = np.arange(len(held)) - np.repeat(np.cumsum(high - low) - high, high - low)
     order = np.lexsort((start[held], place))
     job = ids.get_indexer(pd.Index(table["job_id"]))[held][order]
@@ -207,7 +204,7 @@ def _most(width: float) -> int:
 
 
 def _colors(run: Run, ids: pd.Index[Any]) -> npt.NDArray[np.float64]:
-    """Return a color for each of `ids`, shape (jobs, 4): by its place; translucent if rigid among malleable."""
+    """Return a color for each job, shape (jobs, 4). If there are malleable jobs, rigid jobs are translucent."""
     colors = np.array([mpl.colors.to_rgba(color) for color in JOBS])[np.arange(len(ids)) % len(JOBS)]
     rigid = (run.jobs.set_index("job_id")["kind"].reindex(ids) != "malleable").to_numpy()
     colors[:, 3] = np.where(rigid & ~rigid.all(), 0.4, 0.9)
@@ -221,7 +218,7 @@ def _draw_bars(axes: Axes, run: Run, bars: pd.DataFrame, ids: pd.Index[Any], tim
     job = bars["job"].to_numpy()
     colors = _colors(run, ids)[job]
     malleable = (run.jobs.set_index("job_id")["kind"].reindex(ids) == "malleable").to_numpy()[job]
-    # The steps of a malleable job belong together: a line of its own hue between them, not a gap.
+    # Edges in the color of a malleable job show that its steps belong together.
     edges = np.where(malleable[:, None], np.append(0.6 * colors[:, :3], np.ones((len(job), 1)), axis=1), 1.0)
     collection = PolyCollection(
         list(corners), facecolors=colors, edgecolors=edges, linewidths=0.5 if len(bars) < 500 else 0.2
@@ -232,7 +229,7 @@ def _draw_bars(axes: Axes, run: Run, bars: pd.DataFrame, ids: pd.Index[Any], tim
 
 
 def _titles(run: Run, bars: pd.DataFrame, ids: pd.Index[Any]) -> list[str]:
-    """Return the tooltip of each bar: job, nodes, start and end of the bar and of its job, and the job's state."""
+    """Return the tooltip of each bar: job, nodes, state, start and end of the bar and of the job."""
     names = [node.name for node in run.info.nodes]
     jobs = run.jobs.set_index("job_id").reindex(ids[bars["job"]])
     columns = [jobs["kind"], jobs["state"], jobs["start"] - origin(run), jobs["end"] - origin(run)]
@@ -249,7 +246,7 @@ def _titles(run: Run, bars: pd.DataFrame, ids: pd.Index[Any]) -> list[str]:
 
 
 def _draw_sampled(axes: Axes, run: Run, ids: pd.Index[Any], time: TimeAxis, height: float) -> None:
-    """Draw a chart of very many bars: each pixel has the color of the job that holds its node at its instant."""
+    """Draw a chart as an image: each pixel has the color of the job that holds the node at that instant."""
     width = axes.get_position().width * axes.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
     columns, rows = int(200 * width), int(min(run.total_nodes, 200 * height))
     nodes = np.floor((np.arange(rows) + 0.5) * run.total_nodes / rows).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The report of a comparison as one HTML file that needs nothing else."""
+"""The report of a comparison as a self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tracebed.validation.verdict import Comparison
 
 
 def write(comparison: Comparison, path: Path | str) -> Path:
-    """Write the report to `path`, whole or not at all. Raises InputError if the file cannot be written."""
+    """Write the report to `path` atomically. Raises InputError if the file cannot be written."""
     path = Path(path)
-    if path.suffix.lower() not in (".html", ".htm"):  # a slip of the hand must not cost a workload or a run.json
-        raise InputError("not a report's name", where=str(path), hint="end it in .html")
+    if path.suffix.lower() not in (".html", ".htm"):  # do not overwrite a workload or a run.json by mistake
+        raise InputError("the name of a report must end in .html", where=str(path), hint="name another file")
     text = render(comparison)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def write(comparison: Comparison, path: Path | str) -> Path:
 
 
 def render(comparison: Comparison) -> str:
-    """Return the report as the text of one HTML document; the same comparison gives the same text."""
+    """Return the report as an HTML document. The same comparison gives the same text."""
     name = comparison.real.info.workload.get("name") or "a workload"
     real = real_side(comparison.real.info)
     return str(fill("page", c=comparison, name=name, real_side=real, sections=list(shown(comparison))))

@@ -1,4 +1,4 @@
-"""Reconfigurations over time, and how long their stages take."""
+"""Report sections about reconfigurations: their times, and the durations of their stages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracebed.validation.verdict import Comparison
 
 
 def _over_time(comparison: Comparison) -> Picture | None:
-    """Show applied reconfigurations, real above predicted; None if neither run has one."""
+    """Return the plot of applied reconfigurations, or None if neither run has any."""
     time = TimeAxis.of(comparison.real, comparison.predicted)
     sides = []
     for run in (comparison.real, comparison.predicted):
@@ -46,15 +46,14 @@ def _over_time(comparison: Comparison) -> Picture | None:
         return figure
 
     caption = (
-        "Reconfigurations that were applied: nodes that a job gained (up) or gave back (down), at the instant "
-        f"from which it worked on its new size. Above the real run ({real_side(comparison.real.info)}), below the "
-        "prediction."
+        "Applied reconfigurations: nodes that a job gained (up) or released (down), at the instant at which the new "
+        f"size became effective. The real run ({real_side(comparison.real.info)}) above, the prediction below."
     )
     return Picture(draw, caption, "Reconfigurations over time, real above predicted")
 
 
 def _by_stage(comparison: Comparison) -> Markup | None:
-    """Show count, median and 95th percentile of each stage; None if neither run has a reconfiguration."""
+    """Return the table of the durations of each stage, or None if neither run has reconfigurations."""
     ours, theirs = (m["reconfiguration_s"] for m in (comparison.real_metrics, comparison.predicted_metrics))
     rows: list[tuple[str, str, Any, Any]] = []
     for kind in ("expand", "shrink"):

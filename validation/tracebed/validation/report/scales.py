@@ -1,4 +1,4 @@
-"""Axes of skewed figures: linear, or logarithmic beyond a threshold where a few jobs dwarf all others."""
+"""Scales of axes for skewed values: linear, or linear up to a threshold and logarithmic beyond."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from matplotlib.ticker import FuncFormatter, NullLocator, SymmetricalLogLocator
 from tracebed.converters.workload import FloatArray
 
 DWARFED = 100.0
-"""Ratio of the largest to the median amount above which an axis is logarithmic."""
+"""Ratio of the largest to the median absolute value above which an axis is partly logarithmic."""
 
 
 def threshold(*samples: FloatArray) -> float | None:
-    """Return up to which amount the axis of these values is linear; None if all of it is.
+    """Return the absolute value up to which the axis of these values is linear, or None for a linear axis.
 
-    Beyond the threshold, a power of ten near a tenth of the median of the amounts that are not 0, the axis is
-    logarithmic.
+    The threshold is a power of ten near a tenth of the median of the nonzero absolute values.
     """
     amounts = np.abs(np.concatenate(samples))
     amounts = amounts[np.isfinite(amounts) & (amounts > 0)]
@@ -26,7 +25,7 @@ def threshold(*samples: FloatArray) -> float | None:
 
 
 def apply(axes: Axes, name: str, linear: float | None) -> None:
-    """Give the axis `name` (`x` or `y`) the scale that `threshold` returned, with plain numbers at its ticks."""
+    """Set the scale of the axis `name` (`x` or `y`), with `linear` from `threshold`, and plain numbers at its ticks."""
     axis = axes.xaxis if name == "x" else axes.yaxis
     if linear is not None:
         (axes.set_xscale if name == "x" else axes.set_yscale)("symlog", linthresh=linear)
@@ -38,7 +37,7 @@ def apply(axes: Axes, name: str, linear: float | None) -> None:
 
 
 def edges(values: FloatArray, count: int, linear: float | None) -> FloatArray:
-    """Return the edges of `count` bins that are equally wide on the axis, shape (count + 1,)."""
+    """Return the edges of `count` bins of equal width on the axis, shape (count + 1,)."""
     low, high = float(values.min()), float(values.max())
     if low == high:
         low, high = low - 0.5, high + 0.5
@@ -49,7 +48,7 @@ def edges(values: FloatArray, count: int, linear: float | None) -> FloatArray:
 
 
 def note(linear: float | None) -> str:
-    """Return what a caption says of the scale; empty if it is linear."""
+    """Return the sentence about the scale for a caption; empty for a linear scale."""
     return f" The scale is linear up to {linear:,.0f} s and logarithmic beyond." if linear is not None else ""
 
 
@@ -64,7 +63,7 @@ def _unlog(values: FloatArray, linear: float) -> FloatArray:
 
 
 def _number(value: float, _: int) -> str:
-    """Return a tick's label: 300, 10 k, 2.5 M."""
+    """Return the label of a tick: 300, 10 k, 2.5 M."""
     for size, suffix in ((1e6, " M"), (1e4, " k")):
         if abs(value) >= size:
             return f"{value / (1e6 if size == 1e6 else 1e3):,.4g}{suffix}".replace("-", "−")

@@ -1,6 +1,6 @@
-"""Sections of a report: a registry, fed by entry points of the group `tracebed.report_sections`.
+"""Registry of report sections, from entry points of the group `tracebed.report_sections`.
 
-A package adds a section with one object and one line in its `pyproject.toml`:
+A package adds a section by one object and one line in its `pyproject.toml`:
 
     [project.entry-points."tracebed.report_sections"]
     energy = "my_package:SECTION"
@@ -25,37 +25,37 @@ from tracebed.validation.verdict import Comparison
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with the text below it, drawn once for screens and once for phones."""
+    """A figure with a caption, drawn in two widths: for screens and for phones."""
 
     draw: Callable[[float], Figure]
-    """Return the figure in a given width, inches."""
+    """Return the figure in the given width, inches."""
     caption: str = ""
     alt: str = ""
-    """What the figure shows, for those who cannot see it."""
+    """Alternative text for screen readers."""
 
 
 Content = Markup | Picture | Figure | str
-"""What a section shows: HTML (`Markup`), a picture, a matplotlib figure, or text. Text is escaped, HTML is not."""
+"""Content of a section: HTML (`Markup`), a picture, a matplotlib figure, or text. Text is escaped, HTML is not."""
 
 
 @dataclass(frozen=True)
 class Section:
     """A section of the report.
 
-    Inside `content`, matplotlib has the look of the report. The URL of an artist (`set_url`) becomes its tooltip.
+    `content` is called with the matplotlib style of the report. The URL of an artist (`set_url`) becomes its tooltip.
     """
 
     title: str
     order: int
-    """Sections ascend by this number; those of tracebed have 100, 200, 300, ..."""
+    """Sort key of the sections. The sections of tracebed have 100, 200, 300, ..."""
     content: Callable[[Comparison], Content | None]
-    """Return what the section shows of a comparison; None leaves the section out."""
+    """Return the content for a comparison, or None to omit the section."""
     half: bool = False
-    """Whether two such sections stand side by side on a wide screen."""
+    """Whether a wide screen shows two such sections side by side."""
 
 
 class Shown(NamedTuple):
-    """A section of one report, ready for the page."""
+    """A section rendered as HTML."""
 
     name: str
     title: str
@@ -67,10 +67,10 @@ SECTIONS: Registry[Section] = Registry("tracebed.report_sections", "report secti
 
 
 def shown(comparison: Comparison) -> Iterator[Shown]:
-    """Yield the sections of all installed packages that have something to show, in their order.
+    """Yield the sections of all installed packages that have content for a comparison, in their order.
 
     Raises:
-        InputError: an entry point names no section, or a section returns none of `Content`.
+        InputError: an entry point is not a section, or a section returns an object of another type than `Content`.
     """
     found = [(_checked(name, section), name) for name, section in SECTIONS.all()]
     for section, name in sorted(found, key=lambda each: (each[0].order, each[1])):
@@ -83,7 +83,7 @@ def shown(comparison: Comparison) -> Iterator[Shown]:
 def _checked(name: str, section: Any) -> Section:
     if not isinstance(section, Section):
         where = SECTIONS.entries[name].value
-        raise InputError(f"is not a report section: {type(section).__name__}", where=where, hint="name a Section")
+        raise InputError(f"is a {type(section).__name__}, not a report section", where=where, hint="use a Section")
     return section
 
 

@@ -1,7 +1,7 @@
-"""The look of all pictures: colors, sizes, and SVG text without a reference to anything outside.
+"""The style of all pictures: colors, sizes, and SVG without external references.
 
-Colors are of Paul Tol's color-blind safe schemes. Inline in a page, ink and lines follow the page's CSS variables
-(`--ink`, `--soft`, ...), so that one picture is readable on light and dark paper; elsewhere they are dark ink.
+The colors are from Paul Tol's color-blind safe schemes. In a page, text and lines have the colors of its CSS variables
+(`--ink`, `--soft`, ...), so that one picture is readable in light and dark mode. Elsewhere, text and lines are dark.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from matplotlib.figure import Figure
 INK, SOFT, PAPER = "#1d2126", "#5b636d", "#ffffff"
 REAL, PREDICTED = "#004488", "#bb5566"
 JOBS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#44aa99", "#999933")
-"""Colors of jobs: middle tones, which stand out from white and from black."""
+"""Colors of jobs: middle tones with contrast to white and to black."""
 VARIABLES = {INK: "ink", SOFT: "soft", PAPER: "paper", REAL: "real", PREDICTED: "predicted"}
-"""Colors that a page may replace by CSS variables of these names."""
+"""Color -> name of the CSS variable by which a page can override the color."""
 
 WIDE, NARROW = 11.2, 4.6
-"""Widths of a picture in inches: on a screen, and on a phone of 375 px with text of the same size."""
+"""Widths of a picture, inches: for a screen, and for a phone of 375 px with text of the same size."""
 DASHED: Any = (0, (4, 3))
 MARKS = 3_000
-"""Marks above which a collection becomes pixels inside the SVG."""
+"""Number of marks above which a collection is rasterized in the SVG."""
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tracebed",
-    "text.parse_math": False,  # names come from users' files
+    "text.parse_math": False,  # a name in a user's file may contain $
     "text.color": INK,
     "font.family": "sans-serif",
     "font.sans-serif": ["Helvetica", "Arial", "DejaVu Sans", "sans-serif"],
@@ -49,13 +49,13 @@ STYLE: dict[Any, Any] = {
 
 
 def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` panels below each other with the margins that all pictures share.
+    """Return a figure of `count` panels, one below the other, with the margins of all pictures.
 
     Args:
         count: number of panels.
-        height: of each panel, inches.
-        width: of the figure, inches; equal widths give time axes that align from picture to picture.
-        gap: between panels, inches.
+        height: height of each panel, inches.
+        width: width of the figure, inches. The time axes of pictures of equal width are aligned.
+        gap: gap between panels, inches.
     """
     left, right, top, bottom = (0.85 if width > NARROW else 0.62), 0.25, 0.3, 0.5
     total = top + bottom + count * height + (count - 1) * gap
@@ -69,18 +69,18 @@ def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tup
 
 
 def heading(axes: Axes, text: str, color: str) -> None:
-    """Write a panel's title at its upper left."""
+    """Set the title of a panel at its upper left."""
     axes.set_title(text, loc="left", fontsize=9.5, fontweight="bold", color=color, pad=4)
 
 
 def svg(figure: Figure, name: str) -> str:
-    """Return the figure as an <svg> element for inlining in HTML: no prolog, no metadata, no links.
+    """Return the figure as an <svg> element for inlining in HTML, without prolog, metadata and links.
 
-    The URL of an artist becomes its tooltip (`<title>`), since a page that needs nothing else links to nothing.
+    The URL of an artist becomes its tooltip (`<title>`), because a self-contained page has no links.
 
     Args:
         figure: the figure.
-        name: unique in the page; a prefix of the ids in the element.
+        name: prefix of the ids in the element, unique in the page.
     """
     file = io.StringIO()
     figure.savefig(file, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
@@ -88,7 +88,7 @@ def svg(figure: Figure, name: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, count=1, flags=re.DOTALL)
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text, count=2)
-    text = re.sub(r"<style[^>]*>.*?</style>", "", text, count=1, flags=re.DOTALL)  # of all elements of the page
+    text = re.sub(r"<style[^>]*>.*?</style>", "", text, count=1, flags=re.DOTALL)  # applies to the whole page
     attributes = 'aria-hidden="true" stroke-linejoin="round" stroke-linecap="butt"'
     text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" {attributes}>', text, count=1)
     text = re.sub(r'<a xlink:href="([^"]*)"[^>]*>\s*<(\w+)([^>]*?)\s*/>\s*</a>', r"<\2\3><title>\1</title></\2>", text)

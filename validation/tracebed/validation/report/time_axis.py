@@ -1,4 +1,4 @@
-"""The time axis that all pictures of a report share."""
+"""The common time axis of the pictures of a report."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from tracebed.validation.metrics import origin
 from tracebed.validation.report.style import WIDE
 
 DRAINED = 0.95
-"""Share of the jobs that have ended by the end of a cropped axis."""
+"""Share of the jobs that end before the end of a cropped axis."""
 TAIL = 0.5
 """Share of the axis above which the tail after that instant is cropped."""
 UNITS = ((86400.0, "days", 4.0), (3600.0, "h", 3.0), (60.0, "min", 10.0))
-"""Units of time: seconds, name, and from how many on the unit is used."""
+"""Units of time: seconds, name, and smallest length of the axis in this unit."""
 
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """Trace time after each run's own first submission, from 0 to `end`.
+    """Trace time after the first submission of each run, from 0 to `end`.
 
-    The axis shows the whole of its runs, unless the arrivals and `DRAINED` of the jobs have ended before half of it:
-    then the axis ends there, and `note` says what is beyond.
+    The axis covers its runs completely, unless all arrivals and `DRAINED` of the job ends lie in its first half. Then
+    the axis is cropped, and `note` describes the rest.
     """
 
     end: float
-    """s"""
+    """End of the axis, s."""
     unit: float
-    """s"""
+    """Length of the unit, s."""
     name: str
-    """The unit's name: days, h, min or s."""
+    """Name of the unit: days, h, min or s."""
     later: tuple[int, ...]
-    """Of each run, the jobs that end after the axis."""
+    """For each run, the number of jobs that end after `end`."""
     last: tuple[float, ...]
-    """Of each run, the last end, s; 0 where no job ended."""
+    """For each run, the last end of a job, s; 0 if no job ended."""
 
     @classmethod
     def of(cls, *runs: Run) -> TimeAxis:
-        """Return the axis on which all of `runs` are shown."""
+        """Return the axis for all of `runs`."""
         ends = [_ends(run) for run in runs]
         last = tuple(float(each.max(initial=0.0)) for each in ends)
         full = max([*last, *(_last_allocation(run) for run in runs), 1.0])
@@ -54,7 +54,7 @@ class TimeAxis:
         return cls(end, unit, name, tuple(int((each > end).sum()) for each in ends), last)
 
     def apply(self, axes: Axes, *, label: bool = True) -> None:
-        """Set limits, ticks and label of an x axis in this axis' unit."""
+        """Set limits, ticks and label of an x axis in the unit of this axis."""
         axes.set_xlim(0.0, 1.01 * self.end / self.unit)
         wide = axes.get_figure(root=True).get_figwidth() >= WIDE  # type: ignore[union-attr]
         steps = [1, 2, 3, 5, 6, 10] if self.name in ("h", "min") else [1, 2, 5, 10]
@@ -65,14 +65,14 @@ class TimeAxis:
             axes.tick_params(labelbottom=False)
 
     def show(self, instant: float) -> str:
-        """Return an instant (s) in this axis' unit: `6.9 days`."""
+        """Return an instant (s) in the unit of this axis: `6.9 days`."""
         return f"{instant / self.unit:,.4g} {self.name}"
 
     def note(self, *sides: str) -> str:
-        """Return what is beyond the axis, one sentence; empty if nothing is.
+        """Return a sentence about jobs that end after the axis; empty if there are none.
 
         Args:
-            sides: the name of each run (`real`, `predicted`).
+            sides: name of each run (`real`, `predicted`).
         """
         beyond = [
             f"{count:,} {side} jobs end later, the last at {self.show(last)}"

@@ -1,4 +1,4 @@
-"""Waits and responses: the difference of each job, and both distributions."""
+"""Report sections about waits and responses: difference of each job, and distributions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tracebed.validation.verdict import Comparison
 
 BINS = 40
 LEVELS = 400
-"""Points of a distribution's curve, at most."""
+"""Largest number of points of the curve of a distribution."""
 
 
 def _differences(comparison: Comparison) -> Picture | None:
-    """Show each job's difference of waits and their histogram; None without two matched jobs."""
+    """Return the plot of the difference of waits of each job with a histogram, or None for fewer than two jobs."""
     jobs, agreement = comparison.jobs, comparison.differences["wait"]
     if agreement is None:
         return None
@@ -59,15 +59,16 @@ def _differences(comparison: Comparison) -> Picture | None:
         return figure
 
     caption = (
-        "Wait of each job, predicted - real, by the time of its submission, and the distribution of these differences. "
-        "Dashed: their mean, the bias. Band: limits of agreement, bias ± 1.96 standard deviations. Above 0 a job waits "
-        f"longer in the prediction than in the real run ({real_side(comparison.real.info)}).{scales.note(linear)}"
+        "Difference of the wait of each job, predicted - real, over its submit time, and the distribution of the "
+        "differences. Dashed: mean difference (bias). Band: limits of agreement, bias ± 1.96 standard deviations. "
+        "Positive: the job waits longer in the prediction than in the real run "
+        f"({real_side(comparison.real.info)}).{scales.note(linear)}"
     )
-    return Picture(draw, caption, "Difference of each job's wait, and a histogram")
+    return Picture(draw, caption, "Difference of the wait of each job, and a histogram")
 
 
 def _distributions(comparison: Comparison) -> Picture | None:
-    """Show the distributions of waits and responses; None without a matched job."""
+    """Return the plot of the distributions of waits and responses, or None without matched jobs."""
     jobs = comparison.jobs
     if not len(jobs):
         return None
@@ -101,7 +102,7 @@ def _distributions(comparison: Comparison) -> Picture | None:
 
     notes = {name: scales.note(each).strip() for name, each in linear.items()}
     caption = (
-        f"Share of the matched jobs with at most this wait (left) and this response (right; on a phone below), real "
+        f"Share of the matched jobs with at most this wait and at most this response, real "
         f"({real_side(comparison.real.info)}) and predicted."
     ) + "".join(f" {name.capitalize()}: {text[0].lower()}{text[1:]}" for name, text in notes.items() if text)
     return Picture(draw, caption, "Distributions of waits and responses, real and predicted overlaid")

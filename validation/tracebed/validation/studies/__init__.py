@@ -1,1 +1,1 @@
-"""Studies: a grid of workloads, malleable shares, policies and seeds, simulated and held beside published figures."""
+"""Studies: grids of workloads, malleable shares, policies and seeds, simulated and compared with published figures."""

@@ -1,4 +1,4 @@
-"""A cell: one simulation and its metrics. Points that agree in all that determines the result share one cell."""
+"""Cells: one simulation and its metrics. Points share a cell if their simulations have the same result."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from tracebed.validation.studies.workloads import Prepared, Variant, code_of, va
 
 @dataclass(frozen=True)
 class Cell:
-    """The input of a simulation, and what is measured."""
+    """The input of a simulation and the choice of its metrics."""
 
     workload: Path
     system: System
     policy: str
     parameters: str
-    """Parameters of the policy as JSON, with defaults."""
+    """Parameters of the policy as JSON, including defaults."""
     priority: str
     runtime_model: str
     interval_s: float
@@ -50,9 +50,9 @@ class Cell:
     tau: float
     windows: tuple[tuple[str, WindowSpec], ...]
     identity: str
-    """Hash of all that determines the result; name of the file of the cell."""
+    """Hash of everything that determines the result; also the file name of the cell."""
     jobs: bool = False
-    """Whether the table of jobs is kept, too."""
+    """Whether the table of jobs is also kept."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Measured:
     """The result of a cell."""
 
     rows: list[dict[str, Any]]
-    """A row per window: its name, and the metrics."""
+    """A row per window: name and metrics."""
     seconds: float
     warnings: list[str]
     jobs: pd.DataFrame | None
@@ -68,10 +68,10 @@ class Measured:
 
 
 def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[Cell, Variant | None]:
-    """Return the cell of a point, and the variant of the workload that it needs (None: the workload itself).
+    """Return the cell of a point and the variant of the workload for the cell (None: the workload itself).
 
-    A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells are those of the
-    workload itself. If all or none of the jobs become malleable, the seed has no effect.
+    A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload itself.
+    If all or none of the jobs become malleable, the seed has no effect.
     """
     spec = study.policy(point)
     policy = registry.load(spec.policy, spec.parameters)
@@ -129,15 +129,15 @@ def compute(cell: Cell) -> Measured:
 
 @lru_cache(maxsize=2)
 def _workload(path: Path) -> Workload:
-    """Return a workload. A worker computes the cells of one workload after those of another, so two are cached."""
+    """Return a workload. Cells are ordered by workload, so a worker needs at most two workloads at a time."""
     return read_workload(path)
 
 
 def _maker(entry: EntryPoint) -> list[str]:
-    """Return the package of an entry point, its version, and a hash of the code in the folder of its module."""
+    """Return the package of an entry point, the version, and a hash of the code in the folder of the module."""
     spec = find_spec(entry.module)
     if spec is None or spec.origin is None:
-        raise InputError("there is no such module", where=entry.value, hint="install the package again")
+        raise InputError("module not found", where=entry.value, hint="install the package again")
     file = Path(spec.origin)
     code = code_of(file.parent if "." in entry.module else file)
     return [entry.dist.name, entry.dist.version, code] if entry.dist else [entry.value, "", code]
@@ -152,7 +152,7 @@ def _row(run: Run, tau: float, window: WindowSpec) -> dict[str, Any]:
 
 
 def _jobs(run: Run, workload: Workload) -> pd.DataFrame:
-    """Return the jobs for plots: times of finished jobs, and whether each started on fewer cores than requested."""
+    """Return the finished jobs for plots: times, and whether the job started on fewer cores than requested."""
     jobs = per_job(run)
     held = run.allocations
     first = held["start"].to_numpy() == held["job_id"].map(run.jobs.set_index("job_id")["start"]).to_numpy()

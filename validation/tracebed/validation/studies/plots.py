@@ -1,8 +1,8 @@
-"""The plots of a study: bars with boxes of quartiles, normalised bars, heat maps by category, lines by day.
+"""The plots of a study: bars with boxes of quartiles, normalized bars, heat maps by category, lines by day.
 
-As in the papers: bars against the share of malleable jobs (figures 6 to 9 of the Kassel study); bars normalised to a
-baseline, heat maps of ratios by requested nodes and run time, daily lines (figures 1 to 8 of the SD-Policy paper).
-Colors are of Paul Tol's color-blind safe schemes.
+The plots follow the papers: bars over the share of malleable jobs (figures 6 to 9 of the Kassel study); bars normalized
+to a baseline, heat maps of ratios by requested nodes and run time, and daily lines (figures 1 to 8 of the SD-Policy
+paper). The colors are from Paul Tol's color-blind safe schemes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "text.parse_math": False,  # names come from users' files
+    "text.parse_math": False,  # a name in a user's file may contain $
     "pdf.fonttype": 42,
 }
 DAY = 86_400.0
 NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Upper ends of the categories of requested nodes; the last category is open."""
+"""Upper bounds of the categories of requested nodes. The last category has no upper bound."""
 RUN_TIMES: Mapping[str, float] = {
     "1 min": 60.0,
     "10 min": 600.0,
@@ -51,25 +51,25 @@ RUN_TIMES: Mapping[str, float] = {
     "12 h": 43_200.0,
     "1 d": DAY,
 }
-"""Upper ends of the categories of run time, s; the last category is open."""
+"""Upper bounds of the categories of run time, s. The last category has no upper bound."""
 OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "response": "response"}
 PERCENT = {"utilization", "utilization_full", "loss_of_capacity"}
 
 Jobs = Callable[[Point], pd.DataFrame | None]
-"""The jobs of a point's cell; None where there are none."""
+"""Function that returns the jobs of the cell of a point, or None if they were not kept."""
 
 
 def draw(file: StudyFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tuple[list[Path], list[str]]:
-    """Draw the study's plots as PNG and PDF.
+    """Draw the plots of a study as PNG and PDF files.
 
     Args:
         file: the study.
-        table: of `sweep`.
-        jobs: where heat maps and daily lines find jobs.
-        folder: where to.
+        table: the table of `sweep`.
+        jobs: source of the jobs for heat maps and daily lines.
+        folder: the output folder.
 
     Returns:
-        the PNG files written, and what could not be drawn and why.
+        The PNG files written, and a message for each plot that could not be drawn.
     """
     written: list[Path] = []
     left_out: list[str] = []
@@ -83,7 +83,7 @@ def draw(file: StudyFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tupl
                 figure = _drawn(file, plot, here, jobs, workload, title)
             stem = name if workload is None or len(file.study.workloads) == 1 else f"{name}-{workload}"
             if figure is None:
-                left_out.append(f"plot {stem}: the points that it needs are not there")
+                left_out.append(f"plot {stem}: its points were not computed")
                 continue
             folder.mkdir(parents=True, exist_ok=True)
             for suffix in ("png", "pdf"):
@@ -94,7 +94,7 @@ def draw(file: StudyFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tupl
 
 
 def _pages(file: StudyFile, plot: Plot) -> list[str | None]:
-    """Return the workloads that get a picture each; normalised bars show all in one."""
+    """Return the workloads with a plot of their own; [None] for normalized bars, which show all workloads in one."""
     shares = file.study.malleable.shares if file.study.malleable else []
     several = plot.kind != "normalised" or len(shares) > 1
     return list(file.study.workloads) if several else [None]
@@ -111,7 +111,7 @@ def _drawn(
         tables = [table for point in points if (table := jobs(point)) is not None]
         if not tables:
             return None
-        found.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # a mean over seeds
+        found.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # averages jobs over seeds
     names = [_named(where) for where in (plot.at, plot.relative_to or {})]
     return (_heat_maps if plot.kind == "heatmap" else _daily)(plot, found[0], found[1], names, title)
 
@@ -121,14 +121,14 @@ def _named(where: Mapping[str, Any]) -> str:
 
 
 def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
-    """Draw a panel a figure: groups along x (shares or workloads), a bar a policy (and what else varies)."""
+    """Draw a panel per figure: groups (shares or workloads) on the x axis, a bar per policy and varying setting."""
     if plot.relative_to is not None:
         rows = _normalised(rows, plot.figures, plot.relative_to)
     rows = chosen(rows, plot.at)
     if not len(rows):
         return None
     averaged = means(rows)
-    averaged = averaged[averaged[plot.figures].notna().any(axis=1)]  # label only what has a bar
+    averaged = averaged[averaged[plot.figures].notna().any(axis=1)]  # omit labels without bars
     if not len(averaged):
         return None
     x = "share" if averaged["share"].nunique() > 1 else "workload"
@@ -165,9 +165,9 @@ def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
 
 
 def _normalised(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
-    """Return all rows but the baseline's, their figures divided by the baseline's mean at the same point otherwise."""
+    """Return the rows except the baseline, with figures divided by the mean of the baseline at the same point."""
     same = [key for key in GROUP if key not in relative_to]
-    same = [key for key in same if rows[key].notna().all()]  # without malleable jobs nobody has a share
+    same = [key for key in same if rows[key].notna().all()]  # without malleable jobs, the share is missing
     base = chosen(rows, relative_to).groupby(same)[figures].mean()
     joined = rows.merge(base, left_on=same, right_index=True, suffixes=("", "_base"))
     for name in figures:
@@ -176,26 +176,26 @@ def _normalised(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str
 
 
 def _quartiles(plot: Plot, seeds: Any, mine: pd.DataFrame, name: str) -> tuple[FloatArray, str]:
-    """Return the first and third quartile at each bar, shape (2, bars), and what they are quartiles of.
+    """Return the first and third quartile of each bar, shape (2, bars), and their population: jobs, time or seeds.
 
     Args:
         plot: the plot.
-        seeds: values of the figure in each seed, grouped like the bars.
+        seeds: values of the figure for each seed, grouped like the bars.
         mine: a row per bar, averaged over seeds.
         name: the figure.
     """
     if plot.spread == "jobs" and f"{name}_p25" in mine and mine[f"{name}_p25"].notna().any():
         over = "time" if all_metrics()[name].mean_over_time is not None else "jobs"
         return mine[[f"{name}_p25", f"{name}_p75"]].to_numpy(dtype=np.float64).T, over
-    several = (seeds.count() > 1).reindex(mine.index).to_numpy()  # the quartiles of one value say nothing
+    several = (seeds.count() > 1).reindex(mine.index).to_numpy()  # no quartiles of a single value
     found = np.array([seeds.quantile(share).reindex(mine.index) for share in (0.25, 0.75)], dtype=np.float64)
     return np.where(several, found, np.nan), "seeds"
 
 
 def _draw_boxes(axes: Axes, at: FloatArray, quartiles: FloatArray, width: float) -> bool:
-    """Draw a translucent box from the first to the third quartile on each bar, and tell whether there is any.
+    """Draw a translucent box from the first to the third quartile on each bar. Return whether any box was drawn.
 
-    A line with caps would look like the confidence interval of the mean. Of skewed figures the mean may lie outside.
+    A line with caps would look like a confidence interval of the mean. A skewed figure may have its mean outside.
     """
     known = np.isfinite(quartiles).all(axis=0)
     left, right = at[known] - width * 0.22, at[known] + width * 0.22
@@ -208,7 +208,7 @@ def _draw_boxes(axes: Axes, at: FloatArray, quartiles: FloatArray, width: float)
 
 
 def _legend(boxes: Mapping[str, list[str]], figures: int) -> str:
-    """Return what bars and boxes are, naming figures where they differ."""
+    """Return the legend title that explains bars and boxes, with figure names if the boxes differ."""
     parts = []
     for over, names in boxes.items():
         of = "" if len(names) == figures else f" ({' and '.join(all_metrics()[name].label for name in names)})"
@@ -233,7 +233,7 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot) -> None
 
 
 def _heat_maps(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str) -> Figure:
-    """Draw a panel a figure: the baseline's mean / ours, by requested nodes and run time; above 1 ours is better."""
+    """Draw a panel per figure: baseline mean / our mean by requested nodes and run time; above 1, ours is better."""
     figure, panels = _panels(len(plot.figures), title, wide=True)
     for axes, name in zip(panels, plot.figures, strict=True):
         (mean, count), (mean_base, _) = (_by_category(table, name) for table in (ours, base))
@@ -247,12 +247,12 @@ def _heat_maps(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[s
             if count[row, column] and not np.isnan(value):
                 text = f"{value:.2f}" if value < 100 else f"{value:.0f}" if np.isfinite(value) else "∞"
                 color = "white" if abs(shades[row, column]) > 2 else "black"
-                jobs = count[row, column]  # a mean over seeds
+                jobs = count[row, column]  # averaged over seeds
                 text += f"\n({jobs:,.0f})" if jobs >= 1 else f"\n({jobs:.1f})"
                 axes.text(column, row, text, ha="center", va="center", size=6, color=color)
         ranges = [f"{low + 1}-{high}" if high > low + 1 else f"{high}" for low, high in pairwise((0, *NODES))]
         axes.set_yticks(range(highest), [*ranges, f">{NODES[-1]}"][:highest])
-        longest = int(np.flatnonzero(count.any(axis=0)).max(initial=0)) + 1  # categories beyond have no jobs
+        longest = int(np.flatnonzero(count.any(axis=0)).max(initial=0)) + 1  # further categories have no jobs
         times = [*(f"≤{end}" for end in RUN_TIMES), f">{list(RUN_TIMES)[-1]}"]
         axes.set_xticks(range(longest), times[:longest])
         axes.set_xlim(-0.5, longest - 0.5)
@@ -265,7 +265,7 @@ def _heat_maps(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[s
 
 
 def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
-    """Return means of a figure and counts of jobs, each of shape (sizes, run times); NaN where there is no job."""
+    """Return means of a figure (NaN without jobs) and numbers of jobs, each of shape (sizes, run times)."""
     row = np.searchsorted(NODES, jobs["nodes"].to_numpy())
     column = np.searchsorted(list(RUN_TIMES.values()), jobs["run_time"].to_numpy())
     values, weight = (jobs[column].to_numpy(dtype=np.float64) for column in (name, "weight"))
@@ -278,14 +278,16 @@ def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
 
 
 def _daily(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str) -> Figure:
-    """Draw a panel a figure: its mean by day of submission; columns: jobs that started on less than asked for."""
+    """Draw a panel per figure: its mean by day of submission, and bars of jobs started below their requested size."""
     figure, panels = _panels(len(plot.figures), title, wide=True)
     days = int(max(table["submit"].max() for table in (ours, base)) // DAY) + 1
     for axes, name in zip(panels, plot.figures, strict=True):
         started = ours[ours["started_smaller"]]
         columns = np.bincount((started["submit"] // DAY).astype(int), started["weight"], minlength=days)
-        axes.bar(range(days), columns, 1.0, color="#cccccc", label=f"jobs started on less than asked ({names[0]})")
-        axes.set_ylabel("jobs started on less than asked")
+        axes.bar(
+            range(days), columns, 1.0, color="#cccccc", label=f"jobs started on fewer cores than requested ({names[0]})"
+        )
+        axes.set_ylabel("jobs started on fewer cores")
         axes.set_xlabel("day of submission")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         lines = axes.twinx()
@@ -308,7 +310,7 @@ def _daily(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str],
 
 
 def _panels(count: int, title: str, *, legend: bool = False, wide: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` panels in one column (wide) or two."""
+    """Return a figure of `count` panels, in one column if `wide`, otherwise in two."""
     columns = 1 if wide or count == 1 else 2
     rows = -(-count // columns)
     size = (8.6, 4.2 * rows + 0.5) if columns == 1 else (11.0, 2.9 * rows + 0.7)

@@ -1,7 +1,7 @@
-"""Pools of workers that compute cells: processes on this machine, or Dask workers on a cluster.
+"""Pools of workers that compute cells: local processes, or Dask workers on a cluster.
 
-A pool has one method. `map(function, items)` yields (item, result) as the results arrive, in any order. If
-`function` raised a TracebedError, the error is the result. Leaving the `with` block ends running computations.
+A pool has one method: `map(function, items)` yields (item, result) in the order of completion. If `function` raises a
+TracebedError, the error is the result. The end of the `with` block stops running computations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from tracebed.errors import InputError, TracebedError
 
 PATIENCE_S = 15.0
-"""Time limit for the answer of a Dask scheduler, s."""
+"""Timeout of the connection to a Dask scheduler, s."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,7 +32,7 @@ class Pool(Protocol):
     def map(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[Item, Result | TracebedError]]:
-        """Yield each item with its result, as the results arrive."""
+        """Yield each item with its result, in the order of completion."""
 
     def __enter__(self) -> Pool:
         """Start the workers."""
@@ -40,26 +40,25 @@ class Pool(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End running computations."""
+        """Stop running computations."""
 
 
 class LocalPool:
-    """Processes on this machine, each of which computes one item at a time.
+    """Local processes, each of which computes one item at a time.
 
     Args:
-        workers: number of processes; by default the number of cores that this process may use. With 1, items are
-            computed in this process.
+        workers: number of processes; by default the number of available cores. With 1, this process computes the items.
     """
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or len(os.sched_getaffinity(0))
 
     def __enter__(self) -> LocalPool:
-        """Open the lifeline, a pipe: workers exit when its other end closes, even if this process is killed."""
+        """Start the workers with a lifeline: a pipe whose closing ends them, even if this process is killed."""
         self._end, self._lifeline = multiprocessing.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(
             self.workers,
-            mp_context=multiprocessing.get_context("spawn"),  # a fork of a process with threads may hang
+            mp_context=multiprocessing.get_context("spawn"),  # forking a process with threads may deadlock
             initializer=_live_while,
             initargs=(self._end,),
         )
@@ -68,7 +67,7 @@ class LocalPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the workers; after an error, close the lifeline so that busy workers exit, too."""
+        """Stop the workers. After an error, close the lifeline first, so that busy workers exit."""
         if kind is not None:
             self._lifeline.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -78,10 +77,10 @@ class LocalPool:
     def map(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[Item, Result | TracebedError]]:
-        """Yield each item with its result, as the results arrive.
+        """Yield each item with its result, in the order of completion.
 
         Raises:
-            InputError: a worker was killed from outside.
+            InputError: a worker was killed.
         """
         if self.workers == 1:
             yield from ((item, _tried(function, item)) for item in items)
@@ -92,37 +91,40 @@ class LocalPool:
                 yield futures.pop(future), future.result()
         except BrokenProcessPool as error:
             raise InputError(
-                "a worker was killed, maybe for lack of memory",
-                hint="the same command continues the sweep; try fewer --workers",
+                "a worker was killed, possibly out of memory",
+                hint="run the same command again to continue the sweep, with fewer --workers",
             ) from error
 
 
 class DaskPool:
-    """A Dask cluster; its workers must see the output folder under the same path.
+    """Workers of a Dask cluster. The output folder must have the same path on all workers.
 
     Args:
-        scheduler: its address, as tcp://host:8786.
+        scheduler: address of the Dask scheduler, such as tcp://host:8786.
 
     Raises:
-        InputError: dask.distributed is not installed, or no scheduler answers at the address.
+        InputError: dask.distributed is not installed, or no scheduler responds.
     """
 
     def __init__(self, scheduler: str) -> None:
         self.scheduler = scheduler
 
     def __enter__(self) -> DaskPool:
-        """Connect."""
+        """Connect to the scheduler."""
         try:
             from distributed import Client
         except ImportError as error:
             raise InputError(
-                f"dask.distributed cannot be used: {error}", hint="pip install 'tracebed[dask]', or --pool local"
+                f"cannot import dask.distributed: {error}",
+                hint="pip install 'tracebed[dask]', or use --pool local",
             ) from error
         try:
             self._client: Any = Client(self.scheduler, timeout=PATIENCE_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"no Dask scheduler answers: {error}", where=self.scheduler, hint="start one with `dask scheduler`"
+                f"no response from Dask scheduler: {error}",
+                where=self.scheduler,
+                hint="start it with `dask scheduler`",
             ) from error
         self.workers = sum(self._client.nthreads().values())
         return self
@@ -130,16 +132,16 @@ class DaskPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Disconnect; unfinished computations are canceled."""
+        """Disconnect, which cancels unfinished computations."""
         self._client.close()
 
     def map(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[Item, Result | TracebedError]]:
-        """Yield each item with its result, as the results arrive.
+        """Yield each item with its result, in the order of completion.
 
         Raises:
-            InputError: workers died repeatedly while computing a cell.
+            InputError: the workers for a cell died repeatedly.
         """
         from distributed import as_completed as finished
         from distributed.scheduler import KilledWorker
@@ -158,7 +160,7 @@ class DaskPool:
 
 
 def _tried(function: Callable[[Any], Any], item: Any) -> Any:
-    """Return the result of an item, or its TracebedError, so that other items are still computed."""
+    """Return the result of an item, or its TracebedError: one failed item must not stop the others."""
     try:
         return function(item)
     except TracebedError as error:
@@ -166,7 +168,7 @@ def _tried(function: Callable[[Any], Any], item: Any) -> Any:
 
 
 def _live_while(end: Connection) -> None:
-    """Leave Ctrl-C to the main process, and exit when the main process closes the lifeline or dies."""
+    """Ignore Ctrl-C, which the main process handles, and exit when the main process closes the lifeline or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""Published figures beside those of a sweep, and the table of means over seeds."""
+"""Comparison of a sweep with published figures, and the table of means over seeds."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tracebed.validation.studies.specs import Published, as_list
 from tracebed.validation.studies.study import KEYS, Study
 
 GROUP = [key for key in KEYS if key != "seed"]
-"""Columns that identify a mean over seeds."""
+"""Key columns of the means over seeds."""
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s"]
-"""Columns whose values each get a row of a published figure, unless `at` has the column. Windows do the same."""
+"""Columns with a row per value for each published figure, unless `at` contains the column. So do windows."""
 COLUMNS = ["figure", "at", "window", "published", "ours", "difference", "note"]
 
 
 def chosen(table: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows that have the values of `where`, each a value or a list of allowed values."""
+    """Return the rows that match `where`: column -> value, or list of accepted values."""
     for key, wanted in where.items():
         table = table[table[key].isin(wanted if isinstance(wanted, list) else [wanted])]
     return table
 
 
 def means(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the means over seeds: a row per point (without the seed) and window, in the order of the table."""
+    """Return the means over seeds: a row per window and point without seed, in the order of the table."""
     figures = [column for column in table if column in all_metrics() or str(column).endswith(("_p25", "_p75"))]
     return table.groupby([*GROUP, "window"], sort=False, dropna=False)[figures].mean().reset_index()
 
 
 def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the published figures beside those of the table: a row per figure and window.
+    """Return the published figures and those of the table: a row per figure and window.
 
-    `difference` is ours / published - 1; for a relative change, ours - published. `at` names only values that were
-    computed; if others are missing, `note` says so.
+    `difference` is ours / published - 1, or ours - published for a relative change. `at` lists only computed values. If
+    others are missing, the `note` contains a remark.
     """
     averaged = means(table)
     varying = [key for key in SETTINGS if averaged[key].nunique() > 1]
@@ -51,7 +51,7 @@ def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _beside(published: Published, averaged: pd.DataFrame, settings: Mapping[str, Any], window: str) -> list[Any] | None:
-    """Return the row of a published figure for some settings and a window; None if no such point was computed."""
+    """Return the row of a published figure for the settings and the window, or None if no such point was computed."""
     rows = chosen(averaged, {**settings, **published.at}).dropna(subset=published.figure)
     if not len(rows):
         return None
@@ -70,13 +70,13 @@ def _beside(published: Published, averaged: pd.DataFrame, settings: Mapping[str,
     if published.relative_to is not None:
         label, whole_base = _label(published.relative_to, base)
         at, whole = f"{at} against {label}", whole and whole_base
-    notes = [published.note] if whole else ["only a part of these points was computed", published.note]
+    notes = [published.note] if whole else ["only some of these points were computed", published.note]
     note = "; ".join(filter(None, notes))
     return [published.figure, at, window, published.value, ours, difference, note]
 
 
 def _label(where: Mapping[str, Any], rows: pd.DataFrame) -> tuple[str, bool]:
-    """Return the values of `where` that `rows` have, in words, and whether these are all values."""
+    """Return the values of `where` that occur in `rows`, as text, and whether all values occur."""
     there = {key: [value for value in as_list(wanted) if (rows[key] == value).any()] for key, wanted in where.items()}
     words = ", ".join(f"{key} {'/'.join(map(_spelt, values))}" for key, values in there.items())
     return words, all(len(values) == len(as_list(where[key])) for key, values in there.items())

@@ -12,22 +12,22 @@ from tracebed.converters.models.registry import MODELS
 from tracebed.validation.metrics import all_metrics
 
 MOST_POINTS = 1_000_000
-"""Largest number of points of a grid, and of seeds. A larger number is probably a typing error."""
+"""Largest accepted number of points of a grid, and of seeds. A larger number is probably a typing error."""
 JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")
-"""Figures of jobs that heat maps and daily lines can show."""
+"""Figures of jobs for heat maps and daily lines."""
 
 
 def as_list(value: Any) -> Any:
-    """Return a list as it is, and another value as a list of one."""
+    """Return a list unchanged, and any other value as a list with one element."""
     return value if isinstance(value, list) else [value]
 
 
 def counted(value: Any) -> Any:
-    """Return the seeds 0, 1, ... for a number of seeds; other values as they are."""
+    """Return the seeds 0, 1, ... for a number of seeds, and any other value unchanged."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         return value
     if not 0 < value <= MOST_POINTS:
-        raise ValueError(f"{value:,} seeds: a number from 1 to {MOST_POINTS:,}, or a list such as [0]")
+        raise ValueError(f"{value:,} seeds; use a number from 1 to {MOST_POINTS:,}, or a list such as [0]")
     return list(range(value))
 
 
@@ -38,7 +38,7 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 
 def named(value: Any) -> Any:
-    """Return a policy without parameters for a name; other values as they are."""
+    """Return a policy without parameters for a name, and any other value unchanged."""
     return {"policy": value} if isinstance(value, str) else value
 
 
@@ -47,9 +47,9 @@ Threshold = Annotated[float, Field(gt=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[\w][\w.+-]*$", max_length=80)]
 Where = dict[str, Any]
 AXIS = (BeforeValidator(as_list), Field(min_length=1), AfterValidator(_distinct))
-"""A value, or a list of different values."""
+"""A value or a list of distinct values."""
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
-"""Unknown keys and values of other types are errors."""
+"""Unknown keys and values of a wrong type are errors."""
 
 
 class Part(BaseModel):
@@ -59,19 +59,19 @@ class Part(BaseModel):
 
 
 class LogSpec(Part):
-    """A public log: its recipe, its source, and a fingerprint by which the right log is recognized."""
+    """A public log: its recipe, its source, and the fingerprint that identifies the log."""
 
     recipe: str | None = None
     source: str = ""
-    """Where to get the log."""
+    """Where to download the log."""
     path: str | None = None
-    """Relative to the study file; `--log` has precedence."""
+    """Path relative to the study file. `--log` has precedence."""
     jobs: Annotated[int, Field(ge=1)] | None = None
     """Number of jobs after cleaning."""
     fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """`workloads.fingerprint` of the clean workload."""
+    """`workloads.fingerprint` of the cleaned workload."""
     settings: dict[str, dict[str, Any]] = {}
-    """Parameters that replace those of the steps of the recipe: step -> parameter -> value."""
+    """Parameters that override those of the recipe: step -> parameter -> value."""
     options: dict[str, Any] = {}
     """Options of the reader of the log."""
 
@@ -97,27 +97,27 @@ class WorkloadSpec(Part):
     options: dict[str, Any] = {}
     scale: Scaling | None = None
     nodes: Annotated[int, Field(ge=1)] | None = None
-    """Nodes of the simulated machine; by default those of the system of the workload."""
+    """Number of nodes of the simulated machine; by default that of the system of the workload."""
     cores_per_node: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadSpec:
         if sum(source is not None for source in (self.file, self.log, self.model)) != 1:
-            raise ValueError("a workload has one of `file`, `log` and `model`")
+            raise ValueError("a workload requires exactly one of `file`, `log` and `model`")
         if self.options and self.model is None:
-            raise ValueError("`options` are those of a `model`; a log's are `log.options`")
+            raise ValueError("`options` requires a `model`; use `log.options` for the options of a log")
         return self
 
     @field_validator("model")
     @classmethod
     def _known(cls, name: str | None) -> str | None:
         if name is not None and name not in MODELS.names():
-            raise ValueError(f"no model {name!r}: one of {', '.join(MODELS.names())}")
+            raise ValueError(f"no model {name!r}; use one of {', '.join(MODELS.names())}")
         return name
 
 
 class Malleable(Part):
-    """The shares of the rigid jobs that become malleable, and the thresholds of `malleability.to_malleable`."""
+    """Shares of the rigid jobs that become malleable, and the thresholds of `malleability.to_malleable`."""
 
     shares: Annotated[list[Annotated[float, Field(ge=0, le=1)]], *AXIS]
     preferred: Threshold = Thresholds.preferred
@@ -126,7 +126,7 @@ class Malleable(Part):
 
     @property
     def thresholds(self) -> Thresholds:
-        """Return the thresholds of efficiency."""
+        """Thresholds of the parallel efficiency."""
         return Thresholds(self.preferred, self.most, self.least)
 
 
@@ -141,17 +141,17 @@ class PolicySpec(Part):
     @classmethod
     def _shown(cls, label: str) -> str:
         if not label.isprintable():
-            raise ValueError(f"{label!r} cannot be printed")
+            raise ValueError(f"label {label!r} contains characters that cannot be printed")
         return label
 
     @property
     def name(self) -> str:
-        """The label; by default the policy with its parameters."""
+        """The label, by default the policy with its parameters."""
         return self.label or " ".join([self.policy, *(f"{key}={value}" for key, value in self.parameters.items())])
 
 
 class WindowSpec(Part):
-    """The jobs that enter the metrics: see `after` and `ended` of `metrics`."""
+    """Selection of the jobs for the metrics: see `after` and `ended` of `metrics`."""
 
     after_s: Seconds = 0.0
     ended: bool = False
@@ -162,11 +162,11 @@ class Published(Part):
 
     figure: str
     value: float
-    """The printed value; with `relative_to`, the relative change: -0.25 for 25 % less."""
+    """The printed value. With `relative_to`, the relative change: -0.25 for 25 % less."""
     at: Where = {}
-    """The points that the figure describes."""
+    """Points that the figure describes."""
     take: Literal["mean", "least", "greatest"] = "mean"
-    """How the figures of these points (each a mean over seeds) are combined."""
+    """How to combine the figures of several points, each a mean over seeds."""
     relative_to: Where | None = None
     note: str = ""
 
@@ -177,13 +177,13 @@ class Plot(Part):
     kind: Literal["bars", "normalised", "heatmap", "daily"]
     figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
     window: str | None = None
-    """Name of the window; by default the first."""
+    """Name of the window; by default the first window."""
     at: Where = {}
-    """The points that are shown; for heat maps and daily lines, those compared with `relative_to`."""
+    """Points to show. For heat maps and daily lines: points to compare with `relative_to`."""
     relative_to: Where | None = None
-    """The points that normalize the others; required for all kinds except bars."""
+    """Baseline points; required for all kinds except `bars`."""
     spread: Literal["jobs", "seeds"] = "jobs"
-    """Quartiles shown by bars: over jobs (mean over seeds), or over seeds."""
+    """Population of the quartiles on bars: jobs (averaged over seeds), or seeds."""
     title: str = ""
 
     @model_validator(mode="after")
@@ -193,10 +193,10 @@ class Plot(Part):
         known = JOB_FIGURES if self.of_jobs else tuple(all_metrics())
         for figure in self.figures:
             if figure not in known:
-                raise ValueError(f"{self.kind} shows no figure {figure!r}: one of {', '.join(known)}")
+                raise ValueError(f"no figure {figure!r} for {self.kind}; use one of {', '.join(known)}")
         return self
 
     @property
     def of_jobs(self) -> bool:
-        """Whether the plot needs the jobs of a simulation, not only its metrics."""
+        """Whether the plot requires the jobs of a simulation in addition to its metrics."""
         return self.kind in ("heatmap", "daily")

@@ -1,6 +1,6 @@
-"""The results of cells, kept in the output folder: one JSON file per cell, with a checksum over its content.
+"""Storage of the results of cells in the output folder: one JSON file per cell, with a checksum of its content.
 
-A kept cell that is truncated, edited or of another cell is not used: the cell is computed again, with a warning.
+A truncated or modified file, or a file of another cell, is ignored with a warning, and the cell is computed again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ SCHEMA = "tracebed-cell/1"
 
 @dataclass(frozen=True)
 class Kept:
-    """The result of a cell as its file has it."""
+    """The stored result of a cell."""
 
     rows: list[dict[str, Any]]
     """A row per window."""
     seconds: float
-    """Time of the computation, s."""
+    """Computation time, s."""
     warnings: list[str]
     jobs_sha256: str | None
-    """Checksum of the table of jobs; None if the jobs were not kept."""
+    """Checksum of the table of jobs; None if the table was not kept."""
 
 
 def keep(cell: Cell, result: Measured, folder: Path) -> None:
-    """Write the files of a cell. The JSON file, which marks the cell as done, is written last."""
+    """Write the files of a cell. The JSON file marks the cell as complete and is written last."""
     jobs = _jobs_path(cell, folder)
     if result.jobs is not None:
         with replacing(jobs) as stream:
@@ -53,7 +53,7 @@ def keep(cell: Cell, result: Measured, folder: Path) -> None:
 
 
 def is_kept(cell: Cell, folder: Path) -> bool:
-    """Return whether the result of a cell is there, with its jobs if the cell needs them; warn of a damaged one."""
+    """Return whether the result of a cell is kept, with its jobs if required. Warn about a damaged result."""
     if not _path(cell, folder).exists():
         return False
     try:
@@ -80,7 +80,7 @@ def read(cell: Cell, folder: Path) -> Kept:
     path = _path(cell, folder)
 
     def damaged(what: str) -> InputError:
-        return InputError(what, where=str(path), hint="sweep again: the cell is computed again")
+        return InputError(what, where=str(path), hint="run the sweep again to compute the cell again")
 
     try:
         content = json.loads(path.read_bytes())
@@ -110,8 +110,8 @@ def jobs_of(cell: Cell, folder: Path) -> pd.DataFrame:
     path = _jobs_path(cell, folder)
     try:
         return pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
-        raise InputError(f"is damaged: {error}", where=str(path), hint="sweep again") from error
+    except (OSError, ValueError) as error:  # errors of pyarrow are ValueErrors
+        raise InputError(f"is damaged: {error}", where=str(path), hint="run the sweep again") from error
 
 
 def _path(cell: Cell, folder: Path) -> Path:
@@ -123,5 +123,5 @@ def _jobs_path(cell: Cell, folder: Path) -> Path:
 
 
 def _checksum(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of the content of a cell as canonical JSON, without the checksum itself."""
+    """Return the SHA-256 of the content of a cell as canonical JSON, without the checksum."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A study and the grid of points that it spans. A study is data: this module reads no log and runs no simulation."""
+"""The definition of a study and the grid of its points. This module reads no logs and runs no simulations."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from tracebed.validation.studies.specs import (
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the grid, described by a row of the table. `share` and `seed` choose the variant of the workload."""
+    """One point of the grid. `share` and `seed` select the variant of the workload."""
 
     workload: str
     share: float | None
-    """Share of the jobs made malleable; None leaves the workload unchanged."""
+    """Share of the jobs that become malleable; None for the unchanged workload."""
     seed: int
     policy: str
-    """The label of the policy in the study."""
+    """Label of the policy in the study."""
     priority: str
     runtime_model: str
     interval_s: float
     malleability_interval_s: float
 
     def fits(self, where: Mapping[str, Any]) -> bool:
-        """Return whether the point has the values of `where`, each a value or a list of allowed values."""
+        """Return whether the point matches `where`: key -> value, or list of accepted values."""
         values = asdict(self)
         return all(values[key] in (wanted if isinstance(wanted, list) else [wanted]) for key, wanted in where.items())
 
@@ -55,7 +55,7 @@ KEYS = tuple(Point.__dataclass_fields__)
 
 
 class Study(BaseModel):
-    """A study as the file has it."""
+    """The content of a study file."""
 
     model_config = STRICT
 
@@ -80,7 +80,7 @@ class Study(BaseModel):
     def _models(cls, names: list[str]) -> list[str]:
         for name in names:
             if name not in [*RuntimeModel]:
-                raise ValueError(f"no runtime model {name!r}: one of {', '.join(RuntimeModel)}")
+                raise ValueError(f"no runtime model {name!r}; use one of {', '.join(RuntimeModel)}")
         return names
 
     @field_validator("priority")
@@ -88,7 +88,7 @@ class Study(BaseModel):
     def _priorities(cls, names: list[str]) -> list[str]:
         for name in names:
             if name not in PRIORITIES:
-                raise ValueError(f"no priority {name!r}: one of {', '.join(PRIORITIES)}")
+                raise ValueError(f"no priority {name!r}; use one of {', '.join(PRIORITIES)}")
         return names
 
     def points(self) -> list[Point]:
@@ -98,7 +98,7 @@ class Study(BaseModel):
 
     @property
     def axes(self) -> dict[str, Sequence[Any]]:
-        """Return the values of each key of the points."""
+        """Values of each key of the points."""
         return {
             "workload": list(self.workloads),
             "share": self.malleable.shares if self.malleable else [None],

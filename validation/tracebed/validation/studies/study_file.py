@@ -1,11 +1,11 @@
-"""The study file: YAML that is read, checked against the study, and selected from.
+"""Study files: YAML files that define a study.
 
     workloads: {mine: {file: mine.parquet}}
     malleable: {shares: [0, 0.5, 1]}
     policies: [easy, pref]
     seeds: 10
 
-docs/how-to/sweep.md has every key.
+docs/reference/study.md describes every key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HINT = "`tracebed sweep STUDY --show` prints a shipped study as an example"
 
 @dataclass(frozen=True)
 class StudyFile:
-    """A study, its name, and the file that it was read from."""
+    """A study with its name and its file."""
 
     name: str
     study: Study
@@ -39,15 +39,15 @@ class StudyFile:
 
     @property
     def folder(self) -> Path:
-        """The folder to which paths in the file are relative."""
+        """Base folder of relative paths in the file."""
         return Path(self.source.where).parent
 
     def selected(self, only: Mapping[str, list[str]]) -> list[Point]:
-        """Return the points whose values are among those of `only`: key -> values as text.
+        """Return the points that match `only`: key -> accepted values as text.
 
         Raises:
-            InputError: a key is unknown, no point has such a value, or a policy is not installed or has no such
-                parameter.
+            InputError: a key is unknown, no point has a value, a policy is not installed, or a parameter of a policy is
+                unknown.
         """
         points = self.study.points()
         for key, wanted in only.items():
@@ -56,10 +56,10 @@ class StudyFile:
             for value in wanted:
                 if value not in there:
                     have = ", ".join(sorted(there))
-                    raise InputError(f"no point with {key}={value}", where=self.source.where, hint=f"there are {have}")
+                    raise InputError(f"no point with {key}={value}", where=self.source.where, hint=f"use one of {have}")
             points = [point for point in points if _text(asdict(point)[key]) in wanted]
         if not points:
-            raise InputError("the grid has no point left", where=self.source.where, hint="exclude less")
+            raise InputError("no points of the grid remain", where=self.source.where, hint="exclude fewer points")
         self._check_policies({point.policy for point in points})
         return points
 
@@ -76,15 +76,15 @@ class StudyFile:
 
 
 def names() -> list[str]:
-    """Return the names of the studies that tracebed ships."""
+    """Return the names of the shipped studies."""
     return sorted(file.name.removesuffix(".yaml") for file in SHIPPED.iterdir() if file.name.endswith(".yaml"))
 
 
 def load_study(name: str) -> StudyFile:
-    """Read a study: the name of a shipped one, or the path of a YAML file.
+    """Read a study: the name of a shipped study, or the path of a YAML file.
 
     Raises:
-        InputError: there is no such study, the file is not YAML, or a key or value is invalid, with its line.
+        InputError: the study does not exist, the file is not YAML, or a key or value is invalid.
     """
     if name in names():
         with as_file(SHIPPED / f"{name}.yaml") as path:
@@ -93,7 +93,7 @@ def load_study(name: str) -> StudyFile:
 
 
 def _read(path: Path) -> StudyFile:
-    unreadable = f"one of {', '.join(names())}, or the path of a YAML file"
+    unreadable = f"use one of {', '.join(names())}, or the path of a YAML file"
     source = YamlFile.read(path, "study", hint=HINT, unreadable=unreadable)
     study = source.checked(Study)
     file = StudyFile(path.stem, study, source)
@@ -107,10 +107,10 @@ def _check_references(file: StudyFile) -> None:
     labels = [policy.name for policy in study.policies]
     for index, label in enumerate(labels):
         if label in labels[:index]:
-            raise error(f"two policies have the name {label!r}; give one a `label`", "policies", index)
+            raise error(f"two policies have the name {label!r}; add a `label`", "policies", index)
     known = study.axes
     if (size := math.prod(map(len, known.values()))) > MOST_POINTS:
-        raise error(f"the grid has {size:,} points, more than {MOST_POINTS:,}: shorten an axis")
+        raise error(f"the grid has {size:,} points, more than {MOST_POINTS:,}; shorten an axis")
 
     def check(where: Where | None, *loc: int | str) -> None:
         for key, wanted in (where or {}).items():
@@ -118,28 +118,28 @@ def _check_references(file: StudyFile) -> None:
             for value in as_list(wanted):
                 if value not in known[key]:
                     has = ", ".join(map(str, known[key]))
-                    raise error(f"no point has {key} {value!r}: there are {has}", *loc, key)
+                    raise error(f"no point has {key} {value!r}; use one of {has}", *loc, key)
 
     for index, where in enumerate(study.exclude):
         check(where, "exclude", index)
     for index, published in enumerate(study.published):
         if published.figure not in all_metrics():
             known_figures = ", ".join(all_metrics())
-            raise error(f"no figure {published.figure!r}: one of {known_figures}", "published", index, "figure")
+            raise error(f"no figure {published.figure!r}; use one of {known_figures}", "published", index, "figure")
         check(published.at, "published", index, "at")
         check(published.relative_to, "published", index, "relative_to")
     for name, plot in study.plots.items():
         if plot.window is not None and plot.window not in study.windows:
-            raise error(f"no window {plot.window!r}: one of {', '.join(study.windows)}", "plots", name, "window")
+            raise error(f"no window {plot.window!r}; use one of {', '.join(study.windows)}", "plots", name, "window")
         check(plot.at, "plots", name, "at")
         check(plot.relative_to, "plots", name, "relative_to")
     if not study.points():
-        raise error("`exclude` leaves no point of the grid", "exclude")
+        raise error("`exclude` removes all points of the grid", "exclude")
 
 
 def _known_key(key: str, error: Any, *loc: int | str) -> None:
     if key not in KEYS:
-        raise error(f"points have no key {key!r}: one of {', '.join(KEYS)}", *loc)
+        raise error(f"points have no key {key!r}; use one of {', '.join(KEYS)}", *loc)
 
 
 def _text(value: Any) -> str:

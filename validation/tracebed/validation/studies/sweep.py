@@ -1,11 +1,11 @@
-"""A sweep: the cells of a study, each computed once and kept in a file, and gathered into one table.
+"""Sweeps: compute each cell of a study once, store the results, and collect them in one table.
 
-    OUTPUT/cells/IDENTITY.json           the metrics of a cell, with a checksum; written atomically
-    OUTPUT/cells/IDENTITY.jobs.parquet   its jobs, if a plot needs them
-    OUTPUT/workloads/                    the simulated workloads, with checksums
+    OUTPUT/cells/IDENTITY.json           the metrics of a cell with a checksum; written atomically
+    OUTPUT/cells/IDENTITY.jobs.parquet   jobs of the cell, if a plot requires them
+    OUTPUT/workloads/                    simulated workloads with checksums
     OUTPUT/STUDY/                        study.yaml, table.parquet, table.csv, published.csv, plots
 
-Studies that share OUTPUT share cells. An interrupted sweep keeps the computed cells, and the next sweep continues.
+Studies with the same OUTPUT share cells. An interrupted sweep keeps its cells, and the next sweep continues it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a study: those that are kept, and those to be computed."""
+    """The cells of a study, kept or to be computed."""
 
     cells: dict[Point, Cell]
     variants: list[Variant]
-    """Workloads that the cells need and that are not kept yet."""
+    """Workloads of the cells to be computed that are not kept yet."""
     todo: list[Cell]
-    """Cells that are not kept yet, each once."""
+    """Distinct cells that are not kept yet."""
 
     @property
     def distinct(self) -> int:
@@ -60,11 +60,11 @@ class Swept:
     failed: dict[str, list[Point]]
     """Error message -> points without a row."""
     warnings: dict[str, int]
-    """Warning -> number of cells with it."""
+    """Warning -> number of cells."""
 
 
 def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[str, Path]) -> Plan:
-    """Prepare the workloads of `points` and return which of their cells are to be computed.
+    """Prepare the workloads of `points`, and return their cells and the cells to be computed.
 
     Raises:
         InputError: a workload cannot be prepared.
@@ -89,18 +89,18 @@ def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[s
     todo = [cell for cell in wanted.values() if not store.is_kept(cell, folder)]
     missing = {cell.workload for cell in todo}
     needed = [variant for path, variant in variants.items() if path in missing and not is_kept(path)]
-    return Plan(found, needed, sorted(todo, key=lambda cell: cell.workload))  # a worker reads a workload once
+    return Plan(found, needed, sorted(todo, key=lambda cell: cell.workload))  # so that a worker reads each once
 
 
 def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> Swept:
-    """Compute the cells of `plan` that are not kept, and gather the table.
+    """Compute the cells of `plan` that are not kept, and write the table.
 
     Args:
         file: the study.
-        plan: of this study, in this folder.
-        folder: the output folder; call within `only_one`.
-        pool: the workers that compute cells.
-        on_progress: called with cells done and to do, of this sweep, after each of them.
+        plan: plan for this study and this folder.
+        folder: the output folder, locked by `only_one`.
+        pool: the workers.
+        on_progress: called after each cell with the numbers of computed cells and of cells to compute in this sweep.
 
     Raises:
         InputError: the folder cannot be written, or a worker died.
@@ -130,7 +130,7 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Pr
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Lock the output folder: two sweeps in one folder would compute cells twice.
+    """Lock the output folder, because two sweeps in one folder would compute cells twice.
 
     Raises:
         InputError: another sweep has locked the folder, or the folder cannot be written.
@@ -146,7 +146,9 @@ def only_one(folder: Path) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InputError(
-            "another sweep is running in this folder", where=str(folder), hint="wait for it, or name another with -o"
+            "another sweep is running in this folder",
+            where=str(folder),
+            hint="wait, or name another folder with -o",
         ) from None
     else:
         yield
@@ -155,7 +157,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def _gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Return the rows of the points whose cells did not fail, and the warnings with their numbers of cells."""
+    """Return the rows of the points without failed cells, and the number of cells for each warning."""
     kept: dict[str, Kept] = {}
     rows: list[dict[str, Any]] = []
     for point, cell in plan.cells.items():

@@ -1,4 +1,4 @@
-"""The workloads of a study: read, cleaned or drawn once, checked, and kept in the output folder."""
+"""The workloads of a study: read, cleaned or generated once, checked, and kept in the output folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tracebed.validation.studies.study_file import StudyFile
 
 @dataclass(frozen=True)
 class Prepared:
-    """A kept workload, ready for simulation."""
+    """A workload in the output folder, ready for simulation."""
 
     path: Path
     sha256: str
@@ -40,22 +40,22 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Variant:
-    """A prepared workload with a share of its jobs made malleable, kept at `path`."""
+    """A variant of a prepared workload with a share of malleable jobs, to be kept at `path`."""
 
     base: Path
     path: Path
     nodes: int | None
-    """Nodes of the machine."""
+    """Number of nodes of the machine."""
     share: float
     seed: int
     thresholds: Thresholds
 
 
 def fingerprint(workload: Workload) -> str:
-    """Return a hash of the sizes and times of the jobs, to the millisecond, independent of names and file format.
+    """Return a hash of the sizes and times of the jobs, independent of names and file format.
 
-    It is SHA-256 over nodes, submit times, run times and time limits as little-endian 64-bit integers (times in ms,
-    -1 if unknown), one column after the other, in submit order.
+    The hash is SHA-256 over nodes, submit times, run times and time limits as little-endian 64-bit integers (times in
+    ms, -1 if unknown), one column after the other, in submit order.
     """
     digest = hashlib.sha256(workload.ints("nodes").astype("<i8").tobytes())
     for name in ("submit_time", "run_time", "time_limit"):
@@ -66,7 +66,7 @@ def fingerprint(workload: Workload) -> str:
 
 @cache
 def code_of(path: Path) -> str:
-    """Return a hash of the source code at a path: code under development changes within one version."""
+    """Return a hash of the source code at a path. Under development, code changes without a new version."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in (".py", ".c"))
     found = hashlib.sha256()
     for file in files:
@@ -80,17 +80,17 @@ def _maker() -> list[str]:
 
 
 def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
-    """Return a workload of the study, made once and kept in `folder`.
+    """Return a workload of the study. The workload is created once and kept in `folder`.
 
     Args:
         file: the study.
-        name: of the workload.
-        seed: of the draw, for a model.
-        logs: paths of logs, by the workload's name.
-        folder: where prepared workloads are kept.
+        name: name of the workload.
+        seed: seed of the random numbers of a model.
+        logs: paths of logs by name of the workload.
+        folder: folder of prepared workloads.
 
     Raises:
-        InputError: a file or log is missing, a log is another one, or a model has no such option.
+        InputError: a file or log is missing, a log has different jobs, or an option of a model is unknown.
     """
     spec = file.study.workloads[name]
     paths = _sources(file, name, spec, logs)
@@ -109,10 +109,10 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
     except InputError as error:
         if error.where is not None:
             raise
-        where = file.source.error("", "workloads", name).where  # a size, a factor or an option of the study
+        where = file.source.error("", "workloads", name).where  # an invalid value in the study
         raise InputError(error.what, where=where, hint=error.hint) from error
     if system.nodes is None:
-        raise file.source.error(f"the size of the system of {name!r} is unknown: add `nodes`", "workloads", name)
+        raise file.source.error(f"the size of the system of {name!r} is unknown; add `nodes`", "workloads", name)
     return Prepared(target, workload.sha256, len(workload), system)
 
 
@@ -124,7 +124,7 @@ def variant(base: Prepared, share: float, seed: int, thresholds: Thresholds) -> 
 
 
 def make(variant: Variant) -> Path:
-    """Write the workload of a variant."""
+    """Create the workload of a variant, and return its path."""
     base = read_workload(variant.base)
     malleable = to_malleable(base, variant.share, variant.seed, nodes=variant.nodes, thresholds=variant.thresholds)
     _keep(malleable, variant.path)
@@ -132,17 +132,17 @@ def make(variant: Variant) -> Path:
 
 
 def is_kept(path: Path) -> bool:
-    """Return whether a workload is kept at `path` with its checksum; warn of a damaged one."""
+    """Return whether `path` has a workload with a valid checksum. Warn about a damaged workload."""
     if not path.exists() or not _checksum_path(path).exists():
         return False
     if _checksum_path(path).read_bytes() == _checksum_line(path):
         return True
-    tolerate({"damaged: does not match its checksum; the workload is made again": 1}, where=str(path))
+    tolerate({"damaged: does not match its checksum; the workload is created again": 1}, where=str(path))
     return False
 
 
 def _keep(workload: Workload, path: Path) -> None:
-    """Write a workload, then its checksum, which marks it as complete."""
+    """Write a workload, then its checksum, which marks the workload as complete."""
     _checksum_path(path).unlink(missing_ok=True)
     write_workload(workload, path)
     with replacing(_checksum_path(path)) as stream:
@@ -154,30 +154,30 @@ def _checksum_path(path: Path) -> Path:
 
 
 def _checksum_line(path: Path) -> bytes:
-    """Return the line that `sha256sum` prints of a file."""
+    """Return the line that `sha256sum` prints for a file."""
     return f"{sha256_of(path)}  {path.name}\n".encode()
 
 
 def _sources(file: StudyFile, name: str, spec: WorkloadSpec, logs: Mapping[str, Path]) -> list[Path]:
-    """Return the files from which a workload is read; an empty list for a model."""
+    """Return the source files of a workload; an empty list for a model."""
     if spec.file is not None:
         path = file.folder / spec.file
         if not path.exists():
-            raise file.source.error(f"there is no {path}", "workloads", name, "file")
+            raise file.source.error(f"file {path} does not exist", "workloads", name, "file")
         return _files(path)
     if spec.log is None:
         return []
     path = logs[name] if name in logs else file.folder / spec.log.path if spec.log.path else Path()
     if path == Path():
-        where = f"; get it from {spec.log.source}" if spec.log.source else ""
+        where = f"; download the log from {spec.log.source}" if spec.log.source else ""
         option = "--log PATH" if len(_logs(file)) == 1 else f"--log {name}=PATH"
         raise InputError(
-            f"the workload {name!r} is made of a public log, which is not shipped with tracebed{where}",
+            f"workload {name!r} requires a public log, which is not shipped with tracebed{where}",
             where=file.source.where,
-            hint=f"give its path: {option}",
+            hint=f"give the path of the log with {option}",
         )
     if not path.exists():
-        raise InputError("there is no such log", where=str(path), hint="check the path")
+        raise InputError("the log does not exist", where=str(path), hint="check the path")
     return _files(path)
 
 
@@ -186,10 +186,10 @@ def _logs(file: StudyFile) -> list[str]:
 
 
 def logs_of(file: StudyFile, texts: tuple[str, ...]) -> dict[str, Path]:
-    """Return the paths that `--log PATH` or `--log NAME=PATH` give, by the workload's name.
+    """Return the paths given by `--log PATH` or `--log NAME=PATH`, by name of the workload.
 
     Raises:
-        InputError: the study has no such log, or it has several and a path has no name.
+        InputError: the study has no log of this name, or has several logs and the name is missing.
     """
     wanted = _logs(file)
     found: dict[str, Path] = {}
@@ -199,8 +199,8 @@ def logs_of(file: StudyFile, texts: tuple[str, ...]) -> dict[str, Path]:
             name, path = wanted[0], text
         if name not in wanted:
             have = ", ".join(f"{name}=PATH" for name in wanted)
-            hint = f"write --log {have}" if wanted else "leave out --log"
-            raise InputError(f"--log {text!r} names no log of the study {file.name}", hint=hint)
+            hint = f"use --log {have}" if wanted else "omit --log"
+            raise InputError(f"--log {text!r} matches no log of the study {file.name}", hint=hint)
         found[name] = Path(path)
     return found
 
@@ -230,16 +230,16 @@ def _drawn(file: StudyFile, name: str, spec: WorkloadSpec, seed: int) -> Workloa
         if option not in taken:
             has = ", ".join(taken)
             raise file.source.error(
-                f"the model {spec.model} takes no {option!r}: it takes {has}", "workloads", name, "options", option
+                f"model {spec.model} has no option {option!r}; use {has}", "workloads", name, "options", option
             )
     try:
         return draw(spec.model, **({"seed": seed} | spec.options))
     except (TypeError, ValueError) as error:
-        raise file.source.error(f"the model {spec.model}: {error}", "workloads", name, "options") from error
+        raise file.source.error(f"model {spec.model}: {error}", "workloads", name, "options") from error
 
 
 def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
-    """Return the cleaned log, after checking that the log is the one of the study."""
+    """Return the cleaned log. Raises InputError if its jobs are not those of the study."""
     from tracebed.converters.cleaning.audit import clean
     from tracebed.converters.cleaning.recipes import load_recipe
     from tracebed.converters.formats.reading import read_raw
@@ -251,12 +251,10 @@ def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
         recipe = load_recipe(log.recipe).with_settings(log.settings)
         raw = read_raw(paths, **(recipe.read | log.options))
         workload = clean(raw, recipe.steps, system=recipe.system).workload
-    another = (
-        "this is another log: get the log of the study, or copy the study (--show) and adapt `jobs` and `fingerprint`"
-    )
+    another = "download the log of the study, or copy the study (--show) and adapt `jobs` and `fingerprint`"
     if log.jobs not in (None, len(workload)):
-        raise InputError(f"{len(workload):,} jobs are left, not {log.jobs:,}", where=where, hint=another)
+        raise InputError(f"the cleaned log has {len(workload):,} jobs, not {log.jobs:,}", where=where, hint=another)
     if log.fingerprint not in (None, found := fingerprint(workload)):
-        what = f"the jobs are not those of the study: their fingerprint is {found}, not {log.fingerprint}"
+        what = f"the jobs differ from those of the study: the fingerprint is {found}, not {log.fingerprint}"
         raise InputError(what, where=where, hint=another)
     return workload

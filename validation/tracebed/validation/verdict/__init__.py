@@ -1,4 +1,4 @@
-"""The comparison of a prediction with a real run, and the verdict (docs/explanation/verdict.md)."""
+"""Comparison of a prediction with a real run, and its verdict (docs/explanation/verdict.md)."""
 
 from tracebed.validation.verdict.comparison import SCHEMA, Comparison, compare
 from tracebed.validation.verdict.matching import Matching

@@ -1,4 +1,4 @@
-"""Warnings of a comparison: what makes two runs less comparable."""
+"""Warnings of a comparison: differences that make two runs less comparable."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ Figures = dict[str, Any]
 def comparability_warnings(
     real: Run, predicted: Run, figures: tuple[Figures, Figures], matching: Matching, same_workload: bool
 ) -> list[str]:
-    """Return what makes the two runs less comparable, one sentence each.
+    """Return the warnings about differences that make the two runs less comparable, one sentence each.
 
     Args:
         real, predicted: the runs.
-        figures: of the real run, and of the prediction.
-        matching: of their jobs.
-        same_workload: whether their workloads have the same hash.
+        figures: metrics of the real run and of the prediction.
+        matching: matching of the jobs.
+        same_workload: whether the workloads have the same hash.
     """
     found = []
     if not same_workload:
-        found.append("the runs are of different workloads; jobs were matched by their ids")
+        found.append("the runs have different workloads; jobs were matched by id")
     found += _jobs(matching)
     found += [f"{what} differs: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
     if real.info.state != "completed":
-        found.append(f"the real run is {real.info.state}: {'; '.join(real.info.interruptions) or 'cause not recorded'}")
+        found.append(f"the real run is {real.info.state}: {'; '.join(real.info.interruptions) or 'cause unknown'}")
     if predicted.info.state != "completed":
         found.append(f"the prediction is {predicted.info.state}")
     found += _late(real, figures[0])
     for name, side in zip(("real run", "prediction"), figures, strict=True):
         if side["clock_skew_jobs"]:
             found.append(
-                f"{side['clock_skew_jobs']:,} jobs of the {name} begin before they were submitted, "
-                "or end before they began"
+                f"{side['clock_skew_jobs']:,} jobs of the {name} start before their submission "
+                "or end before their start"
             )
     return found
 
@@ -49,15 +49,15 @@ def _jobs(matching: Matching) -> list[str]:
         found.append(
             f"{matching.unmatched:,} jobs ({share:.1f} % of all) have no counterpart: "
             f"{matching.only_real:,} ended only in the real run, {matching.only_predicted:,} only in the "
-            f"prediction, {matching.unlike:,} in neither and not alike"
+            f"prediction, {matching.unlike:,} in neither run, in different states"
         )
     if matching.states_differ:
-        found.append(f"{matching.states_differ:,} jobs ended in another state than predicted")
+        found.append(f"{matching.states_differ:,} jobs ended in a different state than predicted")
     return found
 
 
 def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
-    """Return (what, real, predicted) of the facts that should be the same in both runs."""
+    """Return (name, real, predicted) of the parameters that should be equal in both runs."""
     a, b = real.info, predicted.info
     facts: list[tuple[str, Any, Any]] = [
         ("policy", a.policy, b.policy),
@@ -66,15 +66,15 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
         ("number of cores", total_cores(real), total_cores(predicted)),
     ]
     if any(value for key, value in b.parameters.items() if key.startswith("overhead_")):
-        facts.append(("speed", a.speed, b.speed))  # without overheads, a prediction is the same at any speed
+        facts.append(("speed", a.speed, b.speed))  # the speed matters only with overheads
     return facts + [(key, a.parameters[key], b.parameters[key]) for key in sorted(a.parameters.keys() & b.parameters)]
 
 
 def _late(real: Run, figures: Figures) -> list[str]:
-    """Return a warning if submissions were so late that the planned schedule was not replayed."""
+    """Return a warning if submissions deviated too much from the planned times."""
     jobs = real.jobs
     off = (jobs["submit"] - jobs["submit_planned"]).abs().max()
     between = figures["utilization_window"]["end_s"] / max(len(jobs) - 1, 1)
     if not off > max(5.0, 0.01 * between):
         return []
-    return [f"submissions lie up to {off:,.1f} trace seconds off their plan; a slower --speed brings them nearer"]
+    return [f"submissions deviate up to {off:,.1f} trace seconds from their planned times; use a lower --speed"]

@@ -1,4 +1,4 @@
-"""A prediction compared with a real run, metric by metric and job by job."""
+"""Comparison of a prediction with a real run, metric by metric and job by job."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tracebed.validation.verdict.rule import REASONS, REPEATS_NEEDED, UNMATCHED_
 
 SCHEMA = "tracebed-comparison/1"
 TIME_BINS = 100
-"""Bins of the window whose means stand in for observations of a batch-means interval."""
+"""Number of bins of the window. The bin means are the series for the batch means of a function of time."""
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """A real run, a prediction, and their differences."""
+    """The differences of a prediction from a real run, and the verdict."""
 
     real: Run
     predicted: Run
@@ -40,7 +40,7 @@ class Comparison:
     """A row per matched job in submit order: job_id, kind, nodes, and submit, wait, run, response (s) and
     bounded_slowdown with the suffixes _real and _predicted."""
     differences: dict[str, Differences | None]
-    """Of wait, run and response."""
+    """Differences of wait, run and response."""
     matching: Matching
     warnings: list[str]
     verdict: Verdict
@@ -48,26 +48,26 @@ class Comparison:
     tau: float
     """Threshold of the bounded slowdown, s."""
     compression: float
-    """Factor on the absolute margins in seconds: that of the run times of the workload."""
+    """Factor on the absolute margins in seconds: the compression of the run times of the workload."""
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit status of the comparison."""
+        """Exit code of the comparison."""
         return ExitCode.UNHEALTHY if Reason.UNHEALTHY in self.reasons else self.verdict.exit_code
 
     @property
     def headline(self) -> str:
-        """The reasons of the verdict and the observation, in a sentence or two."""
+        """The reasons for the verdict, and the observed differences."""
         gated = [item for item in self.metrics if item.margin.gate and not math.isnan(item.z)]
         why = "; ".join(REASONS[reason] for reason in self.reasons)
         seen = f"{self._inside} gated metrics lie within their margins in this pair of runs"
         worst = max(gated, key=lambda item: abs(item.z), default=None)
-        far = f"; farthest: {worst.metric.label}, {worst.observation}" if worst and worst.difference else ""
-        return f"{why}. Observed, not claimed: {seen}{far}."
+        far = f"; largest difference: {worst.metric.label}, {worst.observation}" if worst and worst.difference else ""
+        return f"{why}. Observation: {seen}{far}."
 
     @property
     def _inside(self) -> str:
-        """Number of gated metrics within their margins, of those that are defined: `3 of 5`."""
+        """Number of gated metrics within their margins and number of defined gated metrics: `3 of 5`."""
         gated = [item for item in self.metrics if item.margin.gate and not math.isnan(item.z)]
         return f"{sum(abs(item.z) <= 1 for item in gated)} of {len(gated)}"
 
@@ -111,7 +111,7 @@ class Comparison:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as plain values, without the tables of the runs."""
+        """Return the comparison as JSON values, without the tables of the runs."""
         return {
             "schema": SCHEMA,
             "verdict": self.verdict.value,
@@ -134,13 +134,13 @@ def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_work
     """Compare `predicted` with `real`.
 
     Args:
-        real: what happened: a replay, or a log read as a run.
+        real: the real run: a replay, or a log read as a run.
         predicted: the run of a simulator.
-        tau: threshold of the bounded slowdown, s, on both sides.
-        allow_different_workloads: match jobs by id although the workloads are not the same.
+        tau: threshold of the bounded slowdown, s, for both runs.
+        allow_different_workloads: match jobs by id even if the workloads differ.
 
     Raises:
-        InputError: the sides are swapped, the workloads differ, or the runs have no job in common.
+        InputError: the runs are swapped, the workloads differ, or the runs have no job in common.
     """
     same_workload = _check_sides(real, predicted, allow_different_workloads)
     sides = MeasuredRun(real, tau), MeasuredRun(predicted, tau)
@@ -175,34 +175,34 @@ def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_work
 
 
 def time_compression(info: RunInfo) -> float:
-    """Return the factor, at most 1, by which the steps of a workload compressed its run times."""
+    """Return the factor (at most 1) by which the steps of the workload compressed its run times."""
     steps = (info.workload.get("provenance") or {}).get("steps", [])
     factors = [step["parameters"].get("run_time") or 1.0 for step in steps if step["name"] == "scale"]
     return min(math.prod(factors), 1.0)
 
 
 def _check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> bool:
-    """Return whether the workloads are the same. Raises InputError if the runs cannot be compared."""
+    """Return whether the workloads are equal. Raises InputError if the runs cannot be compared."""
     if not real.info.is_real:
         raise InputError(
             f"the run given as real is a prediction ({real.info.source})", hint="swap --real and --predicted"
         )
     if predicted.info.is_real:
         raise InputError(
-            f"the run given as predicted is a real one ({predicted.info.source})",
-            hint="give the simulator's run as --predicted; `tracebed metrics` sets runs side by side",
+            f"the run given as predicted is a real run ({predicted.info.source})",
+            hint="use the run of a simulator as --predicted; `tracebed metrics` shows several runs side by side",
         )
     same = bool(real.info.workload.get("sha256") == predicted.info.workload.get("sha256"))
     if not same and not allow_different_workloads:
         raise InputError(
-            "the two runs are not of the same workload (their hashes differ)",
-            hint="predict the workload that was replayed, or match job ids with --allow-different-workloads",
+            "the runs have different workloads (the hashes differ)",
+            hint="simulate the replayed workload, or match jobs by id with --allow-different-workloads",
         )
     return same
 
 
 def _with_margin(figures: tuple[dict[str, Any], dict[str, Any]]) -> list[tuple[Metric, Margin]]:
-    """Return the metrics with a margin: gated ones first, then the advisory ones that apply to the runs."""
+    """Return the metrics with a margin: gated metrics, then the advisory metrics that apply to the runs."""
     malleable = any(side["jobs_malleable"] for side in figures)
 
     def applies(metric: Metric) -> bool:
@@ -226,12 +226,12 @@ def _compared(
         margin = replace(margin, absolute=margin.absolute * compression)
     undefined = (Reason.NOT_DEFINED,) if any(metric.name in side["undefined"] for side in figures) else ()
     real, predicted = (side[metric.name] for side in figures)
-    # With one real run, `common` always holds a reason against a decision.
+    # With one real run, `common` always contains a reason for an inconclusive verdict.
     return MetricComparison(metric, real, predicted, margin, stability, Verdict.INCONCLUSIVE, (*undefined, *common))
 
 
 def _reasons(real: dict[str, Any], matching: Matching) -> tuple[Reason, ...]:
-    """Return the reasons that hold for all metrics."""
+    """Return the reasons that apply to all metrics."""
     found = [Reason.TOO_FEW_REPEATS]
     if matching.unmatched_share > UNMATCHED_ALLOWED:
         found.insert(0, Reason.UNMATCHED_JOBS)
@@ -241,7 +241,7 @@ def _reasons(real: dict[str, Any], matching: Matching) -> tuple[Reason, ...]:
 
 
 def _stability(metric: Metric, jobs: pd.DataFrame, sides: tuple[MeasuredRun, MeasuredRun]) -> Interval | None:
-    """Return the stability of the difference of a mean within this pair of runs; None where not defined."""
+    """Return the stability of the difference of a mean within this pair of runs, or None if undefined."""
     if metric.mean_of in MEASURES:
         pairs = jobs[f"{metric.mean_of}_predicted"] - jobs[f"{metric.mean_of}_real"]
         return batch_means(pairs.to_numpy(dtype=np.float64))
@@ -257,7 +257,7 @@ def _stability(metric: Metric, jobs: pd.DataFrame, sides: tuple[MeasuredRun, Mea
 
 
 def _side(info: RunInfo) -> dict[str, Any]:
-    """Return the facts of one side that a reader of a comparison needs, as plain values."""
+    """Return the description of one run as JSON values."""
     return {
         "source": info.source,
         "execution": info.execution,

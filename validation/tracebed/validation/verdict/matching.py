@@ -1,4 +1,4 @@
-"""The jobs of two runs matched by id."""
+"""Matching of the jobs of two runs by id."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tracebed.errors import InputError
 from tracebed.states import JobState
 
 MEASURES = ("submit", "wait", "run", "response", "bounded_slowdown")
-"""Columns of `per_job` that a matched job has for either run."""
+"""Columns of `per_job` that the table of matched jobs has for each run."""
 
 
 @dataclass(frozen=True)
 class Matching:
-    """Counts of the jobs with and without a counterpart in the other run."""
+    """Numbers of jobs with and without a counterpart in the other run."""
 
     matched: int
-    """Ended in both runs."""
+    """Jobs that ended in both runs."""
     ended_in_neither: int
-    """Rejected or canceled alike in both."""
+    """Jobs that were rejected or canceled in both runs."""
     only_real: int
-    """Ended in the real run only."""
+    """Jobs that ended only in the real run."""
     only_predicted: int
-    """Ended in the prediction only."""
+    """Jobs that ended only in the prediction."""
     unlike: int
-    """Ended in neither run, in different states, or missing in one."""
+    """Jobs that ended in neither run and have different states, or are missing in one run."""
     states_differ: int
     """Matched jobs with different final states."""
 
@@ -37,7 +37,7 @@ class Matching:
 
     @property
     def unmatched_share(self) -> float:
-        """Share of all jobs of either run that have no counterpart."""
+        """Share of the jobs of both runs that have no counterpart."""
         return self.unmatched / max(self.matched + self.ended_in_neither + self.unmatched, 1)
 
 
@@ -46,14 +46,14 @@ def match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, Ma
 
     Returns:
         A row per job that ended in both runs, in the submit order of the real run: job_id, kind, nodes, and
-        `MEASURES` with the suffixes _real and _predicted; and the counts.
+        `MEASURES` with the suffixes _real and _predicted; and the numbers of jobs.
 
     Raises:
         InputError: the runs have no job in common.
     """
     both = real.merge(predicted, on="job_id", how="outer", suffixes=("_real", "_predicted"), indicator=True)
     if not (both["_merge"] == "both").any():
-        raise InputError("the two runs have no job in common", hint="predict the workload that was replayed")
+        raise InputError("the two runs have no job in common", hint="simulate the replayed workload")
     ended_real = both["finished_real"].eq(True).to_numpy()
     ended_predicted = both["finished_predicted"].eq(True).to_numpy()
     alike = (both["state_real"] == both["state_predicted"]).to_numpy(dtype=bool, na_value=False)

@@ -1,4 +1,4 @@
-"""One metric of two runs beside its margin."""
+"""Comparison of one metric of two runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracebed.validation.verdict.rule import Reason, Verdict
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """One metric of the real run and the prediction, and the margin of their difference."""
+    """One metric of the real run and of the prediction, and the margin of their difference."""
 
     metric: Metric
     real: float
@@ -22,7 +22,7 @@ class MetricComparison:
     margin: Margin
     """The margin of the metric, with absolute amounts scaled to a compressed workload."""
     stability: Interval | None
-    """Batch-means interval of predicted - real within this pair of runs; no interval of accuracy."""
+    """Batch-means interval of predicted - real within this pair of runs; not a confidence interval of the accuracy."""
     verdict: Verdict
     reasons: tuple[Reason, ...]
 
@@ -38,7 +38,7 @@ class MetricComparison:
 
     @property
     def relative_error(self) -> float:
-        """Difference / real figure; NaN for a real figure of 0."""
+        """Difference / real value; NaN for a real value of 0."""
         return self.difference / self.real if self.real else math.nan
 
     @property
@@ -48,12 +48,12 @@ class MetricComparison:
 
     @property
     def z(self) -> float:
-        """Difference in margins: between -1 and 1 inside the margin; NaN for a margin of 0."""
+        """Difference / margin: from -1 to 1 within the margin; NaN for a margin of 0."""
         return self.difference / self.tolerance if self.tolerance else math.nan
 
     @property
     def observation(self) -> str:
-        """The difference beside the margin, in words; an observation, not a claim."""
+        """The difference and the margin, as text."""
         if math.isnan(self.difference):
             return "not defined in both runs"
         if self.difference == 0:
@@ -73,11 +73,11 @@ class MetricComparison:
 
     @property
     def part(self) -> str:
-        """Part of the metric in the verdict: `gate` or `advisory`."""
+        """Role of the metric in the verdict: `gate` or `advisory`."""
         return "gate" if self.margin.gate else "advisory"
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of the metric as plain values."""
+        """Return the comparison of the metric as JSON values."""
         return {
             "name": self.name,
             "label": self.metric.label,

@@ -1,7 +1,7 @@
-"""The rule of the verdict: what may be said of a prediction, and why not more.
+"""The rule of the verdict, and the reasons for an inconclusive verdict.
 
-The noise of the real system cannot be estimated from one run, so the verdict on one real run is `inconclusive`
-whatever the numbers (docs/explanation/verdict.md).
+The noise of the real system cannot be estimated from one run, so the verdict on one real run is always
+`inconclusive` (docs/explanation/verdict.md).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from tracebed.errors import ExitCode
 
 REPEATS_NEEDED = 5
-"""Healthy real repetitions without which a comparison of fewer than three workloads decides nothing."""
+"""Number of healthy real repetitions required for a decision on fewer than three workloads."""
 UNMATCHED_ALLOWED = 0.01
-"""Share of the jobs that may have no counterpart."""
+"""Largest accepted share of jobs without a counterpart."""
 
 
 class Verdict(enum.StrEnum):
-    """What may be said of a prediction."""
+    """Verdict on a prediction."""
 
     ACCURATE = "accurate"
     INACCURATE = "inaccurate"
@@ -26,7 +26,7 @@ class Verdict(enum.StrEnum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit status of `tracebed compare`."""
+        """Exit code of `tracebed compare`."""
         return {
             Verdict.ACCURATE: ExitCode.OK,
             Verdict.INACCURATE: ExitCode.INACCURATE,
@@ -35,7 +35,7 @@ class Verdict(enum.StrEnum):
 
 
 class Reason(enum.StrEnum):
-    """Why a verdict is inconclusive."""
+    """Reason for an inconclusive verdict."""
 
     UNHEALTHY = "unhealthy"
     NOT_DEFINED = "not_defined"
@@ -44,15 +44,15 @@ class Reason(enum.StrEnum):
 
 
 REASONS = {
-    Reason.UNHEALTHY: "the real run's clocks contradict each other",
-    Reason.NOT_DEFINED: "one of the runs has no such figure",
+    Reason.UNHEALTHY: "the clocks of the real run are inconsistent",
+    Reason.NOT_DEFINED: "the metric is undefined for one of the runs",
     Reason.UNMATCHED_JOBS: f"more than {100 * UNMATCHED_ALLOWED:g} % of the jobs ended in one run only",
     Reason.TOO_FEW_REPEATS: "one real run: no accuracy claim",
 }
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the verdict of several gated metrics: inaccurate if one is; accurate only if all are."""
+    """Return the combined verdict of the gated metrics: inaccurate if any is, accurate if all are."""
     found = set(verdicts)
     for verdict in (Verdict.INACCURATE, Verdict.INCONCLUSIVE):
         if verdict in found:

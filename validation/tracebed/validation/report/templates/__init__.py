@@ -1,4 +1,4 @@
-"""Jinja templates of the report: every value is escaped unless it is `Markup`."""
+"""Jinja templates of the report. Every value is escaped unless it is `Markup`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracebed.validation.report.words import percent
 
 
 def fill(template: str, /, **values: Any) -> Markup:
-    """Return a template of this folder, filled with `values`."""
+    """Render a template of this folder with `values`."""
     return Markup(_environment().get_template(f"{template}.html.j2").render(**values))
 
 
