@@ -95,7 +95,7 @@ def test_other_applications_and_classes() -> None:
 
 def test_too_few_jobs_of_a_class_are_a_counted_warning() -> None:
     workload = workload_of([1] * 100, [60.0] * 100)  # equal run times: no job is in the class of long ones
-    with pytest.warns(Tolerated, match=r"for want of jobs of its own \(1 time\)"):
+    with pytest.warns(Tolerated, match=r"have too few jobs \(1 time\)"):
         named = with_applications(workload)
     assert Counter(named.column("application"))["alya"] == 1
     assert named.provenance.steps[-1].counts["jobs out of class"] == 1
@@ -143,7 +143,7 @@ def test_wrong_shares_are_errors(shares: list[float]) -> None:
 
 
 def test_bounds_are_in_order() -> None:
-    with pytest.raises(InputError, match="classes end"):
+    with pytest.raises(InputError, match="class bounds"):
         Bounds(2.0, 1.0)
 
 

@@ -87,7 +87,7 @@ def test_invalid_dates_are_tolerated(start: float) -> None:
     workload = week(unix_start=start)
     with pytest.warns(Tolerated, match="before 1970 or after 2260"):
         assert describe(workload)["first_submit"] is None
-    with pytest.raises(InputError, match="submissions span"):
+    with pytest.raises(InputError, match="submit times are from"):
         scale(workload, start=1e9)
 
 

@@ -282,7 +282,7 @@ def test_the_command_writes_and_reads_it(tmp_path: Path, capsys: pytest.CaptureF
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no job with a run time"):
         written(workload_of({"run_time": math.nan}), tmp_path / "a")
-    with pytest.raises(InputError, match="speedup 'amdahl' with parameters '2' is not a model"):
+    with pytest.raises(InputError, match="speedup 'amdahl' with parameters '2' is invalid"):
         written(workload_of({"speedup": "amdahl", "speedup_parameters": "2"}), tmp_path / "b")
     with pytest.raises(InputError, match="a run time of 1e"):
         written(workload_of({"run_time": 1e10}), tmp_path / "c")

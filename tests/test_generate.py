@@ -165,8 +165,8 @@ def test_load_scales_arrivals_and_not_run_times(call: Callable[[str], Result]) -
 @pytest.mark.parametrize(
     ("workload", "what"),
     [
-        (cirne(1), "its submissions span no time"),
-        (cirne(9).with_provenance(system=System()), "the size of its system is not known"),
+        (cirne(1), "all submit times are equal"),
+        (cirne(9).with_provenance(system=System()), "the size of its system is unknown"),
         (Workload(cirne(9).table.assign(run_time=np.nan), cirne(9).provenance), "no job has a run time"),
     ],
 )
@@ -200,13 +200,13 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
         ("toys --set count=1.5", "'1.5' is not a whole number"),
         ("toys --set inner.a=nan", "'nan' is not a number"),
         ("toys --load 0", "--load"),
-        ("toys --nodes 4 --load 1", "its submissions span no time"),
+        ("toys --nodes 4 --load 1", "all submit times are equal"),
         ("toys --set estimates.longest=7200", "add --estimates tsafrir05"),
         (
             "toys --estimates tsafrir05 --set estimates.shortest=1",
             "no constant 'estimates.shortest' (one of",
         ),
-        ("toys --malleable", "size of the workload's system is not known"),
+        ("toys --malleable", "size of the workload's system is unknown"),
         ("cirne --jobs 5 --site cern", "'cern' is not one of"),
         ("lublin99 --jobs 1000000000000", "1000000000000 jobs is out of range"),
         ("lublin99 --jobs 5 --set batch.serial=2", "serial 2.0 is out of range"),

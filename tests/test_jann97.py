@@ -176,17 +176,17 @@ def test_from_a_file(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_fitted_is_said() -> None:
-    with pytest.raises(InputError, match="3 jobs to fit"):
+    with pytest.raises(InputError, match="3 jobs to fit are too few"):
         fit(log_of([1, 1, 1]))
     at_once = log_of([1] * 60 + [64] * 60)
     table = at_once.table.assign(submit_time=np.where(at_once.ints("nodes") == 1, 5.0, at_once.floats("submit_time")))
-    with pytest.raises(InputError, match="all 60 jobs of 1 to 1 cores are submitted at once"):
+    with pytest.raises(InputError, match="all 60 jobs of 1 to 1 cores have the same submit time"):
         fit(Workload(table))
     regular = log_of([1] * 100)
-    with pytest.warns(Tolerated, match="only their mean was fitted"):
+    with pytest.warns(Tolerated, match="only the mean was fitted"):
         (only,) = fit(Workload(regular.table.assign(run_time=30.0)))
     assert only.run.moment(1) == pytest.approx(30.0)
-    with pytest.warns(Tolerated, match="only their mean was fitted"):
+    with pytest.warns(Tolerated, match="only the mean was fitted"):
         (only,) = fit(Workload(regular.table.assign(run_time=0.0)))
     assert only.run.draw(np.random.default_rng(1), 3).tolist() == [0.0, 0.0, 0.0]
 

@@ -204,7 +204,7 @@ def test_wrong_arguments_are_errors(wrong: dict[str, object], what: str) -> None
 
 def test_a_machine_of_unknown_size_is_an_error() -> None:
     bare = lublin99(5).with_provenance(system=System())
-    with pytest.raises(InputError, match="size of the workload's system is not known"):
+    with pytest.raises(InputError, match="size of the workload's system is unknown"):
         with_moldability(bare)
     assert len(with_moldability(bare, nodes=128)) == 5
 

@@ -104,7 +104,7 @@ def test_which_of_equal_jobs_gets_which_estimate_is_even() -> None:
 
 
 def test_run_times_that_are_too_long_are_an_error() -> None:
-    with pytest.raises(InputError, match="2 jobs run 90 s or longer, and only 1 estimates are that long"):
+    with pytest.raises(InputError, match="2 jobs run 90 s or longer, but only 1 estimates are that long"):
         assign(np.array([100.0, 90.0, 1.0]), np.array([100, 80, 80]), np.random.default_rng(0))
     with pytest.raises(InputError, match="estimates are that long"):
         estimates(np.full(500, 80_000.0), np.random.default_rng(0))

@@ -1,7 +1,7 @@
-"""Which application stands for which job: the mix of the SD-Policy paper (its table 2).
+"""The application that runs as each job of a workload: the application mix of the SD-Policy paper (table 2).
 
-The shares are met exactly and the classes of size and time are kept, but where the paper prints "small", "med" and
-"high" it does not say what they are: by default, the thirds of the workload's own sizes and run times.
+The shares are exact, and each application keeps its size and time classes. The paper does not define the classes
+"small", "med" and "high". By default, they are the thirds of the sizes and run times of the workload.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UP_TO_MEDIUM, ALL = CLASSES[:2], CLASSES
 
 @dataclass(frozen=True)
 class Application:
-    """One application: its share of the jobs, and the classes of size and run time that it comes in."""
+    """An application: its share of the jobs, and the size and run time classes of its jobs."""
 
     name: str
     share: float
@@ -42,19 +42,21 @@ APPLICATIONS = (
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where the classes end: values up to `small` are small, up to `medium` medium, above high."""
+    """Upper bounds of the classes `small` and `medium`. Greater values are in the class `high`."""
 
     small: float
     medium: float
 
     def __post_init__(self) -> None:
-        """Raise InputError where the bounds are not in order."""
+        """Raise InputError if the bounds are not in ascending order."""
         if not self.small <= self.medium:
-            raise InputError(f"classes end at {self.small} and {self.medium}", hint="the first must not be above")
+            raise InputError(
+                f"class bounds {self.small} and {self.medium} are invalid", hint="give them in ascending order"
+            )
 
     @classmethod
     def thirds(cls, values: FloatArray) -> Bounds:
-        """Return the bounds of the lower, middle and upper third of `values`, NaN aside; equal ones stay together."""
+        """Return the bounds of the thirds of `values` without NaN. Equal values share a class."""
         known = values[np.isfinite(values)]
         if not len(known):
             raise InputError("no job has a known size and run time", hint="give the bounds of the classes")
@@ -62,7 +64,7 @@ class Bounds:
         return cls(float(small), float(medium))
 
     def of(self, values: FloatArray) -> IntArray:
-        """Return the class of each value, an index into `CLASSES`; -1 for NaN."""
+        """Return the class of each value as an index into `CLASSES`, or -1 for NaN."""
         found = np.searchsorted([self.small, self.medium], values)
         return np.where(np.isfinite(values), found, -1)
 
@@ -75,21 +77,22 @@ def with_applications(
     sizes: Bounds | None = None,
     times: Bounds | None = None,
 ) -> Workload:
-    """Give each job an application: `application` its name, `application_parameters` `size=CLASS time=CLASS`.
+    """Set `application` and `application_parameters` (`size=CLASS time=CLASS`) of each job.
 
-    Of n jobs each application gets n times its share, rounded by largest remainders. The most demanding draws its
-    jobs first, at random from those of its classes; where they are too few it takes what the others leave, and a
-    warning counts these.
+    Each application gets its share of the jobs, rounded by largest remainders. Its jobs are drawn at random from its
+    classes. The application with the fewest classes draws first. If the classes have too few jobs, the application also
+    gets jobs of other classes, and a warning counts them.
 
     Args:
         workload: any workload.
-        seed: of the numpy Generator.
-        applications: which, with their shares (of their sum) and classes.
-        sizes: bounds of the size classes, nodes; thirds of the workload by default.
-        times: bounds of the time classes, s of run time; thirds of the workload by default.
+        seed: seed of the numpy Generator.
+        applications: applications with their classes and their shares, which are relative to the sum of the shares.
+        sizes: bounds of the size classes, nodes; by default the thirds of the workload.
+        times: bounds of the run time classes, s; by default the thirds of the workload.
 
     Raises:
-        InputError: there is no application, a share is below 0 or all are 0, or there is nothing to take thirds of.
+        InputError: there is no application, the shares are invalid, or the thirds are undefined because no job has a
+            known size and run time.
     """
     nodes, run = workload.floats("nodes"), workload.floats("run_time")
     nodes = np.where(nodes > 0, nodes, np.nan)
@@ -97,7 +100,9 @@ def with_applications(
     size, time = sizes.of(nodes), times.of(run)
     counts = exact_counts(len(workload), [application.share for application in applications])
     chosen, misfits = _dealt(size, time, applications, counts, np.random.default_rng(seed))
-    tolerate({"jobs that got an application of another class, for want of jobs of its own": misfits})
+    tolerate(
+        {"jobs with an application of another class, because the application's classes have too few jobs": misfits}
+    )
     words = np.array([*CLASSES, "unknown"], dtype=object)
     names = np.array([application.name for application in applications], dtype=object)
     table = workload.table.assign(
@@ -115,14 +120,16 @@ def with_applications(
 
 
 def exact_counts(jobs: int, shares: Sequence[float]) -> list[int]:
-    """Split `jobs` in proportion to `shares`: rounded down, then one more for each of the largest remainders.
+    """Split `jobs` in proportion to `shares`, rounded by largest remainders.
 
     Raises:
-        InputError: there is no share, one is below 0, or their sum is 0.
+        InputError: there is no share, a share is negative, or the sum of the shares is 0.
     """
     total = sum(shares)
     if not shares or not all(0 <= share < math.inf for share in shares) or total == 0:
-        raise InputError(f"shares {', '.join(map(str, shares))}", hint="give shares of at least 0, not all of them 0")
+        raise InputError(
+            f"shares {', '.join(map(str, shares))} are invalid", hint="give shares of at least 0 and a positive sum"
+        )
     wanted = np.array(shares) / total * jobs
     counts = np.floor(wanted + 1e-9).astype(np.int64)
     largest = np.argsort(counts - wanted, kind="stable")[: jobs - counts.sum()]
@@ -137,7 +144,7 @@ def _dealt(
     counts: Sequence[int],
     rng: np.random.Generator,
 ) -> tuple[IntArray, int]:
-    """Return the index of each job's application, and how many jobs are not of its classes."""
+    """Return the index of each job's application, and the number of jobs outside the application's classes."""
     chosen = np.full(len(size), -1)
     short: list[int] = []
     demanding = sorted(range(len(counts)), key=lambda i: len(applications[i].sizes) * len(applications[i].times))

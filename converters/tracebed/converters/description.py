@@ -1,6 +1,6 @@
-"""What a workload is like, in numbers: the facts that tables show and `pictures` draws (docs/reference/describe.md).
+"""Statistics of a workload, for the tables of `tracebed describe` and for `pictures` (docs/reference/describe.md).
 
-All of it is computed over arrays, nothing job by job: 11 million jobs take seconds.
+All statistics are array operations, so that 11 million jobs take seconds.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ SHARES = {"50": 0.5, "90": 0.9, "99": 0.99}
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR, DAY = 3600.0, 86_400.0
 LOADS = ("before", "in_window", "after")
-"""What a step of scaling says of the offered load."""
+"""Offered loads that a scaling step records."""
 OCCUPATION_BINS = 1000
 LOAD_BINS, JOBS_PER_BIN = 96, 4
 POINTS_PER_DECADE = 48
 MOST = 0.95
-"""Share of the node hours that is drawn where the rest takes longer than it."""
+"""Share of the node hours to draw if the rest spans a longer time."""
 MOST_SIZES = 500
-"""Distinct sizes up to which a cumulative distribution has each of them."""
+"""Largest number of distinct sizes in a cumulative distribution. More sizes are thinned out."""
 MIN_PLOTTED, MAX_PLOTTED = 1e-3, 1e12
-"""Run times beyond these, s, are not told apart on a logarithmic axis."""
+"""Range of run times (s) on a logarithmic axis. Run times beyond it are clipped."""
 LAST_INSTANT = 9.18e9
-"""Late in 2260, s since 1970: 64 bits of nanoseconds, pandas' clock, do not reach much further."""
+"""End of 2260, s since 1970. The 64-bit nanoseconds of pandas end soon after it."""
 
 
 def describe(workload: Workload) -> dict[str, Any]:
-    """Return the statistics of a workload, ready for JSON; `pictures.plot` draws them.
+    """Return the statistics of a workload in JSON types; `pictures.plot` draws them.
 
-    Times in s. `None` where a workload does not know: the dates and the arrivals by weekday need `unix_start`
-    (without it, the hours are those since time 0, modulo a day), the occupation needs logged times.
+    Times are in s. Unknown statistics are None. Dates and arrivals by weekday need `unix_start`; without it, the hours
+    of the day are the hours since time 0, modulo a day. The occupation needs logged times.
     """
     provenance, submit = workload.provenance, workload.floats("submit_time")
     run, limit = workload.floats("run_time"), workload.floats("time_limit")
@@ -103,7 +103,7 @@ def describe(workload: Workload) -> dict[str, Any]:
 
 
 def quantiles(values: FloatArray | IntArray) -> dict[str, float | None]:
-    """Return the mean and `QUANTILES` of the finite values; `None` where there is none."""
+    """Return the mean and `QUANTILES` of the finite values, or None if there are no finite values."""
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
     if not len(finite):
@@ -113,14 +113,14 @@ def quantiles(values: FloatArray | IntArray) -> dict[str, float | None]:
 
 
 def size_histogram(nodes: IntArray) -> list[tuple[int, int, int]]:
-    """Return (from, to, jobs) for sizes 1, 2, 3 to 4, 5 to 8, ...: each bin ends at a power of two."""
+    """Return (from, to, jobs) for the sizes 1, 2, 3 to 4, 5 to 8, ... Each bin ends at a power of two."""
     known = nodes[nodes > 0]
     counts = np.bincount(np.ceil(np.log2(known)).astype(np.int64)).tolist() if len(known) else []
     return [(2**i // 2 + 1 if i else 1, 2**i, count) for i, count in enumerate(counts)]
 
 
 def run_time_histogram(run: FloatArray) -> list[tuple[float, float | None, int]]:
-    """Return (from, to, jobs) for run times to 1 s, 10 s, 1 min, 10 min, 1 h, 6 h, 1 day, no end."""
+    """Return (from, to, jobs) for run times up to 1 s, 10 s, 1 min, 10 min, 1 h, 6 h, 1 day, and longer ones."""
     edges = [0.0, 1.0, 10.0, 60.0, 600.0, HOUR, 6 * HOUR, DAY, np.inf]
     counts = np.histogram(run[np.isfinite(run)], edges)[0].tolist()
     last = max((i for i, count in enumerate(counts) if count), default=-1)
@@ -128,18 +128,18 @@ def run_time_histogram(run: FloatArray) -> list[tuple[float, float | None, int]]
 
 
 def cumulative(values: FloatArray, work: FloatArray, *, known: Any, points: FloatArray) -> dict[str, Any] | None:
-    """Return the share of jobs, and of their node hours, with at most a value (seed 001's figure 3).
+    """Return the shares of the jobs and of their node hours with at most each of `points`.
 
     Args:
-        values: of each job, shape (jobs,).
+        values: value of each job, shape (jobs,).
         work: node seconds of each job, shape (jobs,).
-        known: mask of the jobs that count, shape (jobs,).
-        points: where to take the distribution, ascending.
+        known: mask of the jobs with a known value, shape (jobs,).
+        points: values at which to evaluate the distributions, ascending.
 
     Returns:
-        `at_most` (`points`), `jobs` and `node_hours` (shares at each), and for both the least value that
-        `SHARES` of them reach (`jobs_within`, `node_hours_within`). `None` where no job counts; the node hours
-        are `None` where there are none.
+        `at_most` (`points`), `jobs` and `node_hours` (the shares at each point), and `jobs_within` and
+        `node_hours_within` (the smallest values that cover each of `SHARES`). None if no job has a known value. The
+        entries of the node hours are None if their sum is 0.
     """
     order = np.argsort(values[known])
     if not len(order):
@@ -163,7 +163,7 @@ def cumulative(values: FloatArray, work: FloatArray, *, known: Any, points: Floa
 
 
 def _points_of_sizes(nodes: IntArray) -> FloatArray:
-    """Return every size that occurs; where these are too many, some of them, even on a logarithmic axis."""
+    """Return all sizes that occur, or `MOST_SIZES` of them, evenly spaced on a logarithmic axis."""
     sizes = np.unique(nodes[nodes > 0]).astype(np.float64)
     if len(sizes) > MOST_SIZES:
         sizes = sizes[np.unique(np.searchsorted(sizes, np.geomspace(sizes[0], sizes[-1], MOST_SIZES)))]
@@ -171,7 +171,7 @@ def _points_of_sizes(nodes: IntArray) -> FloatArray:
 
 
 def _points_of_times(times: FloatArray) -> FloatArray:
-    """Return `POINTS_PER_DECADE` times a decade, from 1 s or the shortest to the longest."""
+    """Return `POINTS_PER_DECADE` times per decade, from the shortest (at most 1 s) to the longest."""
     positive = times[times > 0.0]
     if not len(positive):
         return np.ones(1)
@@ -180,14 +180,14 @@ def _points_of_times(times: FloatArray) -> FloatArray:
 
 
 def occupied_nodes(workload: Workload) -> tuple[FloatArray, IntArray]:
-    """Return how many nodes the jobs of a log held, and when: an exact step function.
+    """Return the number of allocated nodes of a log over time, as an exact step function.
 
-    A job holds its requested nodes from `logged_start` until just before `logged_end`. Jobs without both, or
-    without nodes, hold nothing, and neither do those that take no time.
+    A job holds its requested nodes from `logged_start` until just before `logged_end`. Jobs without these times,
+    without nodes or with a duration of 0 are ignored.
 
     Returns:
-        The instants at which something starts or ends, s, ascending and distinct, and the nodes held from each
-        until the next (the last: 0); both of shape (instants,), empty where no job held anything.
+        The distinct times of starts and ends (s, ascending), and the nodes held from each of them until the next (the
+        last is 0). Both have shape (instants,) and are empty if no job held nodes.
     """
     holds = _logged(workload) & (workload.floats("logged_start") != workload.floats("logged_end"))
     nodes = workload.ints("nodes")[holds]
@@ -196,21 +196,23 @@ def occupied_nodes(workload: Workload) -> tuple[FloatArray, IntArray]:
     order = np.argsort(instants)
     held = held[order]
     instants = instants[order]
-    del order  # of 11 million jobs, 176 MB
+    del order  # 176 MB with 11 million jobs
     np.cumsum(held, out=held)
-    last = np.ones(len(instants), dtype=bool)  # what happens at one instant is one step
+    last = np.ones(len(instants), dtype=bool)  # events at the same time form one step
     np.not_equal(instants[1:], instants[:-1], out=last[:-1])
     return instants[last], held[last]
 
 
 def resample(instants: FloatArray, held: IntArray, edges: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Return the mean and the maximum of a step function between successive edges, which lie within its instants.
+    """Return the mean and the maximum of a step function between successive edges.
+
+    The edges lie between the first and the last instant.
 
     The mean is exact: the integral of a step function is linear between its instants.
     """
     mean = np.diff(np.interp(edges, instants, _integral(instants, held))) / np.diff(edges)
-    first = np.searchsorted(instants, edges[:-1], side="right") - 1  # the step that holds where a bin begins
-    last = np.searchsorted(instants, edges[1:], side="left") - 1  # and the one where it ends
+    first = np.searchsorted(instants, edges[:-1], side="right") - 1  # the step at the start of the bin
+    last = np.searchsorted(instants, edges[1:], side="left") - 1  # the step at the end of the bin
     return mean, np.maximum(np.maximum.reduceat(held[: last[-1] + 1], first), held[last])
 
 
@@ -220,9 +222,10 @@ def _integral(instants: FloatArray, held: IntArray) -> FloatArray:
 
 
 def _window(instants: FloatArray, held: IntArray) -> tuple[float, float]:
-    """Return the time worth looking at: all of it, or the shortest with `MOST` of the node hours if the rest is longer.
+    """Return the window to draw: the whole log, or the shortest window with `MOST` of the node hours.
 
-    A few jobs that started months after the others would leave nothing to be seen of these.
+    The shorter window applies if it is less than half of the log. Otherwise a few jobs that start months after the
+    others would compress all other jobs into a corner of the picture.
     """
     node_seconds = _integral(instants, held)
     begins = np.linspace(0.0, 1.0 - MOST, 101)
@@ -234,9 +237,9 @@ def _window(instants: FloatArray, held: IntArray) -> tuple[float, float]:
 
 
 def occupation(workload: Workload, bins: int = OCCUPATION_BINS) -> tuple[FloatArray, FloatArray, IntArray] | None:
-    """Return the nodes held over time: edges of bins, s, and mean and highest in each; `None` without logged times.
+    """Return time bin edges (s) and the mean and maximum of allocated nodes in each bin; None without logged times.
 
-    The bins cover all of the log; where `MOST` of its node hours take less than half of the time, only these.
+    The bins cover the whole log, or the shortest window with `MOST` of the node hours if this is less than half of it.
     """
     instants, held = occupied_nodes(workload)
     return _drawn(instants, held, bins) if len(held) else None
@@ -270,7 +273,7 @@ def _occupation_facts(workload: Workload) -> dict[str, Any] | None:
 
 
 def _logged(workload: Workload) -> Any:
-    """Return the mask of the jobs whose occupation is known: they have nodes, a start, and an end not before it."""
+    """Return the mask of the jobs with known nodes and a valid pair of logged start and end."""
     start, end = workload.floats("logged_start"), workload.floats("logged_end")
     return (end >= start) & (workload.ints("nodes") > 0)
 
@@ -278,7 +281,7 @@ def _logged(workload: Workload) -> Any:
 def arrivals(submit: FloatArray, clock: pd.DatetimeIndex | None) -> tuple[IntArray, IntArray | None]:
     """Return the arrivals by hour of the day, shape (24,), and by weekday and hour, shape (7, 24).
 
-    Without a clock, the hours are those since time 0, modulo a day, and the weekdays are not known.
+    Without a clock, the hours are those since time 0, modulo a day, and the weekdays are unknown.
     """
     if clock is None:
         return np.bincount((submit // HOUR % 24).astype(np.int64), minlength=24), None
@@ -288,35 +291,35 @@ def arrivals(submit: FloatArray, clock: pd.DatetimeIndex | None) -> tuple[IntArr
 
 
 def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
-    """Return the instants of submission in the workload's time zone, else UTC; `None` if not known.
+    """Return the dates of submission in the workload's time zone or in UTC, or None if they are unknown.
 
-    A submission before 1970 or after 2260 is a defect, tolerated as not known: no calendar here reaches further.
+    Submissions before 1970 or after 2260 are a defect. They are reported, and all dates count as unknown.
     """
     provenance = workload.provenance
     if provenance.unix_start is None:
         return None
     seconds = provenance.unix_start + workload.floats("submit_time")
     if not (seconds.min() >= 0.0 and seconds.max() < LAST_INSTANT):
-        tolerate({"submissions before 1970 or after 2260, the dates are taken as not known": 1})
+        tolerate({"submissions before 1970 or after 2260, so that dates count as unknown": 1})
         return None
     zone = provenance.time_zone or "UTC"
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
-        tolerate({f"time zone {zone!r} is not known here, times are in UTC": 1})
+        tolerate({f"time zone {zone!r} is unknown, so that times are in UTC": 1})
         zone = "UTC"
     return pd.DatetimeIndex(pd.to_datetime(seconds, unit="s", utc=True)).tz_convert(zone)
 
 
 def local_time(clock: Mapping[str, Any] | None, seconds: float) -> datetime | None:
-    """Return the instant `seconds` after time 0 by the `clock` of `describe`; `None` where no calendar has it."""
+    """Return the date `seconds` after time 0 by the `clock` of `describe`, or None if it is unknown or out of range."""
     if clock is None or not 0.0 <= clock["unix_start"] + seconds < LAST_INSTANT:
         return None
     return datetime.fromtimestamp(clock["unix_start"] + seconds, ZoneInfo(clock["zone"]))
 
 
 def load_over_time(workload: Workload) -> tuple[FloatArray, FloatArray]:
-    """Return edges (s, shape (bins + 1,)) and the load offered between them: work submitted over capacity."""
+    """Return time edges (s, shape (bins + 1,)) and the offered load between them: submitted work / capacity."""
     submit = workload.floats("submit_time")
     bins = int(np.clip(len(submit) // JOBS_PER_BIN, 1, LOAD_BINS))
     edges = np.linspace(submit[0], max(submit[-1], submit[0] + 1.0), bins + 1)
@@ -325,7 +328,7 @@ def load_over_time(workload: Workload) -> tuple[FloatArray, FloatArray]:
 
 
 def _counts(workload: Workload, name: str) -> dict[str, int]:
-    """Return how many jobs have each value of a column of names, the commonest first."""
+    """Return the number of jobs with each value of a text column, most frequent first."""
     if name not in workload.table:
         return {str(SCHEMA[name].default): len(workload)}
     return {str(value): int(jobs) for value, jobs in workload.table[name].value_counts().items()}

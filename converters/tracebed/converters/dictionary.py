@@ -1,4 +1,4 @@
-"""The data dictionary of a workload: what each column means, in which unit, and how much it says."""
+"""The data dictionary of a workload: the meaning, unit and known values of each column."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from tracebed.converters.workload import SCHEMA, Workload, dtype_of
 
-EXTRA = "kept as the source has it, not part of the schema"
+EXTRA = "copied from the source, not part of the schema"
 
 
 def meaning_of(name: str) -> str:
-    """Return what a column means, with its unit."""
+    """Return the meaning of a column, with its unit."""
     return SCHEMA[name].meaning if name in SCHEMA else EXTRA
 
 
 def dictionary(workload: Workload) -> list[dict[str, Any]]:
-    """Return a row for each column of the table, in its order: name, type, meaning, jobs that it says something of.
+    """Return one row per column of the table, in its order: name, type, meaning, and the number of jobs with a value.
 
-    After them come the columns of the schema that the table lacks, with what stands in for them: `default` is a
-    value, or the name of another column; None for columns that are there.
+    The schema's columns that the table lacks follow, with their `default`: a value or the name of another column.
+    `default` is None for the columns of the table.
     """
     rows: list[dict[str, Any]] = []
     for label, values in workload.table.items():

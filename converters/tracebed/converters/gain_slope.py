@@ -1,4 +1,4 @@
-"""From measured times to the sizes of a malleable job, by gain slope (S. Iserte et al., a malleable HPG-aligner)."""
+"""The sizes of a malleable job from measured run times, by gain slope (S. Iserte et al., a malleable HPG-aligner)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,27 @@ class Sizes(NamedTuple):
 
 
 def gain_slopes(times: Mapping[int, float]) -> dict[int, float]:
-    """Return (t_(i-1) - t_i) / t_0 for each size but the smallest, of measured `times`, nodes -> s.
+    """Return the gain slope (t_(i-1) - t_i) / t_0 of each size except the smallest.
+
+    Args:
+        times: measured run times, nodes -> s.
 
     Raises:
-        InputError: there are no times, or a size is below 1 or a time not above 0.
+        InputError: there are no times, a size is below 1, or a time is not positive.
     """
     if not times or min(times) < 1 or not all(0 < time < float("inf") for time in times.values()):
-        raise InputError(f"measured times {dict(times)}", hint="give nodes -> seconds, all above 0")
+        raise InputError(f"measured times {dict(times)} are invalid", hint="give nodes -> seconds, all above 0")
     sizes = sorted(times)
     first = times[sizes[0]]
     return {large: (times[small] - times[large]) / first for small, large in pairwise(sizes)}
 
 
 def sizes_by_gain_slope(times: Mapping[int, float], *, least: float = 0.75, preferred: float = 0.25) -> Sizes:
-    """Return the sizes of a job from its measured times, nodes -> s.
+    """Return the sizes of a job from its measured run times, nodes -> s.
 
-    The least is the first size with a gain slope above `least`, the preferred one the last with a slope above
-    `preferred`, the most the last with one above 0; where there is none, the smallest size measured, which for
-    the preferred and the greatest size is raised to the least.
+    The least size is the first with a gain slope above `least`. The preferred size is the last with a gain slope above
+    `preferred`. The largest size is the last with a gain slope above 0. A size without such a slope is the smallest
+    measured size; the preferred and the largest size are at least the least size.
     """
     slopes = gain_slopes(times)
     smallest = min(times)

@@ -1,10 +1,10 @@
-"""From rigid jobs to malleable ones, by Amdahl's law and thresholds of efficiency.
+"""Conversion of rigid jobs to malleable jobs, by Amdahl's law and efficiency thresholds.
 
-The rule of current studies on malleable scheduling (ElastiSim's malleable variants of public logs): a job was
-submitted at a size that suits it, so its parallel fraction is the one with which it is still efficient there.
-From the fraction follow the sizes up to which more nodes are of use.
+The rule is that of current studies on malleable scheduling (ElastiSim's malleable variants of public logs). It assumes
+that a job is efficient at its requested size. The smallest parallel fraction with this efficiency is the job's
+fraction, from which its largest useful size follows.
 
-Comparisons are exact: a size at which the efficiency equals a threshold is not above it.
+Comparisons are exact: an efficiency that equals a threshold is not above the threshold.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workl
 from tracebed.errors import InputError, tolerate
 
 FRACTIONS = (0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 0.999)
-"""Parallel fractions that a job may have, in rising order."""
+"""Possible parallel fractions of jobs, ascending."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Which sizes a malleable job takes."""
+    """Thresholds that determine the sizes of a malleable job."""
 
     preferred: float = 0.8
-    """The parallel fraction is the smallest with an efficiency above this at the preferred size."""
+    """The parallel fraction is the smallest with an efficiency above this threshold at the preferred size."""
     most: float = 0.5
-    """The greatest size is the last with an efficiency above this, at least the preferred size."""
+    """The largest size is the last with an efficiency above this threshold, at least the preferred size."""
     least: float = 0.2
     """The smallest size is this share of the preferred one, rounded down, at least 1."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a threshold is none."""
+        """Raise InputError if a threshold is out of range."""
         for name, value in asdict(self).items():
             if not 0.0 < value <= 1.0:
                 raise InputError(f"threshold {name} {value} is out of range", hint="above 0, at most 1")
@@ -52,21 +52,21 @@ def efficiency(nodes: FloatArray | float, fraction: FloatArray | float) -> Float
 
 
 def reach(fraction: float, threshold: float) -> int:
-    """Return the most nodes on which the efficiency by Amdahl's law is above `threshold`; 0 if on none.
+    """Return the largest number of nodes with an efficiency above `threshold` by Amdahl's law, or 0.
 
-    1 / (n (1 - f) + f) > t where n < (1/t - f) / (1 - f), computed in the decimal digits of f and t.
+    1 / (n (1 - f) + f) > t holds for n < (1/t - f) / (1 - f), computed exactly from the decimal digits of f and t.
     """
     f, t = Fraction(str(fraction)), Fraction(str(threshold))
     return max(0, math.ceil((1 / t - f) / (1 - f)) - 1)
 
 
 def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -> tuple[FloatArray, IntArray, IntArray]:
-    """Return parallel fractions, smallest and greatest sizes of jobs that prefer `preferred` nodes.
+    """Return the parallel fractions and the smallest and largest sizes of jobs that prefer `preferred` nodes.
 
     Args:
-        preferred: nodes, at least 1, shape (jobs,).
-        machine: nodes of the machine, which no greatest size exceeds unless the preferred one does.
-        thresholds: of efficiency.
+        preferred: preferred sizes, nodes, at least 1, shape (jobs,).
+        machine: nodes of the machine. A largest size exceeds the machine only if the preferred size does.
+        thresholds: thresholds of the efficiency.
     """
     suits_up_to = np.array([reach(fraction, thresholds.preferred) for fraction in FRACTIONS])
     useful_up_to = np.array([reach(fraction, thresholds.most) for fraction in FRACTIONS])
@@ -77,18 +77,18 @@ def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -
 
 
 def machine_of(workload: Workload, nodes: int | None = None) -> int:
-    """Return `nodes`, or those of the workload's system. Raises InputError where neither is known."""
+    """Return `nodes` or the nodes of the workload's system. Raise InputError if neither is known."""
     machine = nodes or workload.provenance.system.nodes
     if machine is None:
-        raise InputError("the size of the workload's system is not known", hint="say it: --nodes N")
+        raise InputError("the size of the workload's system is unknown", hint="set it with --nodes N")
     return machine
 
 
 def rigid_share(workload: Workload, share: float, seed: int = 0) -> IntArray:
-    """Return the rows of a share of the rigid jobs of known size: the first of a permutation drawn by `seed`.
+    """Return the rows of a share of the rigid jobs of known size: the first of a permutation drawn with `seed`.
 
     Raises:
-        InputError: `share` is no share.
+        InputError: `share` is out of range.
     """
     if not 0.0 <= share <= 1.0:
         raise InputError(f"share {share} is out of range", hint="0 to 1")
@@ -106,26 +106,26 @@ def to_malleable(
     nodes: int | None = None,
     thresholds: Thresholds | None = None,
 ) -> Workload:
-    """Turn a share of the rigid jobs into malleable ones.
+    """Convert a share of the rigid jobs to malleable jobs.
 
-    Exactly round(share * n) of the n rigid jobs of known size are taken, the first of a permutation drawn by
-    `seed`: with the same seed, a greater share adds jobs and removes none.
+    Exactly round(share * n) of the n rigid jobs of known size are converted: the first of a permutation drawn with
+    `seed`. With the same seed, a larger share converts the same jobs and more.
 
     Args:
-        workload: any workload; jobs that are not rigid, or whose size is not known, stay as they are.
-        share: of the rigid jobs, 0 to 1.
-        seed: of the numpy Generator.
-        nodes: of the machine; the workload's system by default.
-        thresholds: of efficiency.
+        workload: any workload. Jobs that are not rigid or have an unknown size do not change.
+        share: share of the rigid jobs, 0 to 1.
+        seed: seed of the numpy Generator.
+        nodes: nodes of the machine, by default those of the workload's system.
+        thresholds: thresholds of the efficiency.
 
     Raises:
-        InputError: `share` is no share, or the size of the machine is not known.
+        InputError: `share` is out of range, or the size of the machine is unknown.
     """
     thresholds = thresholds or Thresholds()
     machine, size = machine_of(workload, nodes), workload.ints("nodes")
     taken = rigid_share(workload, share, seed)
     tolerate(
-        {f"malleable jobs that ask for more than the machine's {machine:,} nodes": int((size[taken] > machine).sum())}
+        {f"malleable jobs that request more than the machine's {machine:,} nodes": int((size[taken] > machine).sum())}
     )
     fractions, least, most = malleable_sizes(size[taken], machine, thresholds)
     changes: dict[str, object] = {

@@ -1,7 +1,7 @@
-"""What a workload is like, in one picture: it draws the facts of `description.describe`, and computes nothing else.
+"""A picture of a workload, drawn from the statistics of `description.describe` (the facts).
 
-A panel is a function of axes and facts; one that has nothing to show is left out. Of two workloads each panel is
-drawn twice, side by side, in the same scale. docs/reference/describe.md says what each shows.
+A panel is a function of axes and facts. Panels without data are left out. For two workloads, each panel is drawn
+twice, side by side, on the same scale. docs/reference/describe.md describes the panels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Facts = Mapping[str, Any]
 PICTURES = (".png", ".svg", ".pdf")
 BLUE, PALE, ORANGE, RED, GREY = "#2f5f98", "#b7cbe2", "#d9822b", "#c0392b", "#8a8a8a"
 WIDTH, ROW = 12.0, 3.1
-"""Of a picture, and of a row of panels, inches."""
+"""Width of a picture and height of a row of panels, inches."""
 SHORT_TICKS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min"}
 LONG_TICKS = {
     3600.0: "1 h",
@@ -42,28 +42,28 @@ RUN_TIME_TICKS = SHORT_TICKS | LONG_TICKS
 
 
 class Panel(NamedTuple):
-    """One drawing: how, and whether there is anything to draw."""
+    """A panel: its drawing function, and a function that returns whether the facts have data for it."""
 
     draw: Callable[[Axes, Facts], None]
     known: Callable[[Facts], bool]
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError where the name of `path` asks for no picture."""
+    """Raise InputError if the suffix of `path` is not that of a supported picture format."""
     if path.suffix.lower() not in PICTURES:
-        raise InputError("not a picture's name", where=str(path), hint=f"end it in {', '.join(PICTURES)}")
+        raise InputError("unsupported picture format", where=str(path), hint=f"use a name with {', '.join(PICTURES)}")
 
 
 def plot(facts: Facts, path: Path | str, *, before: Facts | None = None) -> None:
-    """Draw the facts of a workload: PNG, SVG or PDF by the name of `path`. The same facts give the same bytes.
+    """Draw the facts of a workload as PNG, SVG or PDF. The same facts give the same bytes.
 
     Args:
-        facts: what `description.describe` said.
-        path: the picture.
-        before: the same of the workload before it was cleaned: drawn on the left.
+        facts: result of `description.describe`.
+        path: file to write; its suffix sets the format.
+        before: facts of the workload before cleaning, to be drawn on the left.
 
     Raises:
-        InputError: the name asks for no picture, or the place cannot be written to.
+        InputError: the format is not supported, or the file cannot be written.
     """
     import matplotlib
 
@@ -85,7 +85,7 @@ def _figure(rows: int) -> Figure:
 
 
 def _one(facts: Facts) -> Figure:
-    """Draw the occupation across the whole width, the other panels in two columns; the last of an odd number wide."""
+    """Draw the occupation and the last of an odd number of panels in full width, the other panels in two columns."""
     wide = [panel for panel in PANELS[:1] if panel.known(facts)]
     narrow = [panel for panel in PANELS[1:] if panel.known(facts)]
     rows = len(wide) + (len(narrow) + 1) // 2
@@ -103,8 +103,8 @@ def _one(facts: Facts) -> Figure:
 
 
 def _pair(before: Facts, after: Facts) -> Figure:
-    """Draw a row for each panel, the workload before on the left and the one after on the right, in one scale."""
-    if not (_dated(before) and _dated(after)):  # dates and seconds since time 0 have no scale in common
+    """Draw one row per panel on one scale, with the workload before on the left and the workload after on the right."""
+    if not (_dated(before) and _dated(after)):  # dates and seconds since time 0 have no common scale
         before, after = {**before, "clock": None}, {**after, "clock": None}
     panels = [panel for panel in PANELS if panel.known(before) or panel.known(after)]
     figure = _figure(len(panels))
@@ -126,7 +126,7 @@ def _pair(before: Facts, after: Facts) -> Figure:
 
 
 def _same_scale(left: Axes, right: Axes) -> None:
-    """Give two drawings of a kind the limits that hold both, and their maps the same colours."""
+    """Set the limits of two panels to their union, and the color scales of their maps to a common maximum."""
     for get, put in (("get_xlim", "set_xlim"), ("get_ylim", "set_ylim")):
         limits = np.array([getattr(ax, get)() for ax in (left, right)])
         for ax in (left, right):
@@ -175,8 +175,11 @@ def _draw_occupation(ax: Axes, facts: Facts) -> None:
 
 def _draw_cumulative(ax: Axes, facts: Mapping[str, Any], *, title: str) -> None:
     points = np.array(facts["at_most"])
-    points = np.concatenate([points[:1] / 1.1, points, points[-1:] * 1.1])  # the first and the last step are seen
-    for name, color, line in (("node_hours", ORANGE, 2.8), ("jobs", BLUE, 1.5)):  # both are seen where they are one
+    points = np.concatenate([points[:1] / 1.1, points, points[-1:] * 1.1])  # makes the first and the last step visible
+    for name, color, line in (
+        ("node_hours", ORANGE, 2.8),
+        ("jobs", BLUE, 1.5),
+    ):  # both lines stay visible where they coincide
         if facts[name] is not None:
             shares = 100 * np.array([0.0, *facts[name], 1.0])
             ax.step(points, shares, where="post", color=color, linewidth=line, label=name.replace("_", " "))
@@ -208,7 +211,7 @@ def _draw_sizes(ax: Axes, facts: Facts) -> None:
 
 
 def _bin_name(power: int) -> str:
-    """Return the sizes of a bin of `description.size_histogram`."""
+    """Return the label of a bin of `description.size_histogram`."""
     if power < 0:
         return ""
     return str(2**power) if power < 2 else f"{2 ** (power - 1) + 1}–{2**power}"
@@ -231,7 +234,7 @@ def _draw_run_times(ax: Axes, facts: Facts) -> None:
 
 
 def _log_bins(facts: Mapping[str, Any]) -> tuple[FloatArray, FloatArray]:
-    """Return edges (s) and the jobs between them (%), eight bins a decade; the first has all that is shorter."""
+    """Return edges (s) and the share of jobs between them (%), 8 bins per decade. The first includes shorter jobs."""
     stride, points, shares = POINTS_PER_DECADE // 8, facts["at_most"], facts["jobs"]
     chosen = [*range(0, len(points) - 1, stride), len(points) - 1]
     ends = np.array(points)[chosen]
@@ -257,7 +260,7 @@ def _draw_arrivals(ax: Axes, facts: Facts) -> None:
 
 
 def _say_darkest(ax: Axes, image: Collection) -> None:
-    """Write the scale of a map above it: a bar of colours would take more room than it says."""
+    """Write the maximum of a map above it, which takes less space than a color bar."""
     _remark(ax, f"darkest: {image.get_clim()[1]:.3g} % of the jobs")
 
 
@@ -278,14 +281,14 @@ def _draw_load(ax: Axes, facts: Facts) -> None:
         ax.legend(frameon=False, loc="upper right", ncols=2, borderaxespad=0.1)
     ax.set_ylim(
         0, max(1.35 * float(np.quantile(load, 0.98)), 1.3 if capacity else 0.1)
-    )  # a burst must not hide the rest
+    )  # a burst must not compress the rest
     _remark(ax, f"highest: {load.max():.3g}")
     ax.set(title="Offered load" if capacity else "Offered work", ylabel="share of capacity" if capacity else "nodes")
     ax.grid(alpha=0.3)
 
 
 def _time_axis(ax: Axes, facts: Facts, seconds: FloatArray) -> FloatArray:
-    """Label the axis with dates where they are known, else with a unit of time 0; return `seconds` as it has them."""
+    """Label the axis with dates, or with the time since time 0 if dates are unknown. Return `seconds` in axis units."""
     clock = facts["clock"]
     if _dated(facts):
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -305,7 +308,7 @@ def _time_axis(ax: Axes, facts: Facts, seconds: FloatArray) -> FloatArray:
 
 
 def _dated(facts: Facts) -> bool:
-    """Return whether a calendar has all that is drawn over time."""
+    """Return whether all times of the time axes have dates."""
     edges = [facts["offered_load_over_time"]["edges_s"]]
     if facts["occupation"] is not None:
         edges.append(facts["occupation"]["over_time"]["edges_s"])
@@ -313,7 +316,7 @@ def _dated(facts: Facts) -> bool:
 
 
 def _size_axis(ax: Axes) -> None:
-    """Put ticks at powers of two, at most a dozen of them."""
+    """Set at most a dozen ticks, at powers of two."""
     ax.set_xlabel("nodes")
     ax.xaxis.set_major_locator(_ticker().LogLocator(base=2, numticks=12))
     ax.xaxis.set_major_formatter("{x:,.0f}")
@@ -321,7 +324,7 @@ def _size_axis(ax: Axes) -> None:
 
 
 def _run_time_axis(ax: Axes) -> None:
-    """Put ticks where people count: seconds, minutes, hours, days; not two at one place."""
+    """Set ticks at round numbers of seconds, minutes, hours, days and years."""
     ax.xaxis.set_major_locator(_ticker().FixedLocator(list(RUN_TIME_TICKS)))
     ax.xaxis.set_major_formatter(lambda place, _: next(n for s, n in RUN_TIME_TICKS.items() if np.isclose(s, place)))
     ax.minorticks_off()

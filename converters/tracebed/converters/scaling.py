@@ -1,16 +1,17 @@
-"""A workload onto fewer nodes and into less time, so that it can be replayed where and when there is room.
+"""Scaling of a workload to fewer nodes and a shorter time, for example for a replay on a small testbed.
 
-What is done, in this order:
+The steps are, in this order:
 
-1. A window is cut by submit time; time 0 becomes its start. A dependency on a job outside it is dropped.
-2. Sizes are mapped in proportion to the nodes (and cores) of the system: rounded to the nearest, at least 1,
-   never above the target.
-3. Run times are multiplied by a factor, and with them time limits and the slack up to deadlines, so that run
-   time / limit stays what it was.
+1. A window is cut by submit time. Time 0 becomes the start of the window. Dependencies on jobs outside the window are
+   dropped.
+2. Sizes are mapped in proportion to the nodes (and cores) of the system: rounded to the nearest integer, at least 1
+   and at most the target.
+3. Run times, time limits and the slack up to deadlines are multiplied by the same factor, so that run time / limit
+   does not change.
 4. Arrivals are compressed: submit times, think times and earliest starts are multiplied by a factor.
 
-What the log says happened (`logged_start`, `logged_end`) moves with the window. After 2, 3 or 4 it did not
-happen to this workload any more, and is left out.
+The logged times (`logged_start`, `logged_end`) move with the window. Steps 2, 3 and 4 drop the logged times, because
+they no longer apply to the scaled workload.
 """
 
 from __future__ import annotations
@@ -43,22 +44,21 @@ def scale(
     arrivals: float | None = None,
     system: System | None = None,
 ) -> Workload:
-    """Return a workload for a smaller machine or a shorter time; what is done, and in which order, is above.
+    """Scale a workload to a smaller machine or a shorter time. The module docstring lists the steps.
 
     Args:
         workload: any workload.
-        nodes: of the target machine.
-        cores_per_node: of the target machine.
-        window: how long to submit jobs, s.
-        start: of the window, s since time 0; the first submission by default.
+        nodes: nodes of the target machine.
+        cores_per_node: cores per node of the target machine.
+        window: length of the window, s.
+        start: start of the window, s since time 0; by default the first submission.
         run_time: factor on run times, above 0.
-        longest: compress run times so that the longest takes this many s, in place of `run_time`; where it
-            takes less, nothing is stretched.
+        longest: longest run time after scaling, s, in place of `run_time`. Shorter run times are never stretched.
         arrivals: factor on the times between submissions, above 0; 0.5 doubles the offered load.
-        system: the machine the workload was made for, where its provenance does not say or is wrong.
+        system: machine of the workload, if the provenance lacks it or is wrong.
 
     Raises:
-        InputError: an argument is out of its range, the system's size is not known, or the window is empty.
+        InputError: an argument is out of range, the size of the system is unknown, or the window is empty.
     """
     for name, value in (
         ("nodes", nodes),
@@ -71,8 +71,8 @@ def scale(
         if value is not None and not 0 < value < np.inf:
             raise InputError(f"{name} {value} is out of range", hint="must be above 0")
     if run_time is not None and longest is not None:
-        raise InputError("both a run time factor and a longest run time", hint="give one of them")
-    before = _told(workload, system)
+        raise InputError("a run time factor and a longest run time exclude each other", hint="give one of them")
+    before = _with_known(workload, system)
     table, counts = before.table.copy(), {"jobs before": len(workload)}
     provenance = before.provenance
     if window is not None or start is not None:
@@ -92,8 +92,8 @@ def scale(
     counts["jobs after"] = len(table)
     try:
         after = Workload(table, replace(provenance, system=target))
-    except RowError as error:  # of a workload that was in order before
-        raise InputError(f"scaled so, {error.what}", hint="take a smaller factor") from None
+    except RowError as error:  # the workload was valid before
+        raise InputError(f"after scaling, {error.what}", hint="use a smaller factor") from None
     parameters: dict[str, Any] = {
         "nodes": nodes,
         "cores_per_node": cores_per_node,
@@ -119,43 +119,43 @@ def scale(
 
 
 def to_load(workload: Workload, load: float) -> Workload:
-    """Return the workload with its arrivals stretched or compressed so that the offered load is `load`.
+    """Stretch or compress the arrivals of a workload so that its offered load is `load`.
 
     Raises:
-        InputError: `load` is not above 0, or the workload has no offered load: its system's size, run times or
-            sizes are not known, or all jobs are submitted at once.
+        InputError: `load` is not above 0, or the offered load is unknown: the size of the system, the run times or
+            the sizes are unknown, or all submit times are equal.
     """
     if not 0 < load < np.inf:
         raise InputError(f"load {load} is out of range", hint="must be above 0")
     offered = workload.offered_load
     if not offered:
         what = (
-            "the size of its system is not known"
+            "the size of its system is unknown"
             if workload.provenance.system.nodes is None
-            else "its submissions span no time"
+            else "all submit times are equal"
             if offered is None
             else "no job has a run time and nodes"
         )
-        raise InputError(f"the workload has no offered load to scale: {what}")
+        raise InputError(f"the offered load of the workload is unknown: {what}")
     return scale(workload, arrivals=offered / load)
 
 
 def seconds_since_start(text: str, provenance: Provenance) -> float:
-    """Return an instant, as `2010-09-01` or `2010-09-01 08:30`, in s since time 0 of a workload.
+    """Convert a date such as `2010-09-01` or `2010-09-01 08:30` to s since time 0 of a workload.
 
-    The clock is that of the workload's time zone, UTC if it has none, unless `text` names an offset.
+    The date is in the workload's time zone, or in UTC if the time zone is unknown, unless `text` has an offset.
 
     Raises:
-        InputError: `text` is no instant, or the workload does not know when its time 0 is.
+        InputError: `text` is not a date, or the date of time 0 is unknown.
     """
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
         hint = "write seconds since time 0 (7200, 2h) or a date (2010-09-01, 2010-09-01T08:30)"
-        raise InputError(f"{text!r} is not an instant", hint=hint) from None
+        raise InputError(f"{text!r} is not a time", hint=hint) from None
     if provenance.unix_start is None:
         raise InputError(
-            f"the date of time 0 is not known, so {text!r} is no instant of this workload",
+            f"{text!r} cannot be converted: the date of the workload's time 0 is unknown",
             hint="write seconds since time 0 (7200, 2h)",
         )
     if instant.tzinfo is None:
@@ -163,34 +163,34 @@ def seconds_since_start(text: str, provenance: Provenance) -> float:
             instant = instant.replace(tzinfo=ZoneInfo(provenance.time_zone) if provenance.time_zone else UTC)
         except (KeyError, ValueError, OSError):
             raise InputError(
-                f"time zone {provenance.time_zone!r} is not known here", hint=f"write {text}T00:00+00:00"
+                f"time zone {provenance.time_zone!r} is unknown", hint=f"write {text}T00:00+00:00"
             ) from None
     return instant.timestamp() - provenance.unix_start
 
 
 def map_sizes(values: IntArray, original: int, target: int) -> IntArray:
-    """Return values * target / original, rounded to the nearest (half up), at least 1, at most `target`.
+    """Return values * target / original, rounded half up, at least 1 and at most `target`.
 
-    0, an unknown size, stays 0.
+    The value 0, an unknown size, stays 0.
     """
     scaled = np.clip((2 * values * target + original) // (2 * original), 1, target)
     return np.where(values > 0, scaled, 0)
 
 
 def with_system(workload: Workload, system: System) -> Workload:
-    """Return the workload with the size of its machine as `system` says, recorded as a step.
+    """Set the system of a workload and record this as a step.
 
-    Jobs of more nodes stay as they are, with a warning; what `system` leaves open stays as known.
+    Missing values of `system` keep the known values. Jobs larger than the system do not change, with a warning.
     """
-    told = _told(workload, system).provenance.system
-    larger = 0 if told.nodes is None else int((workload.ints("nodes") > told.nodes).sum())
+    merged = _with_known(workload, system).provenance.system
+    larger = 0 if merged.nodes is None else int((workload.ints("nodes") > merged.nodes).sum())
     tolerate({TOO_LARGE: larger})
-    sizes = {"nodes": told.nodes, "cores_per_node": told.cores_per_node}
-    return workload.with_step(Step("system", sizes, {TOO_LARGE: larger} if larger else {}), system=told)
+    sizes = {"nodes": merged.nodes, "cores_per_node": merged.cores_per_node}
+    return workload.with_step(Step("system", sizes, {TOO_LARGE: larger} if larger else {}), system=merged)
 
 
-def _told(workload: Workload, system: System | None) -> Workload:
-    """Return the workload with what `system` knows put into its provenance."""
+def _with_known(workload: Workload, system: System | None) -> Workload:
+    """Replace the system in the workload's provenance by the known values of `system`."""
     if system is None:
         return workload
     known = workload.provenance.system
@@ -206,7 +206,10 @@ def _told(workload: Workload, system: System | None) -> Workload:
 def _cut(
     table: pd.DataFrame, start: float | None, window: float | None, provenance: Provenance
 ) -> tuple[pd.DataFrame, float, int]:
-    """Return the jobs submitted in [start, start + window), times since `start`, and dependencies dropped."""
+    """Return the jobs submitted in [start, start + window), `start`, and the number of dropped dependencies.
+
+    The times of the jobs are relative to `start`.
+    """
     submit = table["submit_time"].to_numpy()
     start = float(submit[0]) if start is None else start
     end = np.inf if window is None else start + window
@@ -214,7 +217,7 @@ def _cut(
     if table.empty:
         raise InputError(
             f"no job is submitted from {start:,.0f} s to {end:,.0f} s",
-            hint=f"the workload's submissions span {_span(submit, provenance)}",
+            hint=f"submit times are from {_span(submit, provenance)}",
         )
     for name in table.columns.intersection(INSTANTS):
         table[name] -= start
@@ -234,13 +237,13 @@ def _span(submit: FloatArray, provenance: Provenance) -> str:
         return span
     try:
         begin, end = (datetime.fromtimestamp(provenance.unix_start + t, UTC) for t in (submit[0], submit[-1]))
-    except (ValueError, OverflowError, OSError):  # beyond the year 9999: dates that are wrong help nobody
+    except (ValueError, OverflowError, OSError):  # datetime ends with the year 9999
         return span
     return f"{span}, {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
 
 
 def _map_sizes(table: pd.DataFrame, system: System, nodes: int | None, cores_per_node: int | None) -> System:
-    """Map the sizes in `table` in place; return the system after it."""
+    """Map the sizes in `table` in place and return the target system."""
     if nodes is not None:
         for name in table.columns.intersection(SIZES):
             original = _known(system.nodes, "nodes")
@@ -255,14 +258,14 @@ def _map_sizes(table: pd.DataFrame, system: System, nodes: int | None, cores_per
 def _known(size: int | None, what: str) -> int:
     if size is None:
         raise InputError(
-            f"the {what} of the workload's system are not known, so sizes have no proportion",
-            hint="say what system it was made for: --system NODESxCORES",
+            f"sizes cannot be scaled: the {what} of the workload's system are unknown",
+            hint="set the original system with --system NODESxCORES",
         )
     return size
 
 
 def _compress_runs(table: pd.DataFrame, factor: float) -> None:
-    """Multiply run times, limits and the slack up to deadlines in place."""
+    """Multiply run times, limits and the slack up to deadlines by `factor`, in place."""
     for name in table.columns.intersection(["run_time", "time_limit"]):
         table[name] *= factor
     if "deadline" in table:
@@ -270,7 +273,7 @@ def _compress_runs(table: pd.DataFrame, factor: float) -> None:
 
 
 def _compress_arrivals(table: pd.DataFrame, factor: float) -> None:
-    """Multiply submit times and what hangs on them in place; a job's slack to its deadline stays."""
+    """Multiply submit times, think times and earliest starts by `factor`, in place. Deadlines keep their slack."""
     if "deadline" in table:
         table["deadline"] += table["submit_time"] * (factor - 1.0)
     for name in table.columns.intersection(["submit_time", "think_time", "earliest_start"]):

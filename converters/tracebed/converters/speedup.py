@@ -1,4 +1,4 @@
-"""How much faster a job runs on more nodes: what the columns `speedup` and `speedup_parameters` of a workload say."""
+"""Speedup models of jobs over nodes: the columns `speedup` and `speedup_parameters` of a workload."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tracebed.converters.models.downey import speedup as downey_speedup
 from tracebed.errors import InputError
 
 SpeedupFunction: TypeAlias = Callable[[int], float]
-"""S(nodes)."""
+"""The speedup S(nodes)."""
 
 
 class Speedup(NamedTuple):
-    """A speedup: `linear`, `amdahl` with f, `downey` with A and sigma, `table` of measured (nodes, seconds)."""
+    """A speedup model: `linear`, `amdahl` with f, `downey` with A and sigma, `table` of measured (nodes, seconds)."""
 
     name: str
     numbers: tuple[float, ...] = ()
     points: tuple[tuple[int, float], ...] = ()
-    """In rising order of nodes."""
+    """Measured (nodes, seconds) in ascending order of nodes."""
 
     @classmethod
     def parse(cls, name: str, parameters: str, where: str | None = None) -> Speedup:
-        """Return the speedup that the two columns name.
+        """Return the speedup model for the values of the two columns.
 
-        linear: none; amdahl: `f`; downey: `A sigma`; table: `nodes:seconds nodes:seconds ...`.
+        Parameters of linear: empty; amdahl: `f`; downey: `A sigma`; table: `nodes:seconds nodes:seconds ...`.
 
         Raises:
-            InputError: the model is not known or its parameters are not what it takes.
+            InputError: the model is unknown or its parameters are invalid.
         """
         words = parameters.split()
         try:
@@ -49,15 +49,15 @@ class Speedup(NamedTuple):
                     case "downey", (a, sigma) if 1 <= a < math.inf and 0 <= sigma < math.inf:
                         return cls(name, (a, sigma))
         except ValueError:
-            pass  # the one message below serves every wrong number
+            pass  # the message below also covers words that are not numbers
         raise InputError(
-            f"speedup {name!r} with parameters {parameters!r} is not a model",
+            f"speedup {name!r} with parameters {parameters!r} is invalid",
             where=where,
             hint="write linear; amdahl with f in [0, 1]; downey with A >= 1, sigma >= 0; or table with nodes:seconds",
         )
 
     def of(self, nodes: int) -> float:
-        """Return S(nodes): by Amdahl 1967, Downey 1997, or a measured curve (see `seconds`)."""
+        """Return S(nodes) by Amdahl 1967, by Downey 1997, or from measured times (see `seconds`)."""
         if self.name == "linear":
             return float(nodes)
         if self.name == "amdahl":
@@ -67,7 +67,7 @@ class Speedup(NamedTuple):
         return self.points[0][1] / self.seconds(nodes)
 
     def seconds(self, nodes: int) -> float:
-        """Return the time on `nodes` nodes by the measured curve: in between linear, beyond it constant."""
+        """Return the run time (s) on `nodes` nodes, interpolated between measured times and constant beyond them."""
         if nodes <= self.points[0][0]:
             return self.points[0][1]
         for (small, slow), (large, fast) in pairwise(self.points):
@@ -77,10 +77,10 @@ class Speedup(NamedTuple):
 
 
 def speedup_function(name: str, parameters: str, *, where: str | None = None) -> SpeedupFunction:
-    """Return S(n) for a workload's `speedup` and `speedup_parameters`; its values are kept.
+    """Return S(n) for a workload's `speedup` and `speedup_parameters`. The function caches its values.
 
     Raises:
-        InputError: as `Speedup.parse`.
+        InputError: the model is unknown or its parameters are invalid.
     """
     parsed = Speedup.parse(name, parameters, where)
     return float if name == "linear" else cache(parsed.of)

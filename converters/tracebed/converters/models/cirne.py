@@ -1,9 +1,9 @@
-"""The comprehensive model of rigid jobs: W. Cirne and F. Berman, "A comprehensive model of the supercomputer
+"""A model of rigid jobs: W. Cirne and F. Berman, "A comprehensive model of the supercomputer
 workload", WWC 2001.
 
 Sizes, requested times and cancellation lags are uniform-log: their distribution function is
 slope * log2(x) + offset. Run times are requested times multiplied by an accuracy. Arrivals follow a daily
-cycle fitted to each site.
+cycle that is fitted to each site.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from tracebed.states import JobState
 
 DAY = 86_400
 JOB = 2.0
-"""What the rate must add up to for one arrival: the published rates are jobs per two minutes, per second."""
+"""Growth of the summed rate per arrival: the published rates are jobs per two minutes, `SITES` has a 60th."""
 
 
 class Site(NamedTuple):
-    """A site of the model: its machine and the polynomial of its arrival rate.
+    """A site of the model: the size of its machine and the polynomial of its arrival rate.
 
-    The rate is over the time of day x, from -0.5 (midnight) over 0 (noon) to 0.5; highest power first.
+    The polynomial is in the time of day x, from -0.5 (midnight) through 0 (noon) to 0.5. The coefficient of the
+    highest power comes first.
     """
 
     nodes: int
@@ -69,32 +70,32 @@ SITES = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """The constants of the model, the published ones by default."""
+    """Constants of the model. The defaults are the published values."""
 
     size_slope: float = 0.12
-    """Of the uniform-log law of sizes (nodes), which end at 2^((1 - offset) / slope) = 102."""
+    """Uniform-log distribution of the sizes (nodes). The largest size is 2^((1 - offset) / slope) = 102."""
     size_offset: float = 0.20
     power_of_two: float = 0.75
     """Probability that a size is rounded to a power of two."""
     limit_slope: float = 0.10
-    """Of the uniform-log law of requested times (s)."""
+    """Uniform-log distribution of the requested times (s)."""
     limit_offset: float = -0.75
     accuracy_shape: float = 0.6
-    """Of the gamma law of run time / requested time, clipped to [`accuracy_min`, 1]."""
+    """Gamma distribution of run time / requested time, clipped to [`accuracy_min`, 1]."""
     accuracy_scale: float = 0.6
     accuracy_min: float = 1e-5
     cancelled: float = 0.15
-    """Probability that a job is cancelled; 0: no job is."""
+    """Probability that a job is cancelled."""
     lag_slope: float = 0.065
-    """Of the uniform-log law of the time from submission to cancellation (s)."""
+    """Uniform-log distribution of the time from submission to cancellation (s)."""
     lag_offset: float = -0.32
     load: float = 1.0
-    """Multiplies the arrival rate and the requested times: the offered load grows with its square."""
+    """Factor on the arrival rate and on the requested times. The offered load grows with its square."""
     reduction: int = 1
-    """1, or 2: twice the arrivals of half the size, at the same load."""
+    """1 or 2. With 2, twice as many jobs of half the size arrive, at the same load."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a constant is out of its range."""
+        """Raise InputError if a constant is out of range."""
         for name in ("power_of_two", "cancelled"):
             require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "a probability")
         for name in ("size_slope", "limit_slope", "lag_slope", "accuracy_scale", "accuracy_min"):
@@ -109,11 +110,11 @@ class Parameters:
 
 
 MOST = "such that 2^((1 - offset) / slope) is at most 2^40"
-"""What sizes and times end at, in tasks and s: a thousand times what any machine or user can mean."""
+"""Upper bound of sizes (nodes) and times (s), far beyond any machine or request."""
 
 
 class Draws(NamedTuple):
-    """What the model draws, a value a job: times in s, `lag` 0 where the job is not cancelled."""
+    """Draws of the model, one value per job. Times are in s; `lag` is 0 for jobs that are not cancelled."""
 
     submit: IntArray
     nodes: IntArray
@@ -124,7 +125,7 @@ class Draws(NamedTuple):
 
     @property
     def run(self) -> IntArray:
-        """Run times, were no job cancelled (s)."""
+        """Run times if no job is cancelled (s)."""
         return np.maximum(1, np.ceil(self.limit * self.accuracy)).astype(np.int64)
 
 
@@ -139,29 +140,30 @@ def cirne(
     poisson: bool = False,
     exact: bool = False,
 ) -> Workload:
-    """Draw rigid jobs of a supercomputer: sizes, limits, cancellations (Cirne and Berman 2001).
+    """Draw rigid jobs of a supercomputer with time limits and cancellations (Cirne and Berman 2001).
 
-    A cancelled job has the status `cancelled`, the time from its submission to its withdrawal in
-    `extra_cancel_lag` (s), and half its requested time as its run time should it run all the same, as in the
+    A cancelled job has the status `cancelled` and, in `extra_cancel_lag`, the time from its submission to its
+    cancellation (s). Its run time, if it starts before the cancellation, is half its requested time, as in the
     reference simulator. Time 0 is midnight before the first submission.
 
     Args:
-        jobs: how many.
-        nodes: of the machine, the site's own by default; arrivals grow in proportion, sizes end there.
-        cores_per_node: of the machine; every job uses all cores of its nodes.
-        seed: of the numpy Generator, or of RANDLIB.
-        parameters: the model's constants.
-        site: whose daily cycle of arrivals.
-        poisson: draw arrivals from a Poisson process of the same rate; the reference's are regular.
-        exact: draw from RANDLIB in the order of the reference program, to verify the model; slow.
+        jobs: number of jobs.
+        nodes: nodes of the machine, by default those of the site. The arrival rate is proportional to them, and no
+            job is larger.
+        cores_per_node: cores of each node; every job uses all cores of its nodes.
+        seed: seed of the numpy Generator, or of RANDLIB.
+        parameters: constants of the model.
+        site: site with the daily cycle of arrivals to use.
+        poisson: draw arrivals from a Poisson process of the same rate, in place of the reference's regular arrivals.
+        exact: draw from RANDLIB in the order of the reference program, to verify the model (slow).
 
     Raises:
-        InputError: an argument is out of its range.
+        InputError: an argument is out of range.
     """
     parameters = parameters or Parameters()
     require_sizes(jobs, nodes, cores_per_node)
     require(site in SITES, f"site {site!r}", f"one of {', '.join(SITES)}")
-    require(not (poisson and exact), "poisson with exact", "one of them: the reference has no such arrivals")
+    require(not (poisson and exact), "poisson with exact", "only one of them: the reference has no Poisson arrivals")
     machine = nodes or SITES[site].nodes
     if exact:
         draws = draw_exactly(jobs, SITES[site], machine, seed, parameters)
@@ -190,7 +192,7 @@ def cirne(
 
 
 def draw_fast(jobs: int, site: Site, machine: int, seed: int, p: Parameters, poisson: bool = False) -> Draws:
-    """Draw all jobs at once from a numpy Generator."""
+    """Draw all jobs in array operations from a numpy Generator."""
     rng = np.random.default_rng(seed)
     begin = rng.random() - 0.5
     nodes = np.maximum(1.0, np.ceil(_uniform_log(rng.random(jobs), p.size_slope, p.size_offset)))
@@ -213,9 +215,9 @@ def draw_fast(jobs: int, site: Site, machine: int, seed: int, p: Parameters, poi
 
 
 def draw_exactly(jobs: int, site: Site, machine: int, seed: int, p: Parameters) -> Draws:
-    """Draw job after job from RANDLIB, each number in the place where the reference program draws it."""
+    """Draw the jobs one by one from RANDLIB, each number in the order of the reference program."""
     require(p.accuracy_shape < 1.0, f"accuracy_shape {p.accuracy_shape}", "below 1 in exact mode")
-    random = Randlib(7919 * seed + 12345, 104729 * seed + 54321)  # as the reference samples were drawn
+    random = Randlib(7919 * seed + 12345, 104729 * seed + 54321)  # the seeds of the reference samples
     begin = random.uniform() - 0.5
     rows = []
     for _ in range(jobs):
@@ -239,17 +241,18 @@ def arrivals(
 ) -> IntArray:
     """Return the submit times (s since midnight) of the first `jobs` jobs after time of day `begin`.
 
-    Second by second the rate is added up, and a job arrives when the sum has grown by `JOB`. The reference
-    does not clip the rate of kth, which is negative before dawn; hence the running maximum. All days being
-    alike, one day's sums tell every arrival: the j-th is on the first day whose greatest sum reaches j * JOB.
+    The rate is summed over the seconds, and a job arrives each time the sum has grown by `JOB`. All days are
+    alike, so the sums of one day give every arrival: job j arrives on the first day whose greatest sum reaches
+    j * JOB. The sums need a running maximum, because the reference does not clip the rate of kth, which is negative
+    before dawn.
 
     Args:
-        jobs: how many.
-        site: whose rate.
-        machine: nodes; the rate is in proportion to them.
+        jobs: number of jobs.
+        site: site of the rate.
+        machine: nodes of the machine; the rate is proportional to them.
         begin: time of day, -0.5 (midnight) to 0.5.
-        p: the model's constants (`load`, `reduction`).
-        rng: where the growth for each job is drawn from, exponential of mean `JOB`: a Poisson process.
+        p: constants of the model (`load`, `reduction`).
+        rng: generator of a Poisson process: the growth of the sum per job is then exponential with mean `JOB`.
     """
     x = begin + np.arange(1, DAY + 1) / DAY
     rate = np.polyval(site.rate, np.where(x > 0.5, x - 1.0, x))
@@ -263,10 +266,10 @@ def arrivals(
 
 
 def _uniform_log(u: FloatArray, slope: float, offset: float) -> FloatArray:
-    """Return the values where the distribution function slope * log2(x) + offset is `u`."""
+    """Return the values x at which the distribution function slope * log2(x) + offset equals `u`."""
     return np.exp2((u - offset) / slope)
 
 
 def _power_of_two(nodes: FloatArray | np.float64) -> FloatArray:
-    """Return the nearest powers of two on the logarithmic scale, the smaller of two equally near."""
+    """Return the nearest powers of two on the logarithmic scale; of two equally near, the smaller."""
     return np.exp2(np.ceil(np.log2(nodes) - 0.5))

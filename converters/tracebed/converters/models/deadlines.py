@@ -1,8 +1,8 @@
-"""Deadlines, earliest starts and runtime behaviour for a workload, after the deadline study (see `papers`).
+"""Deadlines, earliest starts and runtime behavior of jobs, following the deadline study (see `papers`).
 
-The study extends a trace by the type of each program's runtime behaviour, an earliest start and a deadline that
-leaves some slack, more of it for larger jobs. It does not say how these times are drawn: the laws and the numbers
-here are ours, **not verified**, and every number is a parameter.
+The study adds three attributes to each job of a trace: the type of its runtime behavior, an earliest start, and a
+deadline that leaves some slack. Larger jobs have more slack. The study does not publish the distributions of these
+times. The distributions and constants here are tracebed's own and **not verified**; every constant is a parameter.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from tracebed.converters.models import require
 from tracebed.converters.workload import Step, Workload
 
 Behaviour = Literal["uniform", "independent", "bsp", "local-forks", "forks"]
-"""Types 0 to 3 of the study's table 1, or all four with equal probability.
+"""Types 0 to 3 of the study's table 1; `uniform`: all four with equal probability.
 
-`independent`: a fixed number of processes that do not communicate (Monte Carlo). `bsp`: as many, in a regular
-pattern. `local-forks`: processes are created on the job's nodes. `forks`: there and on other nodes.
+`independent`: a fixed number of processes that do not communicate (Monte Carlo). `bsp`: a fixed number of processes
+that communicate in a regular pattern. `local-forks`: processes create others on the job's nodes. `forks`: processes
+create others on the job's nodes and on other nodes.
 """
 TYPES = get_args(Behaviour)[1:]
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The constants; none of them verified."""
+    """Constants of the distributions, all of them not verified."""
 
     ahead: float = 3600.0
-    """Mean of the exponential time from submission to earliest start, s; 0: a job may start at once."""
+    """Mean of the exponential time from submission to earliest start, s; 0: jobs may start immediately."""
     slack: float = 0.5
-    """The slack of a job of one node, as a share of its run time."""
+    """Slack of a job on one node, as a fraction of its run time."""
     slack_largest: float = 2.0
-    """The slack of a job of the whole machine; in between it grows in proportion to the nodes."""
+    """Slack of a job on the whole machine. Between the two sizes, the slack is linear in the nodes."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a constant is out of its range."""
+        """Raise InputError if a constant is out of range."""
         for name, value in asdict(self).items():
             require(0.0 <= value <= 1e12, f"{name} {value}", "from 0 to 1e12")
 
@@ -52,21 +53,21 @@ def with_deadlines(
 ) -> Workload:
     """Give each job a `behaviour`, an `earliest_start` and a `deadline`.
 
-    deadline = earliest start + run time x (1 + slack): on an empty machine every job meets it.
+    The deadline is earliest start + run time x (1 + slack), which every job meets on an empty machine.
 
     Args:
-        workload: any whose run times and sizes are known.
-        nodes: of the machine, the size with the greatest slack.
-        seed: of the numpy Generator.
-        parameters: the constants.
+        workload: a workload with known run times and sizes.
+        nodes: nodes of the machine. Jobs of this size have the greatest slack.
+        seed: seed of the numpy Generator.
+        parameters: constants of the distributions.
         behaviour: one of `TYPES` for all jobs, or "uniform".
 
     Raises:
-        InputError: `behaviour` is none.
+        InputError: `behaviour` is invalid.
     """
     p = parameters or Parameters()
     require(behaviour in get_args(Behaviour), f"behaviour {behaviour!r}", f"one of {', '.join(get_args(Behaviour))}")
-    rng = np.random.default_rng([seed, 1])  # apart from the draws of the workload itself, which began with `seed`
+    rng = np.random.default_rng([seed, 1])  # independent of the draws of the workload, which used `seed`
     count = len(workload)
     types = rng.choice(TYPES, count) if behaviour == "uniform" else np.full(count, behaviour)
     start = workload.floats("submit_time") + p.ahead * rng.exponential(size=count)

@@ -1,9 +1,9 @@
 """A. B. Downey, "A parallel workload model and its implications for processor allocation", HPDC 1997: moldable jobs.
 
-A job is an amount of work, an average parallelism and the variance of its parallelism; how long it runs follows
-from the nodes that it is given, by Downey's speedup. The laws are the paper's. Their ranges and the arrival rates,
-fitted to single sites, were not to be had: the defaults here are round numbers, **not verified**, that offer 128
-nodes a load near 0.7.
+A job has an amount of work, an average parallelism, and a variance of its parallelism. Its run time follows from its
+allocation by Downey's speedup model. The distributions are the paper's. The paper fits their ranges and the arrival
+rates to single sites; these values were not available. The defaults are round numbers, **not verified**, which give
+an offered load near 0.7 on 128 nodes.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ DAY, HALF = 86_400.0, 43_200.0
 
 @dataclass(frozen=True)
 class Parameters:
-    """The constants of the model; the ranges and the rates are not verified, the form of the laws is the paper's."""
+    """Constants of the model. The distributions are the paper's; ranges and arrival rates are not verified."""
 
     work_min: float = 10.0
-    """Of the log-uniform law of a job's cumulative work, node-seconds."""
+    """Log-uniform distribution of the work of a job, node-seconds."""
     work_max: float = 1e6
     parallelism_max: float = 0.0
-    """Of the log-uniform law of the average parallelism, from 1 on; 0: the nodes of the machine."""
+    """Upper end of the log-uniform distribution of the average parallelism, from 1; 0: the nodes of the machine."""
     sigma_max: float = 2.0
-    """Of the uniform law of the variance of parallelism, from 0 on (the paper's)."""
+    """Upper end of the uniform distribution of the variance of parallelism, from 0 (as in the paper)."""
     day_gap: float = 900.0
     """Mean time between arrivals in the half of the day that begins at `day_begins`, s."""
     night_gap: float = 2700.0
-    """The same in the other half."""
+    """Mean time between arrivals in the other half of the day, s."""
     day_begins: float = 28_800.0
-    """s since midnight, which is time 0."""
+    """Start of the busy half of the day, s since midnight. Time 0 is a midnight."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a constant is out of its range."""
+        """Raise InputError if a constant is out of range."""
         for name in ("work_min", "day_gap", "night_gap"):
             require(1e-6 <= getattr(self, name) <= 1e12, f"{name} {getattr(self, name)}", "from 1e-6 to 1e12")
         require(self.work_min <= self.work_max <= 1e12, f"work_max {self.work_max}", "at least work_min, at most 1e12")
@@ -51,7 +51,7 @@ class Parameters:
 
 
 class Draws(NamedTuple):
-    """What the model draws, a value a job: submission (s), work (node-seconds), A and sigma."""
+    """Draws of the model, one value per job: submit time (s), work (node-seconds), A and sigma."""
 
     submit: FloatArray
     work: FloatArray
@@ -67,21 +67,21 @@ def downey97(
     seed: int = 0,
     parameters: Parameters | None = None,
 ) -> Workload:
-    """Draw moldable jobs: work, parallelism and its variance (Downey 1997; ranges not verified).
+    """Draw moldable jobs with Downey's speedup model (Downey 1997; ranges not verified).
 
-    The model gives a job no size; ours requests ceil(A) nodes, at most the machine: at the average parallelism
-    A speedup and efficiency are in balance (our choice). It can use 1 to `nodes_max` nodes, beyond which it gains
-    nothing. Its run time is work / S(nodes). There are no time limits.
+    The model does not define requested sizes. Here a job requests ceil(A) nodes, at most the machine, because at the
+    average parallelism A speedup and efficiency are in balance. A job can run on 1 to `nodes_max` nodes; more nodes
+    do not add to its speedup. Its run time is work / S(nodes). Jobs have no time limits.
 
     Args:
-        jobs: how many.
-        nodes: of the machine, 128 by default.
-        cores_per_node: of the machine; every job uses all cores of its nodes.
-        seed: of the numpy Generator.
-        parameters: the model's constants.
+        jobs: number of jobs.
+        nodes: nodes of the machine, 128 by default.
+        cores_per_node: cores of each node; every job uses all cores of its nodes.
+        seed: seed of the numpy Generator.
+        parameters: constants of the model.
 
     Raises:
-        InputError: an argument is out of its range.
+        InputError: an argument is out of range.
     """
     p, machine = parameters or Parameters(), nodes or 128
     require_sizes(jobs, nodes, cores_per_node)
@@ -105,7 +105,7 @@ def downey97(
 
 
 def draw(jobs: int, machine: int, seed: int, p: Parameters) -> Draws:
-    """Draw `jobs` jobs: work and parallelism log-uniform, sigma uniform, arrivals Poisson with two rates a day."""
+    """Draw `jobs` jobs: log-uniform work and parallelism, uniform sigma, Poisson arrivals with two rates per day."""
     rng = np.random.default_rng(seed)
     work = p.work_min * (p.work_max / p.work_min) ** rng.random(jobs)
     parallelism = (p.parallelism_max or machine) ** rng.random(jobs)
@@ -114,9 +114,9 @@ def draw(jobs: int, machine: int, seed: int, p: Parameters) -> Draws:
 
 
 def arrivals(units: FloatArray, p: Parameters) -> FloatArray:
-    """Return when the cumulative arrival rate since midnight reaches each of `units`.
+    """Return the times (s since midnight) at which the cumulative arrival rate reaches each of `units`.
 
-    With unit exponentials, added up, these are the arrivals of a Poisson process with that rate.
+    If `units` are cumulative sums of unit exponentials, these times are the arrivals of a Poisson process.
     """
     ends = np.array([0.0, *sorted([p.day_begins, (p.day_begins + HALF) % DAY]), DAY])
     by_day = (ends[:-1] + np.diff(ends) / 2 - p.day_begins) % DAY < HALF

@@ -1,4 +1,4 @@
-"""The random numbers of the reference program of the Lublin model: drand48 of POSIX, and gamma variates from it."""
+"""Random numbers of the Lublin model's reference program: drand48 of POSIX and gamma variates drawn with it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ MULTIPLIER, INCREMENT, MODULUS = 0x5DEECE66D, 0xB, 1 << 48
 
 
 class Drand48:
-    """A generator like that of srand48 and drand48, a number at a time."""
+    """A generator that is equivalent to srand48 and drand48."""
 
     def __init__(self, seed: int) -> None:
-        """Begin where srand48(`seed`) does, which takes 32 bits of it."""
+        """Set the state as srand48(`seed`) does, from the low 32 bits of the seed."""
         self._state = ((seed & 0xFFFF_FFFF) << 16) + 0x330E
 
     def uniform(self) -> float:
-        """Return a number in [0, 1)."""
+        """Draw a number from [0, 1)."""
         self._state = (self._state * MULTIPLIER + INCREMENT) % MODULUS
         return self._state / MODULUS
 
     def gamma(self, shape: float, scale: float) -> float:
-        """Return a gamma variate: an Erlang one for the whole part of `shape`, Jöhnk's method for the rest."""
+        """Draw a gamma variate: Erlang for the integer part of `shape`, Jöhnk's method for the fraction."""
         whole = math.floor(shape)
         logs = 0.0
         for _ in range(whole):

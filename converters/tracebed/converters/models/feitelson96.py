@@ -1,10 +1,10 @@
-"""A model after D. G. Feitelson, "Packing schemes for gang scheduling", JSSPP 1996: rigid jobs that are run again and
-again.
+"""A model after D. G. Feitelson, "Packing schemes for gang scheduling", JSSPP 1996: rigid jobs that are run
+repeatedly.
 
-Sizes follow a harmonic law with an emphasis on small sizes and powers of two, run times are hyperexponential and
-longer for larger jobs, and a job is run several times. Only that form is published where we could read it: the
-hand-made weights of the sizes, the means of the run times and how p depends on the size are **not verified**, and
-conformance with the original program is not claimed. Every number is a parameter.
+Sizes follow a harmonic distribution with an emphasis on small sizes and powers of two. Run times are hyperexponential
+and longer for larger jobs. A job is run several times. Only the form of the distributions was available. The weights
+of the sizes, the means of the run times and the dependence of p on the size are **not verified**, and conformance with
+the original program is not claimed. Every constant is a parameter.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ from tracebed.converters.models import require, require_sizes
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
 
 Repeats = Literal["arrival", "end"]
-"""When a job that is run several times is submitted again: two readings of the model.
+"""When a job that is run several times is submitted again: two interpretations of the model.
 
-`arrival`: at the next arrival; every run counts as one. `end`: when its last run has ended; only first runs arrive
-by the Poisson process. The lengths of the deadline study's traces (65 days at factor 1, 74 at 1500, of 1000
-requests) agree with this reading only.
+`arrival`: every run is an arrival of the Poisson process. `end`: a run is submitted when the previous run ends; only
+first runs are arrivals of the Poisson process. Only `end` agrees with the lengths of the deadline study's traces of
+1000 requests (65 days at factor 1, 74 days at factor 1500).
 """
 Gaps = Literal["exponential", "poisson"]
-"""What "modeled using a Poisson distribution with factor f" means; the DMR paper says no more.
+"""Two interpretations of "modeled using a Poisson distribution with factor f" in the DMR paper.
 
-`exponential`: a Poisson process, times between arrivals are exponential with mean f. `poisson`: these times are
-themselves Poisson-distributed whole seconds with mean f, so that there are no bursts.
+`exponential`: arrivals are a Poisson process, with exponential times between arrivals of mean f. `poisson`: the times
+between arrivals are Poisson-distributed whole seconds of mean f, which avoids bursts.
 """
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The constants of the model; of those marked so the literature gives the form but not, or not to us, the value."""
+    """Constants of the model. "Not verified": the published value was not available."""
 
     factor: float = 1500.0
-    """Mean time between arrivals, s; 1500 is the common load of the deadline study (`deadline-normal`)."""
+    """Mean time between arrivals, s. 1500 is the normal load of the deadline study (`deadline-normal`)."""
     size_order: float = 1.5
-    """P(n) is in proportion to n^-order, before the emphasis."""
+    """P(n) is proportional to n^-order, before the weights."""
     power_of_two: float = 3.0
-    """Weight of the powers of two. Not verified: 86 % of the sizes on 128 nodes then are one, as in logs."""
+    """Weight of the powers of two. Not verified. With 3, 86 % of the sizes on 128 nodes are powers of two."""
     small: float = 1.5
     """Weight of the small sizes. Not verified."""
     small_up_to: int = 8
-    """The greatest of the small sizes, nodes. Not verified."""
+    """Largest small size, nodes. Not verified."""
     short: float = 0.95
     """Probability of the short branch of the run times is short - slope * n / N. Not verified."""
     short_slope: float = 0.20
-    """Not verified."""
+    """Decrease of that probability with the size. Not verified."""
     short_mean: float = 30_000.0
-    """Mean of the short branch, s. Not verified: 1000 runs at a factor of 1, repeated at their end, then span about
-    65 days, as those of the deadline study do; a factor of 1500 offers 128 nodes a load of about 1."""
+    """Mean of the short branch, s. Not verified. With 30,000, 1000 runs at factor 1, repeated at their ends, span about
+    65 days, as in the deadline study; at factor 1500 the offered load on 128 nodes is about 1."""
     long_ratio: float = 7.0
     """Mean of the long branch / mean of the short one. Not verified."""
     repetition_order: float = 2.5
-    """P(r runs of a job) is in proportion to r^-order, r = 1, 2, ... Not verified."""
+    """P(r runs of a job) is proportional to r^-order, r = 1, 2, ... Not verified."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a constant is out of its range."""
+        """Raise InputError if a constant is out of range."""
         for name in ("factor", "power_of_two", "small", "short_mean", "long_ratio"):
             require(0.0 < getattr(self, name) <= 1e12, f"{name} {getattr(self, name)}", "above 0, at most 1e12")
         for name in ("short", "short_slope"):
@@ -72,7 +72,7 @@ class Parameters:
 
 
 class Draws(NamedTuple):
-    """What the model draws, a value a run: submission (s), nodes, run time (s), which job it is, which run of it."""
+    """Draws of the model, one value per run: submit time (s), nodes, run time (s), job, and run of the job."""
 
     submit: FloatArray
     nodes: IntArray
@@ -91,23 +91,23 @@ def feitelson96(
     repeats: Repeats = "arrival",
     gaps: Gaps = "exponential",
 ) -> Workload:
-    """Draw rigid jobs that are run again and again (like Feitelson 1996; conformance not claimed).
+    """Draw rigid jobs that are run repeatedly (like Feitelson 1996; conformance not claimed).
 
-    The runs of one job have one size, one run time and one `extra_executable`. With `repeats` `end`, every run
-    but the first has the run before it in `after`, a `think_time` of 0, and as its submit time the one that it
-    has where nobody waits. There are no time limits.
+    The runs of a job have the same size, run time and `extra_executable`. With `repeats="end"`, each later run names
+    the previous run in `after` and has a `think_time` of 0; its submit time assumes that no job waits. Jobs have no
+    time limits.
 
     Args:
-        jobs: how many, every run counted.
-        nodes: of the machine, 128 by default; sizes end there.
-        cores_per_node: of the machine; every job uses all cores of its nodes.
-        seed: of the numpy Generator.
-        parameters: the model's constants.
-        repeats: When a job that is run again is submitted: at the next arrival, or at the end of its last run.
-        gaps: Law of the times between arrivals.
+        jobs: number of runs; every run of a job counts.
+        nodes: nodes of the machine, 128 by default; no job is larger.
+        cores_per_node: cores of each node; every job uses all cores of its nodes.
+        seed: seed of the numpy Generator.
+        parameters: constants of the model.
+        repeats: when a job is submitted again: at the next arrival, or at the end of its previous run.
+        gaps: distribution of the times between arrivals.
 
     Raises:
-        InputError: an argument is out of its range.
+        InputError: an argument is out of range.
     """
     parameters, machine = parameters or Parameters(), nodes or 128
     require_sizes(jobs, nodes, cores_per_node)
@@ -139,7 +139,7 @@ def feitelson96(
 
 
 def draw(jobs: int, machine: int, seed: int, p: Parameters, repeats: Repeats, gaps: Gaps) -> Draws:
-    """Draw jobs until they have `jobs` runs (of the last job perhaps not all), sorted by submission."""
+    """Draw jobs until they have `jobs` runs, sorted by submit time. The last job may lose some of its runs."""
     rng = np.random.default_rng(seed)
     runs = np.minimum(rng.zipf(p.repetition_order, jobs), jobs)
     runs = runs[: int(np.searchsorted(np.cumsum(runs), jobs)) + 1]
@@ -159,7 +159,7 @@ def draw(jobs: int, machine: int, seed: int, p: Parameters, repeats: Repeats, ga
 
 
 def size_law(machine: int, p: Parameters) -> FloatArray:
-    """Return P(n) for n = 1 ... machine: harmonic, with the weights of small sizes and powers of two."""
+    """Return P(n) for n = 1 ... machine: harmonic, weighted for small sizes and powers of two."""
     n = np.arange(1, machine + 1)
     weight = n**-p.size_order
     weight = np.where(n & (n - 1) == 0, p.power_of_two, 1.0) * np.where(n <= p.small_up_to, p.small, 1.0) * weight
@@ -167,12 +167,12 @@ def size_law(machine: int, p: Parameters) -> FloatArray:
 
 
 def short_branch(size: IntArray, machine: int, p: Parameters) -> FloatArray:
-    """Return the probability of the short branch, short - slope * n / N: large jobs run longer, weakly."""
+    """Return the probability of the short branch, short - slope * n / N. It decreases with the size n."""
     return p.short - p.short_slope * (size / machine)
 
 
 def predecessor(draws: Draws) -> IntArray:
-    """Return for each run the index of the run of the same job before it; its own for a first run."""
+    """Return for each run the index of the job's previous run, or its own index for a first run."""
     order = np.lexsort((draws.turn, draws.job))
     before = np.empty(len(order), dtype=np.int64)
     before[order[1:]], before[order[0]] = order[:-1], order[0]

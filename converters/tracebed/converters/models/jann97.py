@@ -1,9 +1,9 @@
-"""J. Jann et al., "Modeling of workload in MPPs", JSSPP 1997: rigid jobs after a log.
+"""J. Jann et al., "Modeling of workload in MPPs", JSSPP 1997: rigid jobs fitted to a log.
 
-The log is split by size; within a class, times between arrivals and run times each follow a hyper-Erlang law of
-common order whose first three moments are those of the log. The paper's own parameter tables were not to be had,
-so a log is needed. How classes that are too small are joined, and that sizes within a class are drawn from the
-log, is our choice.
+The log is split into size classes. Within a class, the times between arrivals and the run times each follow a
+hyper-Erlang distribution of common order, whose first three moments equal those of the log. The paper's parameter
+tables were not available, so the model needs a log. Two details are not from the paper: small classes are merged, and
+sizes within a class are drawn from the log.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from tracebed.errors import InputError, tolerate
 
 @dataclass(frozen=True)
 class Parameters:
-    """How a log is fitted."""
+    """Constants of the fit."""
 
     order_max: int = 100
-    """The greatest order of a hyper-Erlang law; orders up to 7 occurred in the paper."""
+    """Largest order of a hyper-Erlang distribution. Orders up to 7 occur in the paper."""
     fewest: int = 50
-    """A size class with fewer jobs joins its smaller neighbour: three moments of a few values say little."""
+    """Fewest jobs of a size class. Smaller classes are merged, because three moments of a few values are unreliable."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a constant is out of its range."""
+        """Raise InputError if a constant is out of range."""
         require(1 <= self.order_max <= 100_000, f"order_max {self.order_max}", "from 1 to 100,000")
         require(self.fewest >= 4, f"fewest {self.fewest}", "at least 4")
 
 
 class HyperErlang(NamedTuple):
-    """With probability `p` an Erlang law of mean `order * scale1`, else one of mean `order * scale2` (s)."""
+    """Mixture of two Erlang distributions: mean `order * scale1` (s) with probability `p`, else `order * scale2`."""
 
     order: int
     p: float
@@ -47,7 +47,7 @@ class HyperErlang(NamedTuple):
     scale2: float
 
     def moment(self, k: int) -> float:
-        """Return E[t^k] = n (n + 1) ... (n + k - 1) (p scale1^k + (1 - p) scale2^k), n being the order."""
+        """Return E[t^k] = n (n + 1) ... (n + k - 1) (p scale1^k + (1 - p) scale2^k), where n is the order."""
         rising = float(np.prod(self.order + np.arange(k, dtype=np.float64)))
         return rising * (self.p * self.scale1**k + (1.0 - self.p) * self.scale2**k)
 
@@ -58,7 +58,7 @@ class HyperErlang(NamedTuple):
 
 
 class SizeClass(NamedTuple):
-    """The jobs of a log with `low` to `high` cores: how many, their laws, and their sizes with the share of each."""
+    """The jobs of a log with `low` to `high` cores: their number, distributions, and sizes with the share of each."""
 
     low: int
     high: int
@@ -79,19 +79,19 @@ def jann97(
     seed: int = 0,
     parameters: Parameters | None = None,
 ) -> Workload:
-    """Draw rigid jobs after a log: three moments of each size class kept (Jann et al. 1997).
+    """Draw rigid jobs from a model that is fitted to a log (Jann et al. 1997).
 
     Args:
-        jobs: how many.
-        log: The workload to fit, of any format.
-        nodes: of the machine, the log's by default; sizes end there.
-        cores_per_node: of the machine, the log's by default; jobs ask for as many on a node as those of the log,
-            at most these.
-        seed: of the numpy Generator.
-        parameters: how to fit.
+        jobs: number of jobs.
+        log: log or workload to fit, in any format.
+        nodes: nodes of the machine, by default those of the log; no job is larger.
+        cores_per_node: cores of each node, by default those of the log. Jobs request as many cores per node as in the
+            log, at most these.
+        seed: seed of the numpy Generator.
+        parameters: constants of the fit.
 
     Raises:
-        InputError: an argument is out of its range, or the log cannot be read or fitted.
+        InputError: an argument is out of range, or the log cannot be read or fitted.
     """
     parameters = parameters or Parameters()
     require_sizes(jobs, nodes, 1 if cores_per_node is None else cores_per_node)
@@ -112,18 +112,20 @@ def jann97(
 
 
 def fit(log: Workload, parameters: Parameters | None = None, *, where: str | None = None) -> tuple[SizeClass, ...]:
-    """Return the size classes of a log, smallest first, with laws that have the moments of the log.
+    """Return the size classes of a log, smallest first, with distributions that have the moments of the log.
 
-    The classes are 1, 2, 3-4, 5-8, 9-16, ... cores. Jobs without a run time or a size do not count.
+    The classes are 1, 2, 3-4, 5-8, 9-16, ... cores. Jobs without a run time or a size are ignored.
 
     Raises:
-        InputError: there are too few jobs, or those of a class were all submitted at once.
+        InputError: there are too few jobs, or all jobs of a class have the same submit time.
     """
     p = parameters or Parameters()
     runnable, counts = log.runnable()
     tolerate(counts, where=where)
     if len(runnable) < p.fewest:
-        raise InputError(f"{len(runnable)} jobs to fit", where=where, hint=f"at least {p.fewest}, or lower `fewest`")
+        raise InputError(
+            f"{len(runnable)} jobs to fit are too few", where=where, hint=f"at least {p.fewest}, or lower `fewest`"
+        )
     nodes, cores = runnable.ints("nodes"), runnable.ints("cores_per_node")
     submit, run = runnable.floats("submit_time"), runnable.floats("run_time")
     which = _joined(np.ceil(np.log2(nodes * cores)).astype(np.int64), p.fewest)
@@ -132,20 +134,22 @@ def fit(log: Workload, parameters: Parameters | None = None, *, where: str | Non
         members = np.flatnonzero(which == index)
         size = nodes[members] * cores[members]
         if np.ptp(submit[members]) == 0.0:
-            what = f"all {len(members):,} jobs of {size.min()} to {size.max()} cores are submitted at once"
-            raise InputError(what, where=where, hint="their arrivals have no law; leave them out of the log")
+            what = f"all {len(members):,} jobs of {size.min()} to {size.max()} cores have the same submit time"
+            raise InputError(
+                what, where=where, hint="times between arrivals cannot be fitted; remove these jobs from the log"
+            )
         gap, gap_fits = _fitted(moments(np.diff(submit[members])), p.order_max)
         law, law_fits = _fitted(moments(run[members]), p.order_max)
         misfits += (not gap_fits) + (not law_fits)
         shapes, times = np.unique(np.stack([nodes[members], cores[members]]), axis=1, return_counts=True)
         share: FloatArray = times / len(members)
         classes.append(SizeClass(int(size.min()), int(size.max()), len(members), gap, law, shapes[0], shapes[1], share))
-    tolerate({f"laws that take more than order {p.order_max}: only their mean was fitted": misfits}, where=where)
+    tolerate({f"distributions of order above {p.order_max}, where only the mean was fitted": misfits}, where=where)
     return tuple(classes)
 
 
 def draw(jobs: int, classes: Sequence[SizeClass], seed: int) -> pd.DataFrame:
-    """Return the table of the first `jobs` jobs of all classes, each a renewal process of its own from time 0."""
+    """Return the table of the first `jobs` jobs of all classes, each a separate renewal process from time 0."""
     rng = np.random.default_rng(seed)
     submit, which = _merged(jobs, [c.gap for c in classes], rng)
     run, nodes, cores = np.empty(jobs), np.empty(jobs, dtype=np.int64), np.empty(jobs, dtype=np.int64)
@@ -172,14 +176,14 @@ def moments(values: FloatArray) -> tuple[float, float, float]:
 
 
 LEAST_MEAN = 1e-90
-"""Of values smaller than this the third moment is no number any more."""
+"""Smallest mean to fit. The third moment of smaller values underflows."""
 
 
 def hyper_erlang(m1: float, m2: float, m3: float, order_max: int) -> HyperErlang | None:
-    """Return the hyper-Erlang law of common, least order that has these moments; None where none up to `order_max` has.
+    """Return the hyper-Erlang distribution of lowest common order with these moments, or None above `order_max`.
 
-    Johnson and Taaffe's inversion (1989), which Jann et al. use, in units of the mean: order n is enough where
-    x = m3 - (n+2)/(n+1) m2^2 and y = m2 - (n+1)/n are above 0; the two scales are then the roots of a s^2 + b s + c.
+    Jann et al. use the inversion of Johnson and Taaffe (1989). In units of the mean, order n is sufficient if
+    x = m3 - (n+2)/(n+1) m2^2 and y = m2 - (n+1)/n are positive. The two scales are the roots of a s^2 + b s + c.
     """
     if m1 < LEAST_MEAN:
         return None
@@ -197,7 +201,7 @@ def hyper_erlang(m1: float, m2: float, m3: float, order_max: int) -> HyperErlang
 
 
 def _fitted(m: tuple[float, float, float], order_max: int) -> tuple[HyperErlang, bool]:
-    """Return the law with the moments `m`, and whether it has them all: else an Erlang law with their mean."""
+    """Return the distribution with the moments `m` and True, or an Erlang distribution with their mean and False."""
     law = hyper_erlang(*m, order_max) if m[0] > 0.0 else None
     if law is not None:
         return law, True
@@ -207,7 +211,7 @@ def _fitted(m: tuple[float, float, float], order_max: int) -> tuple[HyperErlang,
 
 
 def _joined(band: IntArray, fewest: int) -> IntArray:
-    """Return the class of each job, 0, 1, ...: bands with fewer than `fewest` jobs join a neighbour."""
+    """Return the class of each job, 0, 1, ...; bands with fewer than `fewest` jobs are merged with a neighbor."""
     names, counts = np.unique(band, return_counts=True)
     classes: list[int] = []
     current, held = -1, 0
@@ -220,7 +224,7 @@ def _joined(band: IntArray, fewest: int) -> IntArray:
 
 
 def _merged(jobs: int, gaps: Sequence[HyperErlang], rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
-    """Return the first `jobs` arrivals of several renewal processes, sorted, and which process each is of."""
+    """Return the first `jobs` arrivals of several renewal processes, sorted, and the process of each arrival."""
     rate = np.array([1.0 / gap.moment(1) for gap in gaps])
     share = rate / rate.sum()
     arrivals = [np.cumsum(g.draw(rng, int(1.1 * jobs * s) + 10)) for g, s in zip(gaps, share, strict=True)]

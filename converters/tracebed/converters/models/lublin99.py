@@ -1,8 +1,9 @@
 """The model of rigid jobs of U. Lublin and D. Feitelson, "The workload on parallel supercomputers: modeling the
-characteristics of rigid jobs", JPDC 63(11), 2003 (its program, m_lublin99, is of 1999).
+characteristics of rigid jobs", JPDC 63(11), 2003 (the program m_lublin99 is from 1999).
 
-Logarithms of sizes are uniform in two stages, those of run times follow a mixture of two gamma laws that depends
-on the size, and those of the gaps between arrivals a gamma law, on a clock that runs with the daily cycle.
+The logarithms of the sizes are two-stage uniform. The logarithms of the run times follow a mixture of two gamma
+distributions that depends on the size. The logarithms of the times between arrivals (gaps) follow a gamma
+distribution; the daily cycle stretches and compresses the gaps.
 """
 
 from __future__ import annotations
@@ -21,50 +22,50 @@ from tracebed.converters.models.drand48 import Drand48
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
 
 BUCKETS, BUCKET = 48, 1800.0
-"""The daily cycle: half hours, of 1800 s."""
+"""Number and length (s) of the buckets of the daily cycle: half hours."""
 CYCLE_BEGINS = 10
-"""The bucket in which the gamma law of the daily cycle begins: 05:00."""
+"""Bucket in which the gamma distribution of the daily cycle begins: 05:00."""
 PUBLISHED_NODES = 128
-"""Of the machine that the published sizes are for."""
+"""Nodes of the machine to which the published sizes refer."""
 QUEUES = ("interactive", "batch")
 
 
 @dataclass(frozen=True)
 class JobType:
-    """The constants of one type of jobs; all gamma laws are (shape, scale)."""
+    """Constants of one job type. Gamma distributions are given by shape and scale."""
 
     serial: float
-    """Probability of one node."""
+    """Probability of a serial job, on one node."""
     power_of_two: float
-    """Probability of a power of two, beside the serial ones."""
+    """Probability of a parallel job whose size is a power of two."""
     size_low: float
     """log2 of the smallest parallel job."""
     size_middle: float
-    """log2 of the size where the two stages meet; on another machine it moves with `size_high`."""
+    """log2 of the size at which the two stages meet, on 128 nodes."""
     size_high: float
     """log2 of the largest job, on 128 nodes."""
     small: float
     """Probability of the lower stage."""
     short_shape: float
     short_scale: float
-    """Of the first gamma law of ln(run time / s)."""
+    """First gamma distribution of ln(run time / s)."""
     long_shape: float
     long_scale: float
-    """Of the second."""
+    """Second gamma distribution of ln(run time / s)."""
     short_slope: float
     short_offset: float
-    """The first law is taken with probability slope * nodes + offset, clipped to [0, 1]."""
+    """The probability of the first distribution is slope * nodes + offset, clipped to [0, 1]."""
     gap_shape: float
     gap_scale: float
-    """Of the gamma law of ln(gap / s) at rush hour."""
+    """Gamma distribution of ln(gap / s) at rush hour."""
     gap_factor: float
-    """On `gap_shape`."""
+    """Factor on `gap_shape`."""
     cycle_shape: float
     cycle_scale: float
-    """Of the gamma law of the daily cycle, in half hours since 05:00."""
+    """Gamma distribution of the daily cycle, in half hours since 05:00."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a constant is out of its range."""
+        """Raise InputError if a constant is out of range."""
         for name in ("serial", "power_of_two", "small"):
             require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "a probability")
         above_0 = ("short", "long", "gap", "cycle")
@@ -74,7 +75,7 @@ class JobType:
         require(0.0 <= sizes[0] <= sizes[1] <= sizes[2] <= 24.0, f"sizes 2^{sizes}", "0 <= low <= middle <= high <= 24")
 
     def on(self, nodes: int) -> JobType:
-        """Return the type on a machine of `nodes`: its larger sizes move with the logarithm of the machine's."""
+        """Return the job type for a machine of `nodes`: `size_middle` and `size_high` shift by log2(nodes / 128)."""
         shift = math.log2(nodes / PUBLISHED_NODES)
         middle = max(self.size_low, self.size_middle + shift)
         return replace(self, size_middle=middle, size_high=max(middle, self.size_high + shift))
@@ -82,7 +83,7 @@ class JobType:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The constants of the model, the published ones by default."""
+    """Constants of the model. The defaults are the published values."""
 
     interactive: JobType = JobType(
         *(0.1541, 0.625, 1.0, 3.0, 5.5, 0.705, 3.8351, 0.6605, 7.073, 0.6856, -0.0118, 0.9156),
@@ -97,12 +98,12 @@ class Parameters:
         *(10.2303, 0.4871, 1.0225, 8.1737, 3.9631),
     )
     longest_run: float = 12.0
-    """Greatest ln(run time / s): 45 hours."""
+    """Largest ln(run time / s): 45 hours."""
     longest_gap: float = 13.0
-    """Greatest ln(gap / s) at rush hour."""
+    """Largest ln(gap / s) at rush hour."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a law lies beyond its cut, so that drawing again would not end."""
+        """Raise InputError if the mean of a distribution exceeds its cut, because rejection sampling would not end."""
         for name, jobs in (("interactive", self.interactive), ("batch", self.batch), ("untyped", self.untyped)):
             run = max(jobs.short_shape * jobs.short_scale, jobs.long_shape * jobs.long_scale)
             gap = jobs.gap_shape * jobs.gap_factor * jobs.gap_scale
@@ -111,7 +112,7 @@ class Parameters:
 
 
 class Draws(NamedTuple):
-    """What the model draws, a value a job: times in s, `kind` 0 for interactive (or untyped) jobs, 1 for batch."""
+    """Draws of the model, one value per job. Times are in s; `kind` is 1 for batch jobs, else 0."""
 
     submit: IntArray
     nodes: IntArray
@@ -129,26 +130,26 @@ def lublin99(
     untyped: bool = False,
     exact: bool = False,
 ) -> Workload:
-    """Draw rigid jobs, interactive and batch: sizes, run times (Lublin and Feitelson 2003).
+    """Draw rigid interactive and batch jobs (Lublin and Feitelson 2003).
 
-    The jobs have no time limits; `tsafrir05.with_estimates` draws them.
+    The jobs have no time limits; `tsafrir05.with_estimates` adds them.
 
-    Jobs are interactive or batch, which `queue` says, each type with its own constants and clock; or all of one
-    type. Time 0 is a midnight. On a machine of P nodes the sizes are the published ones of 128 nodes, their larger
-    bounds (log2) moved by log2(P / 128). For untyped jobs and for batch jobs that is the authors' rule; for
-    interactive ones it is ours. No size is above P, which matters where P is no power of two.
+    Jobs are interactive or batch, as `queue` states, or all of one type. Each type has its own constants and arrival
+    process. Time 0 is a midnight. The published sizes are for 128 nodes. On a machine of P nodes, `size_middle` and
+    `size_high` shift by log2(P / 128). The authors define this rule for untyped and batch jobs; tracebed also applies
+    it to interactive jobs. Sizes are at most P, which matters if P is not a power of two.
 
     Args:
-        jobs: how many.
-        nodes: of the machine, 128 by default.
-        cores_per_node: of the machine; every job uses all cores of its nodes.
-        seed: of the numpy Generator, or of drand48.
-        parameters: the model's constants.
-        untyped: draw jobs of one type, in place of interactive and batch ones.
-        exact: draw from drand48 in the order of the reference program, to verify the model; slow.
+        jobs: number of jobs.
+        nodes: nodes of the machine, 128 by default.
+        cores_per_node: cores of each node; every job uses all cores of its nodes.
+        seed: seed of the numpy Generator, or of drand48.
+        parameters: constants of the model.
+        untyped: draw jobs of one type, in place of interactive and batch jobs.
+        exact: draw from drand48 in the order of the reference program, to verify the model (slow).
 
     Raises:
-        InputError: an argument is out of its range.
+        InputError: an argument is out of range.
     """
     require_sizes(jobs, nodes, cores_per_node)
     p, machine = parameters or Parameters(), nodes or PUBLISHED_NODES
@@ -179,10 +180,10 @@ def lublin99(
 
 
 def cycle(of: JobType) -> FloatArray:
-    """Return the weights of the half hours of the day, shape (48,), of mean 1, the first one after midnight.
+    """Return the weights of the half hours of the day from midnight, shape (48,), with mean 1.
 
     Raises:
-        InputError: in some half hour nobody would arrive.
+        InputError: a half hour has no arrivals.
     """
     edges = np.arange(CYCLE_BEGINS + 0.5, CYCLE_BEGINS + BUCKETS + 1)
     mass = np.diff(gammainc(of.cycle_shape, edges / of.cycle_scale))
@@ -192,14 +193,14 @@ def cycle(of: JobType) -> FloatArray:
     return np.roll(mass / mass.mean(), CYCLE_BEGINS)
 
 
-# -- all jobs at once
+# -- array operations
 
 
 def draw_fast(jobs: int, types: list[JobType], seed: int, p: Parameters) -> Draws:
-    """Draw all jobs at once from a numpy Generator.
+    """Draw all jobs in array operations from a numpy Generator.
 
-    Each type's clock runs by itself; the jobs are the first of all arrivals, interactive ones before batch ones of
-    the same second.
+    The types arrive independently. The jobs are the earliest arrivals of all types; interactive jobs precede batch
+    jobs of the same second.
     """
     rng = np.random.default_rng(seed)
     clocks = np.concatenate([arrivals(jobs, of, rng, p) for of in types])
@@ -216,8 +217,8 @@ def draw_fast(jobs: int, types: list[JobType], seed: int, p: Parameters) -> Draw
 def arrivals(jobs: int, of: JobType, rng: np.random.Generator, p: Parameters) -> IntArray:
     """Return the submit times (s since midnight) of the first `jobs` jobs of a type.
 
-    The reference cuts each gap to whole seconds, but not its place in the cycle: so do we, and as there the cycle
-    gets ahead of the clock, by half a second a job on the average.
+    As in the reference, submit times advance in whole seconds while the position in the daily cycle is exact. The
+    cycle therefore gets ahead of the submit times by half a second per job on average.
     """
     gaps = np.exp(_below(p.longest_gap, of.gap_shape * of.gap_factor, of.gap_scale, rng, jobs))
     passed = np.diff(instants(gaps, cycle(of)), prepend=0.0)
@@ -225,9 +226,9 @@ def arrivals(jobs: int, of: JobType, rng: np.random.Generator, p: Parameters) ->
 
 
 def instants(gaps: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return when jobs arrive, s since midnight, whose gaps at rush hour are `gaps` (s).
+    """Return the arrival times (s since midnight) of jobs whose gaps at rush hour are `gaps` (s).
 
-    A gap is over when the weights of the buckets since the last arrival add up to it.
+    A gap ends when the weights of the buckets since the previous arrival sum up to its length.
     """
     ends = np.cumsum(weights)
     day, points = np.divmod(np.cumsum(gaps / BUCKET), ends[-1])
@@ -238,7 +239,7 @@ def instants(gaps: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def sizes(jobs: int, of: JobType, rng: np.random.Generator) -> IntArray:
-    """Return the sizes (nodes) of `jobs` jobs."""
+    """Draw the sizes (nodes) of `jobs` jobs."""
     u, v, w = rng.random((3, jobs))
     low = np.where(v <= of.small, of.size_low, of.size_middle)
     high = np.where(v <= of.small, of.size_middle, of.size_high)
@@ -248,7 +249,7 @@ def sizes(jobs: int, of: JobType, rng: np.random.Generator) -> IntArray:
 
 
 def run_times(nodes: IntArray, of: JobType, rng: np.random.Generator, p: Parameters) -> IntArray:
-    """Return the run times (s) of jobs of these sizes."""
+    """Draw the run times (s) of jobs of these sizes."""
     short = np.clip(of.short_slope * nodes + of.short_offset, 0.0, 1.0)
     logs = np.full(len(nodes), np.inf)
     while len(again := np.flatnonzero(logs > p.longest_run)):
@@ -261,18 +262,18 @@ def run_times(nodes: IntArray, of: JobType, rng: np.random.Generator, p: Paramet
 
 
 def _below(limit: float, shape: float, scale: float, rng: np.random.Generator, count: int) -> FloatArray:
-    """Return `count` gamma variates, each drawn again while it is above `limit`."""
+    """Draw `count` gamma variates of at most `limit`, by rejection."""
     values = rng.gamma(shape, scale, count)
     while len(again := np.flatnonzero(values > limit)):
         values[again] = rng.gamma(shape, scale, len(again))
     return values
 
 
-# -- as the reference program
+# -- the order of the reference program
 
 
 def draw_exactly(jobs: int, types: list[JobType], seed: int, p: Parameters) -> Draws:
-    """Draw job after job from drand48, each number in the place where the reference program draws it."""
+    """Draw the jobs one by one from drand48, each number in the order of the reference program."""
     random = Drand48(seed)
     clocks = [_clock(random, of, p) for of in (types[0], types[-1])]
     batch, interactive = next(clocks[1]), next(clocks[0])
@@ -291,7 +292,7 @@ def draw_exactly(jobs: int, types: list[JobType], seed: int, p: Parameters) -> D
 
 
 def _clock(random: Drand48, of: JobType, p: Parameters) -> Iterator[int]:
-    """Yield the submit times of a type, drawing each when it is asked for."""
+    """Yield the submit times of a type, each drawn only when needed, as in the reference program."""
     weights = cycle(of).tolist()
     bucket, points, part, clock = 0, 0.0, 0.0, 0
     while True:

@@ -1,8 +1,8 @@
-"""Which sizes a job could run on: W. Cirne and F. Berman, "A model for moldable supercomputer jobs", IPDPS 2001,
-over the speedup of Downey 1997.
+"""The possible sizes of jobs: W. Cirne and F. Berman, "A model for moldable supercomputer jobs", IPDPS 2001, with the
+speedup model of Downey 1997.
 
-The laws are the published ones. How a rigid job becomes a moldable one (`with_moldability`) is inferred from them:
-the authors' program for that was not to be had.
+The distributions are the published ones. The conversion of a rigid job to a moldable job (`with_moldability`) is
+inferred from them, because the authors' conversion program was not available.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tracebed.converters.models.downey import useful
 from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workload
 
 TRIES = 100
-"""How often a job is drawn before it stays rigid."""
+"""Largest number of draws for a job. After these draws the job stays rigid."""
 
 
 class Constraint(enum.IntEnum):
-    """Which sizes a job's program can take."""
+    """Constraint on the sizes of a job."""
 
     RIGID = 0
-    """One alone."""
+    """Only the requested size."""
     POWER_OF_TWO = 1
     SQUARE = 2
     EVEN = 3
@@ -39,59 +39,61 @@ class Constraint(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Parameters:
-    """The constants of the model, the published ones by default; uniform-log laws are those of `cirne`."""
+    """Constants of the model. The defaults are the published values. `cirne` defines the uniform-log distribution."""
 
     least_slope: float = 0.0692
-    """Of the uniform-log law of the smallest size, at least 1."""
+    """Uniform-log distribution of the smallest size (nodes), at least 1."""
     least_offset: float = 0.6279
     rigid: float = 0.02
-    """Probabilities of the constraints; what is left to 1 has none."""
+    """Probabilities of the constraints. The remaining jobs have no constraint."""
     power_of_two: float = 0.10
     square: float = 0.02
     even: float = 0.08
     multiple_of_4: float = 0.08
     requests_slope: float = 0.1918
-    """Of the uniform-log law of how many sizes a user names, at least 2."""
+    """Uniform-log distribution of the number of sizes in a request, at least 2."""
     requests_offset: float = 0.1876
     sigma_mean: float = 1.209
-    """Of the normal law of the variance of parallelism, at least 0."""
+    """Normal distribution of the variance of parallelism, at least 0."""
     sigma_deviation: float = 1.132
     average_slope: float = 0.07468
-    """Of the uniform-log law of the average parallelism, at least 1, where the smallest size is 1."""
+    """Uniform-log distribution of the average parallelism, at least 1, for jobs with a smallest size of 1."""
     average_slope_rise: float = 0.009548
-    """What the slope gains with each doubling of the smallest size; so too the offset."""
+    """Increase of the slope (`average_offset_rise`: of the offset) per doubling of the smallest size."""
     average_offset: float = -0.009198
     average_offset_rise: float = -0.01877
 
     def __post_init__(self) -> None:
-        """Raise InputError where a constant is out of its range."""
+        """Raise InputError if a constant is out of range."""
         for name in ("least_slope", "requests_slope", "average_slope"):
             require(getattr(self, name) > 0.0, f"{name} {getattr(self, name)}", "above 0")
         require(self.average_slope_rise >= 0.0, f"average_slope_rise {self.average_slope_rise}", "at least 0")
         require(self.sigma_deviation >= 0.0, f"sigma_deviation {self.sigma_deviation}", "at least 0")
         shares = self.constraints
-        require(min(shares) >= 0.0 and sum(shares) <= 1.0, f"constraints {shares}", "probabilities of sum 1 at most")
+        require(
+            min(shares) >= 0.0 and sum(shares) <= 1.0, f"constraints {shares}", "probabilities with a sum of at most 1"
+        )
 
     @property
     def constraints(self) -> tuple[float, ...]:
-        """Probabilities of the constraints but the last, in their order."""
+        """Probabilities of the constraints except `NONE`, in the order of `Constraint`."""
         return self.rigid, self.power_of_two, self.square, self.even, self.multiple_of_4
 
 
 class Draws(NamedTuple):
-    """What the model draws, a value a job."""
+    """Draws of the model, one value per job."""
 
     least: IntArray
-    """The smallest size (nodes)."""
+    """Smallest size, nodes."""
     constraint: IntArray
     requests: IntArray
-    """How many sizes the user names."""
+    """Number of sizes in the request."""
     sigma: FloatArray
     average: FloatArray
 
     @property
     def most(self) -> FloatArray:
-        """The most nodes that are of use."""
+        """Number of nodes beyond which the speedup no longer grows."""
         return useful(self.average, self.sigma)
 
 
@@ -104,23 +106,24 @@ def with_moldability(
     nodes: int | None = None,
     parameters: Parameters | None = None,
 ) -> Workload:
-    """Turn a share of the rigid jobs into moldable or malleable ones, with the speedup of Downey.
+    """Convert a share of the rigid jobs to moldable or malleable jobs with Downey's speedup.
 
-    For each job the model is drawn until the job's size n lies between the smallest and the most useful size (at
-    most the machine) and meets the constraint; after 100 times the job stays rigid, as it does where the model
-    says so. A moldable job names n and other sizes by the model, in `extra_sizes`, and its range is theirs; a
-    malleable one takes every size from the smallest to the most useful one. Run times and limits stay.
+    The model is drawn for each job until the job's size n satisfies the constraint and lies between the smallest and
+    the largest useful size (at most the machine). After 100 draws, or if the model draws a rigid job, the job stays
+    rigid. A moldable job requests n and other sizes drawn from the model; `extra_sizes` lists these sizes, and
+    `nodes_min` and `nodes_max` are their range. A malleable job can run on every size from the smallest to the
+    largest useful one. Run times and time limits do not change.
 
     Args:
-        workload: any workload; jobs that are not rigid, or whose size is not known, stay as they are.
-        seed: of the numpy Generator, whose draws are none of those of a model with the same seed.
+        workload: any workload. Jobs that are not rigid or have an unknown size do not change.
+        seed: seed of the numpy Generator. The draws are independent of those of a model with the same seed.
         kind: MOLDABLE or MALLEABLE.
-        share: of the rigid jobs, 0 to 1; chosen as `malleability.to_malleable` does.
-        nodes: of the machine; the workload's system by default.
-        parameters: the model's constants.
+        share: share of the rigid jobs, 0 to 1, selected as in `malleability.to_malleable`.
+        nodes: nodes of the machine, by default those of the workload's system.
+        parameters: constants of the model.
 
     Raises:
-        InputError: an argument is out of its range, or the size of the machine is not known.
+        InputError: an argument is out of range, or the size of the machine is unknown.
     """
     require(kind in (Kind.MOLDABLE, Kind.MALLEABLE), f"kind {kind!r}", "moldable or malleable")
     p, machine = parameters or Parameters(), machine_of(workload, nodes)
@@ -162,7 +165,7 @@ def with_moldability(
 
 
 def draw(jobs: int, rng: np.random.Generator, p: Parameters) -> Draws:
-    """Draw the model for `jobs` jobs."""
+    """Draw constraints, sizes and speedups for `jobs` jobs."""
     u, v, w, x = rng.random((4, jobs))
     least = np.maximum(1.0, np.ceil(np.exp2((u - p.least_offset) / p.least_slope)))
     constraint = np.searchsorted(np.cumsum(p.constraints), v, side="right")
@@ -181,7 +184,7 @@ def draw(jobs: int, rng: np.random.Generator, p: Parameters) -> Draws:
 def draw_suitable(
     sizes: IntArray, machine: int, rng: np.random.Generator, p: Parameters
 ) -> tuple[Draws, npt.NDArray[np.bool_]]:
-    """Draw until the model allows each job its size, at most `TRIES` times; return which it allows, too."""
+    """Draw until the draws of each job allow its size, at most `TRIES` times. Return the draws and the jobs allowed."""
     draws = draw(len(sizes), rng, p)
     suits = _allows(draws, sizes, machine)
     for _ in range(TRIES - 1):
@@ -201,17 +204,17 @@ def _allows(draws: Draws, sizes: IntArray, machine: int) -> npt.NDArray[np.bool_
     return np.asarray(within & (place == np.floor(place)))
 
 
-# -- the sizes that a user names
+# -- the sizes of a moldable request
 
 
 def places(sizes: npt.ArrayLike, constraint: IntArray) -> FloatArray:
-    """Return where sizes stand in the row of those that a constraint allows; a size between them, in between."""
+    """Return the positions of sizes in the sequence of sizes allowed by a constraint; other sizes get a fraction."""
     n = np.asarray(sizes, dtype=np.float64)
     return _choose(constraint, np.log2(n), np.sqrt(n), n / 2, n / 4, n)
 
 
 def sizes_at(places: IntArray, constraint: IntArray) -> IntArray:
-    """Return the sizes at places of such rows: the inverse of `places`."""
+    """Return the sizes at these positions, the inverse of `places`."""
     i = places.astype(np.float64)
     return _choose(constraint, np.exp2(np.minimum(i, 62)), i * i, 2 * i, 4 * i, i).astype(np.int64)
 
@@ -221,14 +224,14 @@ def _choose(constraint: IntArray, powers: Any, squares: Any, even: Any, fours: A
 
 
 def candidates(draws: Draws, most: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the first place, and the number, of the sizes from `draws.least` to `most`; at least one, beyond it."""
+    """Return the first position and the number of the allowed sizes from `draws.least` to `most`, at least one size."""
     first = np.ceil(places(draws.least, draws.constraint))
     last = np.maximum(first, np.floor(places(most, draws.constraint)))
     return first.astype(np.int64), (last - first + 1).astype(np.int64)
 
 
 def sizes_with(sizes: IntArray, draws: Draws, most: IntArray, rng: np.random.Generator) -> IntArray:
-    """Return the sizes that users name, their own among them: shape (jobs, most requests), 0 beyond the last."""
+    """Draw the sizes of each request, including its own size: shape (jobs, most sizes), padded with 0."""
     first, count = candidates(draws, most)
     own = places(sizes, draws.constraint).astype(np.int64) - first
     others = subsets(count - 1, np.minimum(draws.requests, count) - 1, rng)
@@ -240,7 +243,7 @@ def sizes_with(sizes: IntArray, draws: Draws, most: IntArray, rng: np.random.Gen
 
 
 def _spelt(named: IntArray) -> npt.NDArray[np.object_]:
-    """Return the sizes of each row that are not 0, ascending, separated by spaces."""
+    """Return the nonzero sizes of each row as text, ascending and separated by spaces."""
     named = np.sort(named, axis=1)
     ends = np.cumsum((named > 0).sum(axis=1))
     lists = pa.ListArray.from_arrays(np.append(0, ends), pa.array(named[named > 0]).cast(pa.string()))
@@ -248,10 +251,10 @@ def _spelt(named: IntArray) -> npt.NDArray[np.object_]:
 
 
 def subsets(counts: IntArray, wanted: IntArray, rng: np.random.Generator) -> IntArray:
-    """Draw `wanted` of the numbers 0 ... `counts` - 1 for each row, all subsets alike (Floyd's algorithm).
+    """Draw for each row `wanted` of the numbers 0 ... `counts` - 1, all subsets equally likely (Floyd's algorithm).
 
     Returns:
-        Shape (rows, greatest wanted), -1 beyond the last.
+        Shape (rows, largest `wanted`), padded with -1.
     """
     width = int(wanted.max(initial=0))
     chosen = np.full((len(counts), width), -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The workloads of three papers, by name: what a paper prints is a default here, what it leaves open a parameter.
+"""The workloads of three papers, by name. The published values are defaults; unpublished values are parameters.
 
 - `sd-1`, `sd-2`, `sd-5`: the SD-Policy paper, M. D'Amico, A. Jokanovic, J. Corbalan, "Holistic slowdown driven
   scheduling and resource management for malleable jobs", ICPP 2019, table 1.
@@ -20,15 +20,15 @@ from tracebed.converters.models import deadlines, feitelson96, require
 from tracebed.converters.workload import Kind, Step, System, Workload
 
 SD = cirne_model.Parameters(cancelled=0.0)
-"""Cirne's published constants; the paper knows no cancelled jobs."""
+"""Cirne's published constants, without cancellations, because the paper has no cancelled jobs."""
 SD_5 = cirne_model.Parameters(cancelled=0.0, limit_offset=-0.3178)
-"""Requested times a twentieth of the published law's. Not verified: with it the work of 2000 jobs fits the makespan
-that is printed for workload 5; with the published law it would be twenty times as much."""
+"""Requested times are a twentieth of the published ones. Not verified. With this constant the work of 2000 jobs fits
+the paper's makespan for workload 5; with the published constant the work would be twenty times larger."""
 HPG_ALIGNER: dict[str, dict[int, float]] = {
     "production": {3: 238.0, 6: 68.0, 12: 40.0, 24: 44.0, 48: 60.0},
     "large": {3: 1382.0, 6: 345.0, 12: 155.0, 24: 152.0, 48: 171.0},
 }
-"""Tables 1 and 3 of the DMR study: run time in s by nodes (a process of 48 threads on each)."""
+"""Tables 1 and 3 of the DMR study: run time (s) by number of nodes, with one process of 48 threads per node."""
 
 
 def sd(
@@ -43,21 +43,21 @@ def sd(
 ) -> Workload:
     """Draw workload 1 or 2 of the SD-Policy paper: Cirne's model with the arrivals of ANL.
 
-    Sizes are nodes, but the arrival rate is in proportion to the machine's **cores** / 120: read so, and only so,
-    EASY gives response times, slowdowns and a makespan near those of the paper's table 1
+    Sizes are in nodes, but the arrival rate is proportional to the machine's **cores** / 120. Only with this
+    interpretation does EASY give response times, slowdowns and a makespan near those of the paper's table 1
     (docs/reference/models/papers.md).
 
     Args:
-        jobs: how many.
-        nodes: of the machine.
-        cores_per_node: of the machine; every job uses all cores of its nodes.
-        seed: of the numpy Generator.
-        parameters: Cirne's constants.
-        largest: most nodes of a job; larger draws get these.
-        exact_limits: requested times equal run times.
+        jobs: number of jobs.
+        nodes: nodes of the machine.
+        cores_per_node: cores of each node; every job uses all cores of its nodes.
+        seed: seed of the numpy Generator.
+        parameters: constants of Cirne's model.
+        largest: largest size of a job, nodes; larger draws are cut to it.
+        exact_limits: set the requested times to the run times.
 
     Raises:
-        InputError: an argument is out of its range.
+        InputError: an argument is out of range.
     """
     require(nodes >= 1, f"{nodes} nodes", "at least 1")
     require(cores_per_node >= 1, f"{cores_per_node} cores per node", "at least 1")
@@ -87,20 +87,20 @@ def sd_5(
     parameters: cirne_model.Parameters = SD_5,
     largest: int = 16,
 ) -> Workload:
-    """Workload 5 of the SD-Policy paper, which ran for real: 2000 jobs on 49 x 48, at most 16 nodes.
+    """Draw workload 5 of the SD-Policy paper, its real run: 2000 jobs of at most 16 nodes on 49 x 48.
 
-    As `sd`, with the applications of table 2.
+    The jobs are those of `sd`, with the applications of table 2.
 
     Args:
-        jobs: how many.
-        nodes: of the machine.
-        cores_per_node: of the machine; every job uses all cores of its nodes.
-        seed: of the numpy Generator.
-        parameters: Cirne's constants.
-        largest: most nodes of a job; larger draws get these.
+        jobs: number of jobs.
+        nodes: nodes of the machine.
+        cores_per_node: cores of each node; every job uses all cores of its nodes.
+        seed: seed of the numpy Generator.
+        parameters: constants of Cirne's model.
+        largest: largest size of a job, nodes; larger draws are cut to it.
 
     Raises:
-        InputError: an argument is out of its range.
+        InputError: an argument is out of range.
     """
     workload = sd(jobs, nodes=nodes, cores_per_node=cores_per_node, seed=seed, parameters=parameters, largest=largest)
     return with_applications(workload, seed=seed)
@@ -117,28 +117,28 @@ def dmr(
     gaps: feitelson96.Gaps = "exponential",
     fixed: bool = False,
 ) -> Workload:
-    """Draw a workload of the DMR study: Feitelson's arrivals, every job an instance of HPG-aligner.
+    """Draw a workload of the DMR study: arrivals of Feitelson's model, every job an instance of HPG-aligner.
 
-    All jobs have the measured speedup `table` and its sizes by gain slope, and request the greatest of them, as
-    the study's fixed jobs do. Of Feitelson's model the arrivals are left, for sizes and run times are measured.
+    All jobs have the measured speedup `table` and the sizes that follow from it by gain slope. They request the largest
+    of these sizes, as the study's fixed jobs do. Only the arrivals are drawn; sizes and run times are measured.
 
     Args:
-        jobs: how many.
-        nodes: of the machine.
-        cores_per_node: of the machine; every job uses all cores of its nodes.
-        seed: of the numpy Generator.
+        jobs: number of jobs.
+        nodes: nodes of the machine.
+        cores_per_node: cores of each node; every job uses all cores of its nodes.
+        seed: seed of the numpy Generator.
         factor: mean time between arrivals, s.
-        dataset: measured times of which input: 40 million reads (table 1) or 80 million longer ones (table 3).
-        gaps: law of the times between arrivals.
-        fixed: rigid jobs, the study's baseline.
+        dataset: input of the measured runs: 40 million reads (table 1) or 80 million longer reads (table 3).
+        gaps: distribution of the times between arrivals.
+        fixed: draw rigid jobs, the study's baseline.
 
     Raises:
-        InputError: an argument is out of its range.
+        InputError: an argument is out of range.
     """
     require(dataset in HPG_ALIGNER, f"dataset {dataset!r}", f"one of {', '.join(HPG_ALIGNER)}")
     times = HPG_ALIGNER[dataset]
     sizes = sizes_by_gain_slope(times)
-    require(nodes >= sizes.most, f"{nodes} nodes", f"at least {sizes.most}, the greatest size of the jobs")
+    require(nodes >= sizes.most, f"{nodes} nodes", f"at least {sizes.most}, the largest size of the jobs")
     arrivals = feitelson96.feitelson96(
         jobs,
         nodes=nodes,
@@ -173,22 +173,22 @@ def deadline(
     factor: float = 1500.0,
     behaviour: deadlines.Behaviour = "uniform",
 ) -> Workload:
-    """Draw a workload of the deadline study: Feitelson's model, with behaviour, earliest start and deadline.
+    """Draw a workload of the deadline study: Feitelson's model with behavior, earliest start and deadline.
 
-    The repetitions of a job come at the end of its last run, as the study's traces do, but as instants: a
-    system that accepts or rejects at submission knows no `after`.
+    A job is submitted again at the end of its previous run, as in the study's traces. The workload states these
+    submit times as fixed instants, without `after`, because the study's system decides on a job at submission.
 
     Args:
-        jobs: how many requests.
-        nodes: of the machine.
-        cores_per_node: of the machine; every job uses all cores of its nodes.
-        seed: of the numpy Generator.
-        parameters: the constants of slack and earliest start.
-        factor: mean time between arrivals, s: 1500 normal, 150 heavy, 1 very heavy load.
-        behaviour: how the jobs' processes behave.
+        jobs: number of requests.
+        nodes: nodes of the machine.
+        cores_per_node: cores of each node; every job uses all cores of its nodes.
+        seed: seed of the numpy Generator.
+        parameters: constants of slack and earliest start.
+        factor: mean time between arrivals, s. 1500 is a normal, 150 a heavy, 1 a very heavy load.
+        behaviour: runtime behavior of the jobs' processes.
 
     Raises:
-        InputError: an argument is out of its range.
+        InputError: an argument is out of range.
     """
     requests = feitelson96.feitelson96(
         jobs,
@@ -205,22 +205,22 @@ def deadline(
 
 
 sd_1 = partial(sd)
-"""Workload 1 of the SD-Policy paper: Cirne, 5000 jobs on 1024 x 48."""
+"""Draw workload 1 of the SD-Policy paper: Cirne's model, 5000 jobs on 1024 x 48."""
 sd_2 = partial(sd, exact_limits=True)
-"""Workload 2 of the SD-Policy paper: as workload 1, requested times exact."""
+"""Draw workload 2 of the SD-Policy paper: workload 1 with exact requested times."""
 dmr_100 = partial(dmr, jobs=100)
-"""The DMR study: 100 malleable jobs of HPG-aligner on 49 x 48."""
+"""Draw a workload of the DMR study: 100 malleable jobs of HPG-aligner on 49 x 48."""
 dmr_250 = partial(dmr, jobs=250)
-"""The DMR study: 250 malleable jobs of HPG-aligner on 49 x 48."""
+"""Draw a workload of the DMR study: 250 malleable jobs of HPG-aligner on 49 x 48."""
 dmr_500 = partial(dmr, jobs=500)
-"""The DMR study: 500 malleable jobs of HPG-aligner on 49 x 48."""
+"""Draw a workload of the DMR study: 500 malleable jobs of HPG-aligner on 49 x 48."""
 dmr_1000 = partial(dmr, jobs=1000)
-"""The DMR study: 1000 malleable jobs of HPG-aligner on 49 x 48."""
+"""Draw a workload of the DMR study: 1000 malleable jobs of HPG-aligner on 49 x 48."""
 dmr_2000 = partial(dmr, jobs=2000)
-"""The DMR study: 2000 malleable jobs of HPG-aligner on 49 x 48."""
+"""Draw a workload of the DMR study: 2000 malleable jobs of HPG-aligner on 49 x 48."""
 deadline_normal = partial(deadline)
-"""The deadline study: 1000 requests on 128 x 4, one every 1500 s."""
+"""Draw a workload of the deadline study: 1000 requests on 128 x 4, one every 1500 s."""
 deadline_heavy = partial(deadline, factor=150.0)
-"""The deadline study: 1000 requests on 128 x 4, one every 150 s."""
+"""Draw a workload of the deadline study: 1000 requests on 128 x 4, one every 150 s."""
 deadline_very_heavy = partial(deadline, factor=1.0)
-"""The deadline study: 1000 requests on 128 x 4, one every second."""
+"""Draw a workload of the deadline study: 1000 requests on 128 x 4, one every second."""

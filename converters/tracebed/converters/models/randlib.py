@@ -1,8 +1,7 @@
-"""RANDLIB's random numbers, for comparing a model with its reference program bit by bit.
+"""The random numbers of RANDLIB, for bitwise comparison of a model with its reference program.
 
-Uniforms: two combined generators (L'Ecuyer 1988). Exponentials: algorithm SA (Ahrens and Dieter 1972);
-gammas of shape below 1: algorithm GS (Ahrens and Dieter 1974). In double precision, like the reference
-samples.
+Uniforms: two combined generators (L'Ecuyer 1988). Exponentials: algorithm SA (Ahrens and Dieter 1972). Gammas of
+shape below 1: algorithm GS (Ahrens and Dieter 1974). All are in double precision, as the reference samples are.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ import math
 M1, A1, Q1, R1 = 2147483563, 40014, 53668, 12211
 M2, A2, Q2, R2 = 2147483399, 40692, 52774, 3791
 SA = (0.6931472, 0.9333737, 0.9888778, 0.9984589, 0.9998293, 0.9999833, 0.9999986, 0.9999999)
-"""Partial sums of ln(2)^k / k!, to the digits that RANDLIB has."""
+"""Partial sums of ln(2)^k / k!, with the digits of RANDLIB."""
 
 
 class Randlib:
-    """The generator, with the state that RANDLIB's `setall` gives it."""
+    """A generator that starts in the state set by RANDLIB's `setall`."""
 
     def __init__(self, s1: int, s2: int) -> None:
-        """Set the two seeds, taken modulo the generators' own."""
+        """Set the two seeds, each modulo the modulus of its generator."""
         self.s1, self.s2 = s1 % M1 or 1, s2 % M2 or 1
 
     def integer(self) -> int:
-        """Draw a whole number from 1 to 2147483562."""
+        """Draw an integer from 1 to 2147483562."""
         k = self.s1 // Q1
         self.s1 = A1 * (self.s1 - k * Q1) - k * R1
         if self.s1 < 0:
@@ -40,11 +39,11 @@ class Randlib:
         return (self.integer() - 1) / 2147483561
 
     def ranf(self) -> float:
-        """Draw from (0, 1), as the laws below do."""
+        """Draw from (0, 1), as the distributions below require."""
         return self.integer() * 4.656613057e-10
 
     def exponential(self) -> float:
-        """Draw from the exponential law of mean 1."""
+        """Draw from the exponential distribution with mean 1."""
         offset, u = 0.0, 2.0 * self.ranf()
         while u <= 1.0:
             offset += SA[0]
@@ -60,7 +59,7 @@ class Randlib:
         return offset + smallest * SA[0]
 
     def gamma(self, shape: float, scale: float) -> float:
-        """Draw from the gamma law of `shape`, 0 < shape < 1, and `scale`."""
+        """Draw from the gamma distribution with `shape`, 0 < shape < 1, and `scale`."""
         b = 1.0 + 0.3678794 * shape
         while True:
             p = b * self.ranf()

@@ -1,14 +1,14 @@
-"""The workload models that are installed, and the papers' workloads, by name.
+"""The registry of workload models and of the papers' workloads, by name.
 
-A new model is a module with a function and one line in `pyproject.toml`, here or in a package of its own:
+To add a model, write a function and add its entry point to the `pyproject.toml` of tracebed or of another package:
 
     [project.entry-points."tracebed.models"]
     mine = "my_package.mine:mine"
 
 The function is `mine(jobs, *, nodes=None, cores_per_node=1, seed=0, parameters=None, ...) -> Workload`. `parameters`
-is a frozen dataclass of the constants. Each other argument (bool, int, float, str, Path or a Literal) becomes an option
-of `tracebed generate`, explained by the docstring. A workload of a fixed number of jobs gives `jobs` a default. A
-`functools.partial` with a docstring below it is a model, too.
+is a frozen dataclass of the constants. Every other argument (bool, int, float, str, Path or a Literal) becomes an
+option of `tracebed generate`; the docstring is its help text. A workload with a fixed number of jobs has a default for
+`jobs`. A model can also be a `functools.partial` with a docstring below its assignment.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
     """Draw a workload from a model.
 
     Args:
-        model: the name of one of `MODELS`.
-        jobs: how many; a workload of a paper has a number of its own.
-        options: those of the model; see its function.
+        model: name of the model in `MODELS`.
+        jobs: number of jobs; the workloads of papers have a default.
+        options: other arguments of the model's function.
 
     Raises:
-        InputError: there is no such model, or an option is out of its range.
+        InputError: the model is unknown, or an option is out of range.
     """
     return MODELS.load(model)(**({} if jobs is None else {"jobs": jobs}), **options)

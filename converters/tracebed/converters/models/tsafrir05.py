@@ -1,10 +1,11 @@
-"""Users' estimates of run times: D. Tsafrir, Y. Etsion and D. Feitelson, "Modeling user runtime estimates",
+"""User estimates of run times: D. Tsafrir, Y. Etsion and D. Feitelson, "Modeling user runtime estimates",
 JSSPP 2005.
 
-Users choose few, round estimates: twenty popular ones, the head, serve 89 % of the jobs; the rest is a tail. A
-histogram of estimates is made first, then each estimate is given to a job that it is long enough for.
+Users choose few, round estimates. The twenty most popular estimates, the head, cover 89 % of the jobs; the other
+estimates are the tail. The model first draws a histogram of estimates and then assigns each estimate to a job that is
+not longer.
 
-Not taken over: estimates and their shares that a site dictates, other than the share of the greatest.
+Not implemented: estimates and shares prescribed by a site, other than the share of the largest estimate.
 """
 
 from __future__ import annotations
@@ -22,62 +23,62 @@ from tracebed.errors import InputError
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 HEAD, HEAD_SHARE, TAIL_SHARE = 20, 89.0, 11.0
-"""Popular estimates, and the percentage of the jobs that head and tail serve."""
+"""Number of estimates in the head, and percentages of the jobs that head and tail cover."""
 FEWEST_JOBS = 200
-"""Fewer jobs do not have twenty estimates."""
+"""Fewest jobs of a histogram. Fewer jobs do not have twenty distinct estimates."""
 BINS_BY_JOBS = ((0, 20, 200, 1000, 10_000, 70_000, 250_000), (0, 10, 20, 35, 90, 340, 565))
 ROUND = (*(m * MINUTE for m in (5, 10, 15, 20, 30)), *(h * HOUR for h in (1, 2, 3, 4, 5, 6, 8, 10, 12, 18)))
 UNITS = (*(h * HOUR for h in (200, 100, 50, 10, 5, 2, 1)), *(m * MINUTE for m in (20, 10, 5, 2, 1)))
-"""What the head's estimates are multiples of where fewer than twenty of `ROUND` are possible, in this order. The two
-last are ours, for greatest estimates below 100 minutes, where the published ones do not give twenty."""
+"""Units (s), in this order, whose multiples fill the head if fewer than twenty estimates of `ROUND` are possible. The
+last two are not published; largest estimates below 100 minutes need them to reach twenty estimates."""
 POPULARITY = (
     *((3, 1, 1, 1), (1, 3, 4, 6), (4, 4, 10, 5), (17, 2, 14, 3), (13, 12, 20, 7), (7, 9, 2, 2), (8, 8, 3, 18)),
     *((18, 18, 7, 19), (2, 6, 12, 4), (6, 7, 6, 11), (16, 11, 19, 20), (10, 20, 5, 9), (5, 16, 18, 10)),
     *((15, 5, 16, 14), (14, 14, 9, 13), (19, 13, 17, 16), (11, 10, 15, 15), (12, 15, 13, 17), (9, 17, 8, 8)),
     (20, 19, 11, 12),
 )
-"""How popular the head's estimates are (rank), the greatest first, then ascending: SDSC-106, CTC, KTH4H, BLUE."""
+"""Popularity ranks of the head's estimates at SDSC-106, CTC, KTH4H and BLUE: the largest, then ascending."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a site may know of its estimates."""
+    """Estimates of a site."""
 
     longest: float = 0.0
-    """The greatest estimate, s, at least 3600. 0: the longest run time, rounded up to a full hour, or to a full day
-    where it is above a day."""
+    """Largest estimate, s, at least 3600. 0: the longest run time, rounded up to full hours, or to full days if it is
+    above a day."""
     longest_share: float = 0.0
-    """Percentage of the jobs with this estimate; 0: as published, 21.7."""
+    """Percentage of the jobs with the largest estimate. 0: the published 21.7."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where a value is out of its range."""
+        """Raise InputError if a value is out of range."""
         longest, share = self.longest, self.longest_share
         require(longest == 0.0 or HOUR <= longest <= 1e9, f"longest {longest}", "3600 s to 10^9 s, or 0")
         require(0.0 <= share < HEAD_SHARE, f"longest_share {share}", "a percentage below 89, or 0")
 
 
 class Histogram(NamedTuple):
-    """Estimates in ascending order (s), and how many jobs have each."""
+    """Estimates in ascending order (s), and the number of jobs with each."""
 
     seconds: IntArray
     jobs: IntArray
 
 
 def with_estimates(workload: Workload, seed: int = 0, parameters: Parameters | None = None) -> Workload:
-    """Give each job of known run time a user's estimate as its time limit, in place of what it had.
+    """Replace the time limit of each job of known run time by a user estimate.
 
     Args:
         workload: any workload.
-        seed: of the numpy Generator, whose draws are none of those of a model with the same seed.
-        parameters: of the estimates.
+        seed: seed of the numpy Generator. The draws are independent of those of a model with the same seed.
+        parameters: constants of the estimates.
 
     Raises:
-        InputError: no run time is known, or the estimates cannot cover the run times; see `estimates`.
+        InputError: no run time is known, or the estimates are too short for the run times; see `estimates`.
     """
     run = workload.floats("run_time")
     known = np.isfinite(run)
     if not known.any():
-        raise InputError("no job has a run time to estimate")
+        raise InputError("no job has a run time")
     p = parameters or Parameters()
     p = replace(p, longest=p.longest or longest_of(run[known]))
     limit = workload.floats("time_limit").copy()
@@ -88,25 +89,25 @@ def with_estimates(workload: Workload, seed: int = 0, parameters: Parameters | N
 
 
 def longest_of(run_times: FloatArray) -> float:
-    """Return a greatest estimate that suits these run times: whole hours, above a day whole days (s)."""
+    """Return the default largest estimate for these run times, in whole hours, or above one day in whole days (s)."""
     longest = max(float(run_times.max()), 1.0)
     unit = HOUR if longest <= DAY else DAY
     return float(math.ceil(longest / unit) * unit)
 
 
 def estimates(run_times: FloatArray, rng: np.random.Generator, parameters: Parameters | None = None) -> FloatArray:
-    """Return an estimate for each job, s, none below its run time.
+    """Draw an estimate for each job, at least its run time (s).
 
-    Fewer than 200 jobs get evenly spaced quantiles of the estimates of 200 (the authors' program asks for more).
+    Fewer than 200 jobs get evenly spaced quantiles of the estimates of 200 jobs. The authors' program requires more
+    jobs.
 
     Args:
         run_times: s, shape (jobs,).
-        rng: where all draws come from.
-        parameters: of the estimates.
+        rng: generator of all draws.
+        parameters: constants of the estimates.
 
     Raises:
-        InputError: the run times are longer than such estimates: for some n, more than n jobs need one of the n
-            greatest.
+        InputError: the estimates are too short: for some n, more than n jobs need one of the n largest estimates.
     """
     p = parameters or Parameters()
     jobs = len(run_times)
@@ -116,19 +117,20 @@ def estimates(run_times: FloatArray, rng: np.random.Generator, parameters: Param
 
 
 def assign(run_times: FloatArray, descending: IntArray, rng: np.random.Generator) -> FloatArray:
-    """Return a permutation of the estimates `descending` in which each is at least the job's run time.
+    """Return a random permutation of the estimates `descending` in which each is at least the job's run time.
 
-    The longest job chooses first, evenly among the estimates that are long enough and not taken.
+    From the longest job to the shortest, each job gets one of the remaining estimates that are long enough, all equally
+    likely.
     """
     order = np.argsort(-run_times, kind="stable")
     run = run_times[order]
     if (run > descending).any():
         job = int(np.argmax(run > descending))
         raise InputError(
-            f"{job + 1:,} jobs run {run[job]:,.0f} s or longer, and only {job:,} estimates are that long",
-            hint=f"let longest be greater (0 makes it {longest_of(run_times):,.0f} s), or longest_share",
+            f"{job + 1:,} jobs run {run[job]:,.0f} s or longer, but only {job:,} estimates are that long",
+            hint=f"increase longest (0 sets it to {longest_of(run_times):,.0f} s) or longest_share",
         )
-    enough = np.searchsorted(-descending, -run, side="right")  # the first so many are long enough
+    enough = np.searchsorted(-descending, -run, side="right")  # number of estimates that are long enough
     first = np.arange(len(run))
     chosen = (first + rng.random(len(run)) * (enough - first)).astype(np.int64)
     left = descending.tolist()
@@ -143,7 +145,7 @@ def assign(run_times: FloatArray, descending: IntArray, rng: np.random.Generator
 
 
 def histogram(jobs: int, longest: float, rng: np.random.Generator, longest_share: float = 0.0) -> Histogram:
-    """Return the estimates of `jobs` jobs, at least 200, none above `longest` (s)."""
+    """Draw the histogram of the estimates of at least 200 jobs. No estimate is above `longest` (s)."""
     bins = math.floor(float(np.interp(jobs, *BINS_BY_JOBS)) + 0.5)
     head = head_seconds(longest)
     tail = tail_seconds(bins, longest, set(head))
@@ -159,7 +161,7 @@ def histogram(jobs: int, longest: float, rng: np.random.Generator, longest_share
 
 
 def head_seconds(longest: float) -> list[int]:
-    """Return the twenty popular estimates: the greatest first, then ascending (s)."""
+    """Return the twenty popular estimates (s): the largest, then ascending."""
     found = [second for second in ROUND if second < longest]
     for unit in UNITS:
         multiples = range(math.floor(longest / unit) * unit, 0, -unit)
@@ -169,7 +171,7 @@ def head_seconds(longest: float) -> list[int]:
 
 
 def head_shares(longest_share: float = 0.0) -> FloatArray:
-    """Return the percentages of the jobs that have the popular estimates, the most popular first."""
+    """Return the percentage of the jobs for each popular estimate, from the most popular down."""
     shares = 14.0491 * np.exp(-0.177531 * np.arange(1.0, HEAD + 1)) + 0.462513
     rest = shares[1:].sum()
     shares[0] = longest_share or HEAD_SHARE - rest
@@ -178,10 +180,10 @@ def head_shares(longest_share: float = 0.0) -> FloatArray:
 
 
 def popularity(rng: np.random.Generator) -> IntArray:
-    """Draw the rank (1: most popular) of each of the head's estimates, the greatest first, then ascending.
+    """Draw the popularity rank (1: most popular) of each estimate of the head: the largest, then ascending.
 
-    Each takes a rank that it, or a shorter one, has at one of four sites; of two drawn the more popular; and the
-    last that could have a rank must take it.
+    The candidates for an estimate are the free ranks that this or a previous estimate has at one of the four sites. Of
+    two ranks drawn, the estimate gets the more popular. A rank without a later candidate is assigned at once.
     """
     last = {rank: row for row, ranks in enumerate(POPULARITY) for rank in ranks}
     taken, pool = [1], Counter(rank for rank in POPULARITY[0] if rank != 1)
@@ -195,7 +197,7 @@ def popularity(rng: np.random.Generator) -> IntArray:
 
 
 def tail_seconds(bins: int, longest: float, head: set[int]) -> list[int]:
-    """Return the estimates beside the head's, to the minute where it is free, else a few seconds beside it (s)."""
+    """Return the estimates of the tail (s): whole minutes, shifted by up to 30 s if the minute is taken."""
     a, count = 1.0 + 12.1039 * bins**-0.6026, bins - HEAD
     found: list[int] = []
     taken = set(head)
@@ -211,7 +213,7 @@ def tail_seconds(bins: int, longest: float, head: set[int]) -> list[int]:
 
 
 def repaired(counts: IntArray, jobs: int) -> IntArray:
-    """Return counts that sum up to `jobs`, changed in proportion, the largest first, none to below 1."""
+    """Return counts that sum to `jobs`, changed in proportion from the largest down, each at least 1."""
     counts = counts.copy()
     order = np.argsort(-counts, kind="stable")
     while surplus := int(counts.sum()) - jobs:
