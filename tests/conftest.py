@@ -45,8 +45,7 @@ def _marked(mark: str) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             ours = process.pid == os.getpid() or "multiprocessing.resource_tracker" in " ".join(process.cmdline())
-            if (
-                process.environ().get("TRACEBED_TEST") == mark and not ours
-            ):  # the resource tracker lives as long as pytest
+            # The resource tracker lives as long as pytest.
+            if process.environ().get("TRACEBED_TEST") == mark and not ours:
                 found.append(process)
     return found

@@ -1,4 +1,4 @@
-"""The agent by itself: a process that is spoken to in JSON lines."""
+"""The agent alone: a process with a protocol of JSON lines."""
 
 from __future__ import annotations
 
@@ -84,18 +84,18 @@ class Agent:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
-    """An agent that has said hello."""
+    """Yield an agent that has sent hello."""
     found = Agent(tmp_path)
     found.tell(found.hello)
     sockets = found.hear("hello")["sockets"]
     with found.process:
         yield found
         found.process.terminate()
-    shutil.rmtree(sockets, ignore_errors=True)  # left where the test killed the agent
+    shutil.rmtree(sockets, ignore_errors=True)  # remains if the test killed the agent
 
 
 def gone(process: psutil.Process) -> bool:
-    """Wait for the end of a process whose parent (by now init) may be slow to bury it."""
+    """Wait for the end of a process that its parent, now init, may reap late."""
     until = time.monotonic() + GUARD_S
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > until:
@@ -104,7 +104,7 @@ def gone(process: psutil.Process) -> bool:
     return True
 
 
-def test_hello_tells_who_is_there(tmp_path: Path) -> None:
+def test_hello_describes_the_agent_and_its_host(tmp_path: Path) -> None:
     agent = Agent(tmp_path)
     with agent.process:
         agent.tell(agent.hello)
@@ -133,8 +133,8 @@ def test_a_computing_node_is_calibrated_and_its_agent_pinned(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part of a node needs two CPUs; this machine has one")
-def test_a_rank_is_on_its_own_cpus_from_its_first_line_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its node's others may be another job's."""
+def test_a_rank_is_on_its_own_cpus_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's other CPUs may belong to another job."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     show = "BENCHMARKS['pils'] = lambda launch, pipe: print(os.sched_getaffinity(0)) or 0"
     program = f"import os; from tracebed.orchestrator.testbeds.agent import BENCHMARKS, main; {show}; main()"
@@ -182,7 +182,7 @@ def test_another_protocol_is_refused_naming_both(tmp_path: Path) -> None:
         (b'{"type": "hello", "protocol": 1}\n', "hello came twice"),
     ],
 )
-def test_a_message_that_is_wrong_harms_nothing(agent: Agent, line: bytes, what: str) -> None:
+def test_an_invalid_message_has_no_other_effect(agent: Agent, line: bytes, what: str) -> None:
     agent.tell(line)
     assert what in agent.hear("error")["what"]
     agent.launch("after", Program("pils", 1, 1, 1, emulated_rate=1e6))
@@ -214,7 +214,7 @@ def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
         ({"program": {}}, "lacks 'benchmark'"),
     ],
 )
-def test_what_cannot_be_launched_has_failed(agent: Agent, changes: dict[str, Any], reason: str) -> None:
+def test_a_rank_that_cannot_be_launched_has_failed(agent: Agent, changes: dict[str, Any], reason: str) -> None:
     agent.launch("j", **changes)
     ended = agent.hear("ended")
     assert (ended["job"], ended["state"], ended["units_done"]) == ("j", "failed", 0)
@@ -252,7 +252,7 @@ def test_a_rank_that_ignores_the_term_is_killed(agent: Agent) -> None:
     agent.launch("a")
     agent.hear("started")
     [child] = agent.children()
-    child.suspend()  # a stopped process gets no SIGTERM until it goes on
+    child.suspend()  # a stopped process receives SIGTERM only when it continues
     while child.status() != psutil.STATUS_STOPPED:
         time.sleep(0.001)
     agent.tell({"type": "kill", "job": "a", "reason": "enough"})
@@ -262,7 +262,7 @@ def test_a_rank_that_ignores_the_term_is_killed(agent: Agent) -> None:
 
 def test_work_of_a_killed_rank_is_that_of_its_heartbeat(agent: Agent) -> None:
     agent.launch("a", Program("pils", 0, 10**9, 10**6, emulated_rate=1e6))  # 0.25 ms an iteration
-    for _ in range(2):  # half a second apart, a heartbeat between them
+    for _ in range(2):  # two events half a second apart, with a heartbeat in between
         agent.hear("progress")
     agent.tell({"type": "kill", "job": "a", "reason": "enough"})
     ended = agent.hear("ended")
@@ -313,7 +313,7 @@ def test_an_agent_without_input_ends_at_once(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_control_c_is_not_for_the_agent(agent: Agent) -> None:
+def test_the_agent_ignores_control_c(agent: Agent) -> None:
     agent.process.send_signal(signal.SIGINT)
     agent.launch("a", Program("pils", 0, 1, 1, emulated_rate=1e6))
     assert agent.hear("ended")["state"] == "completed"
@@ -330,7 +330,7 @@ def test_heartbeats_name_the_jobs(tmp_path: Path) -> None:
         agent.tell({"type": "bye"})
 
 
-def test_a_rank_holds_nothing_of_the_agents(agent: Agent) -> None:
+def test_a_rank_inherits_no_descriptors_of_the_agent(agent: Agent) -> None:
     for job in "ab":
         agent.launch(job)
         agent.hear("started")
@@ -339,11 +339,11 @@ def test_a_rank_holds_nothing_of_the_agents(agent: Agent) -> None:
         targets = {int(entry.name): str(entry.readlink()) for entry in folder.iterdir()}
         assert targets[0] == os.devnull
         assert targets[1] == targets[2] and targets[1].endswith("n1.out")
-        assert not any(target.startswith("pipe:") for target in targets.values())  # the agent's in- and output
+        assert not any(target.startswith("pipe:") for target in targets.values())  # the agent's input and output
         assert os.getsid(rank.pid) == rank.pid
 
 
-def test_an_agent_imports_little() -> None:
+def test_an_agent_imports_few_modules() -> None:
     heavy = ("numpy", "pandas", "pydantic", "yaml", "click", "rich", "dataclasses", "asyncio", "psutil")
     code = f"import sys, tracebed.orchestrator.testbeds.agent; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

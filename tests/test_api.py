@@ -1,4 +1,4 @@
-"""The Python interface: the example of the documentation, notebooks, names, errors, and every docstring's example."""
+"""The Python interface: examples in the documentation and in docstrings, notebooks, names and errors."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_replay_works_in_a_thread_and_keeps_its_folder_on_demand(workload: tb.
     assert list(tb.metrics({"real": "real"}).columns) == ["unit", "real"]
 
 
-def test_objects_show_themselves(workload: tb.Workload) -> None:
+def test_objects_have_a_readable_repr(workload: tb.Workload) -> None:
     run = tb.simulate(workload, "pref", nodes=4)
     for value, words in ((workload, ("30 jobs", "4 nodes")), (run, ("30 jobs", "pref"))):
         assert "\n" not in repr(value)
@@ -127,7 +127,7 @@ def test_objects_show_themselves(workload: tb.Workload) -> None:
     assert "<svg" in run._repr_html_()
 
 
-def test_a_policy_shows_itself() -> None:
+def test_a_policy_has_a_readable_repr() -> None:
     table = tb.policies()
     assert table.loc["pref", "malleable"]
     assert not table.loc["easy", "malleable"]
@@ -154,7 +154,7 @@ def test_a_policy_shows_itself() -> None:
         (lambda w: tb.as_run(w), "log"),
     ],
 )
-def test_what_the_caller_can_correct_is_an_input_error(workload: tb.Workload, call: Any, message: str) -> None:
+def test_errors_of_the_caller_are_input_errors(workload: tb.Workload, call: Any, message: str) -> None:
     with pytest.raises(tb.InputError, match=message) as raised:
         call(workload)
     assert isinstance(raised.value, tb.TracebedError)

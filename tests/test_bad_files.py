@@ -1,4 +1,4 @@
-"""Files that no log is: refused in one line that says where, at little cost."""
+"""Files that are not logs: refused with one line that names the place, without much memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_line_without_end_costs_no_memory(tmp_path: Path, monkeypatch: pytest.
     assert error.value.where == f"{path}:{len(start.splitlines()) + 1}"
 
 
-def test_a_list_of_jobs_on_one_line_may_be_as_long_as_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_jobs_on_one_line_may_have_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE", 2**12)
     jobs = [{"id": str(number), "subtime": number, "res": 1, "profile": "p"} for number in range(500)]
     path = tmp_path / "workload.json"
@@ -39,5 +39,5 @@ def test_a_list_of_jobs_on_one_line_may_be_as_long_as_it_likes(tmp_path: Path, m
     assert len(read_workload(path)) == 500
 
 
-def test_the_name_of_a_column_that_is_not_utf8_is_refused() -> None:
+def test_a_column_name_that_is_not_utf8_is_refused() -> None:
     read_or_refuse(b"job_id,submit_time,run_time,nodes,extra_\x83\n1,0,5,1,2\n", "w.csv", "csv")

@@ -1,4 +1,4 @@
-"""Batsim's workloads: written for both versions, read with care."""
+"""Batsim workloads: written for both versions, and read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracebed.errors import InputError, Tolerated
 
 
 def written(workload: Workload, path: Path, **options: Any) -> tuple[dict[str, Any], dict[str, int]]:
-    """Write a folder, or a file if the name has an ending; return the document, and what was tolerated."""
+    """Write a folder, or a file if the name has a suffix; return the document and the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         write_workload(workload, path, "batsim", **options)
@@ -70,7 +70,7 @@ def test_a_folder_has_a_platform_with_a_master(tmp_path: Path) -> None:
     for end, cluster in (("src", nodes), ("dst", master)):
         assert route.get(end) == cluster.get("id")
         assert route.get(f"gw_{end}") == f"{cluster.get('prefix')}{cluster.get('id')}_router"
-    written(workload_of({}), tmp_path / "bat")  # an earlier folder is replaced
+    written(workload_of({}), tmp_path / "bat")  # replaces the earlier folder
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     with pytest.raises(InputError, match="is not a folder of this kind"):
@@ -101,7 +101,7 @@ def foreign(path: Path, *jobs: dict[str, Any], **more: Any) -> Path:
     return path
 
 
-def test_other_peoples_files(tmp_path: Path) -> None:
+def test_files_of_other_programs(tmp_path: Path) -> None:
     jobs = (
         GOOD | {"walltime": 20, "extra_data": "colour: red", "priority": 3},
         GOOD | {"id": "w0!8", "walltime": -1, "profile": "q", "subtime": 1},

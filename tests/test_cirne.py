@@ -1,4 +1,4 @@
-"""The Cirne model: bit by bit like its reference program, and statistically so with numpy's generator."""
+"""The Cirne model: bit for bit equal to its reference program, and statistically equal with NumPy's generator."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ and gathers rounding errors where ours counts seconds."""
 
 
 def differences(draws: Draws, expected: pd.DataFrame) -> dict[str, int]:
-    """Return how many jobs differ from the reference, by column."""
+    """Return the number of jobs that differ from the reference, by column."""
     ours = {
         "submit": draws.submit,
         "nodes": draws.nodes,
@@ -59,7 +59,7 @@ def differences(draws: Draws, expected: pd.DataFrame) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_with_randlib_it_equals_the_reference_bit_by_bit(name: str, reference_data: Callable[[str], Path]) -> None:
+def test_with_randlib_it_equals_the_reference_bit_for_bit(name: str, reference_data: Callable[[str], Path]) -> None:
     expected = pd.read_csv(reference_data(f"models/exact/cirne01_{name}_seed1_first400.csv"), dtype={"accuracy": str})
     site, parameters = EXACT[name]
     draws = draw_exactly(len(expected), SITES[site], SITES[site].nodes, 1, parameters)
@@ -83,7 +83,7 @@ def test_over_20000_jobs_only_arrivals_differ_and_by_a_second(site: str, referen
 
 @pytest.mark.parametrize("site", SITES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_with_numpy_it_is_the_same_in_law(site: str, seed: int, reference_data: Callable[[str], Path]) -> None:
+def test_with_numpy_the_distributions_are_the_same(site: str, seed: int, reference_data: Callable[[str], Path]) -> None:
     expected = sample(site, reference_data)
     draws = draw_fast(len(expected), SITES[site], SITES[site].nodes, seed, ORIGINAL)
     pairs = {
@@ -101,7 +101,7 @@ def test_with_numpy_it_is_the_same_in_law(site: str, seed: int, reference_data: 
 
 
 def slow_arrivals(jobs: int, site: str, machine: int, begin: float, p: Parameters) -> list[int]:
-    """Add up the rate second by second, as the model's description says."""
+    """Return arrivals from the rate summed second by second, as in the model's description."""
     rate = SITES[site].rate
     found, sum_, second = [], 0.0, 0
     while len(found) < jobs:
@@ -130,7 +130,7 @@ def test_arrivals_are_those_of_the_plain_loop(site: str, begin: float, load: flo
     assert (fast != slow).sum() <= 1
 
 
-def test_the_workload_holds_the_draws_and_says_where_they_come_from() -> None:
+def test_the_workload_has_the_draws_and_their_provenance() -> None:
     workload = cirne(2000, site="ctc", seed=5, cores_per_node=4)
     draws = draw_fast(2000, SITES["ctc"], 430, 5, ORIGINAL)
     assert workload.provenance.system == System(430, 4, "Cirne and Berman ctc")
@@ -155,7 +155,7 @@ def test_the_same_seed_gives_the_same_workload_and_another_seed_another() -> Non
     assert cirne(100, exact=True, seed=3).sha256 == cirne(100, exact=True, seed=3).sha256
 
 
-def test_parameters_do_what_they_say() -> None:
+def test_parameters_have_their_documented_effect() -> None:
     assert "status" not in cirne(500, parameters=Parameters(cancelled=0.0)).table
     powers = cirne(500, nodes=128, parameters=Parameters(power_of_two=1.0)).ints("nodes")
     assert set(powers) <= {2**i for i in range(8)}
@@ -197,7 +197,7 @@ def test_poisson_arrivals_keep_the_daily_cycle() -> None:
     assert poisson[-1] == pytest.approx(regular[-1], rel=0.03)
     hours = [np.bincount((submit // 3600 % 24).astype(int), minlength=24) for submit in (regular, poisson)]
     assert stats.chi2_contingency(np.array(hours) + 1).pvalue > 1e-3
-    jobs_until = np.interp(poisson[poisson < regular[-1]], regular, np.arange(1, 20_001))  # on the clock of the rate
+    jobs_until = np.interp(poisson[poisson < regular[-1]], regular, np.arange(1, 20_001))  # in cumulative rate
     assert stats.kstest(np.diff(jobs_until), "expon").pvalue > 1e-3
     with pytest.raises(InputError, match="poisson with exact"):
         cirne(1, poisson=True, exact=True)
@@ -209,7 +209,7 @@ def test_the_registry_draws_by_name() -> None:
         registry.draw("lublin", 10)
 
 
-def test_randlib_draws_the_laws_that_it_says() -> None:
+def test_randlib_draws_the_documented_distributions() -> None:
     random = Randlib(12345, 54321)
     uniforms = np.array([random.uniform() for _ in range(3000)])
     exponentials = np.array([random.exponential() for _ in range(3000)])

@@ -1,4 +1,4 @@
-"""Cleaning: what each step does, the audit, recipes, and the papers' numbers."""
+"""Cleaning: the effect of each step, the audit, recipes, and the papers' numbers."""
 
 from __future__ import annotations
 
@@ -188,16 +188,16 @@ def test_a_wrong_step_is_an_error(step: str, parameters: dict[str, Any], says: s
         clean(workload({"nodes": [1, 1]}), [(step, parameters)])
 
 
-def test_ids_stay_unique_where_the_log_has_such_names_already(tmp_path: Path) -> None:
+def test_ids_stay_unique_if_the_log_has_such_ids_already(tmp_path: Path) -> None:
     rows = [row.replace('"14_1"', '"11-2"') for row in CORI_ROWS]
     done = clean(read_raw([write(tmp_path / "a.csv", CORI, rows)]), [("merge_split", {}), ("unique_ids", {})])
     assert sorted(ids(done))[:3] == ["11", "11-2", "11-run2"]
 
 
-def test_records_of_two_exports_that_overlap_are_told_and_dropped_if_asked(tmp_path: Path) -> None:
+def test_records_of_overlapping_exports_are_reported_and_dropped_on_request(tmp_path: Path) -> None:
     other = cori_row(
         "11", "regular_knl", "09 02:00:00", "09 03:00:00", "09 04:00:00", nodes=5
-    )  # alike but for its nodes
+    )  # equal except for its nodes
     twice = [row for row in CORI_ROWS if row.startswith('"11"')]
     files = [write(tmp_path / "a.csv", CORI, CORI_ROWS), write(tmp_path / "b.csv", CORI, [*twice, other])]
     with pytest.warns(Tolerated, match=r"drop_copies \(5 times\)"):
@@ -215,7 +215,7 @@ def test_records_of_two_exports_that_overlap_are_told_and_dropped_if_asked(tmp_p
 # -- anomalies
 
 
-def test_a_gap_is_flagged_for_those_who_waited_through_it() -> None:
+def test_a_gap_is_flagged_for_jobs_that_waited_through_it() -> None:
     hour = 3600.0
     jobs = workload(
         {
@@ -255,14 +255,14 @@ def test_bursts_storms_and_flurries() -> None:
     assert set(both) == {"", "burst storm"}
 
 
-def test_nothing_is_flagged_where_there_is_nothing_to_flag() -> None:
+def test_a_regular_log_has_no_flags() -> None:
     long = workload({"run_time": [100.0, np.nan], "submit_time": [0.0, 1e10], "user": ["a", "a"]})
     done = clean(long, [("flag_storms", {"jobs": 1}), ("flag_flurries", {"within": 1, "times": 0, "jobs": 2})])
     assert [row.flagged for row in done.audit] == [0, 0]
 
 
 @given(st.lists(st.integers(-5, 30), min_size=1, max_size=30))
-def test_the_median_counts_stretches_in_which_nothing_is(places: list[int]) -> None:
+def test_the_median_includes_empty_intervals(places: list[int]) -> None:
     counts = np.bincount(np.array(places) - min(places))
     assert anomalies._median_count(np.array(places)) == np.median(counts)
 
@@ -270,7 +270,7 @@ def test_the_median_counts_stretches_in_which_nothing_is(places: list[int]) -> N
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), min_size=1, max_size=40), within=st.integers(0, 20)
 )
-def test_a_crowd_is_the_fullest_stretch_that_a_job_is_part_of(jobs: list[tuple[int, int]], within: int) -> None:
+def test_a_crowd_is_the_densest_interval_that_contains_the_job(jobs: list[tuple[int, int]], within: int) -> None:
     groups, times = np.array([g for g, _ in jobs]), np.array([float(t) for _, t in jobs])
     crowd = anomalies._crowd(groups, times, float(within))
     for job, (group, time) in enumerate(jobs):
@@ -286,7 +286,7 @@ def test_a_crowd_is_the_fullest_stretch_that_a_job_is_part_of(jobs: list[tuple[i
 
 
 @pytest.mark.parametrize("name", recipes.names())
-def test_a_shipped_recipe_can_be_read_and_says_what_it_is(name: str) -> None:
+def test_a_shipped_recipe_can_be_read_and_has_a_description(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.steps
     assert recipe.system is not None or name == "sacct", "of no machine in particular"
@@ -349,7 +349,7 @@ def test_a_recipe_can_be_varied() -> None:
             recipe.with_settings(wrong)
 
 
-def test_a_log_of_another_machine_is_warned_of(tmp_path: Path) -> None:
+def test_a_log_of_another_machine_gives_a_warning(tmp_path: Path) -> None:
     recipe = load_recipe("cori-haswell")
     with pytest.warns(Tolerated, match="the recipe is for NERSC Cori Haswell, the log is from NERSC Cori KNL"):
         clean(read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)]), recipe.steps, system=recipe.system)

@@ -1,4 +1,4 @@
-"""Cleaning held against a slow, obvious way of doing it, on drawn logs; and that no name is left in what is written."""
+"""Cleaning compared with a slow, simple reference on drawn logs; and files without names of users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tracebed.converters.formats.reading import read_raw
 from tracebed.errors import Tolerated
 from tracebed.orchestrator import cli
 
-NOON = datetime(2022, 11, 14, 12)  # no change of the clock is near
+NOON = datetime(2022, 11, 14, 12)  # far from any change of the clock
 Record = dict[str, Any]
 
 
@@ -33,7 +33,7 @@ Record = dict[str, Any]
 
 
 def pieces(job: Record) -> list[Record]:
-    """Return a run as the accounting has it: cut at midnight, the day's last second left out."""
+    """Return a run as accounting records: cut at midnight, without the day's last second."""
     start, end, found = job["start"], job["start"] + timedelta(seconds=job["length"]), []
     while start.date() < end.date():
         midnight = datetime(start.year, start.month, start.day) + timedelta(days=1)
@@ -44,7 +44,7 @@ def pieces(job: Record) -> list[Record]:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Record]:
-    """Return records of a few runs: numbers repeat, days are missing, and the order is anyone's."""
+    """Draw records of a few runs: job numbers repeat, days are missing, and the order is random."""
     instants = st.sampled_from([0, 1, 43_199, 43_200, 43_201, 90_000]) | st.integers(0, 200_000)
     records: list[Record] = []
     for _ in range(draw(st.integers(1, 12))):
@@ -61,7 +61,7 @@ def logs(draw: st.DrawFn) -> list[Record]:
         whole = pieces(job)
         lost = draw(st.none() | st.integers(0, len(whole) - 1)) if len(whole) > 1 else None
         records += [piece for number, piece in enumerate(whole) if number != lost]
-        if draw(st.booleans()):  # the same submission runs again, a moment or longer after its end
+        if draw(st.booleans()):  # the same submission is requeued, shortly or long after its end
             again = timedelta(seconds=draw(st.sampled_from([0, 1, 2, 5000])))
             records += pieces(job | {"start": whole[-1]["end"] + again})
     return list(draw(st.permutations(records)))
@@ -75,11 +75,11 @@ def row(record: Record) -> str:
     return ",".join(f'"{field}"' for field in fields)
 
 
-# -- the same, slowly
+# -- the slow reference
 
 
 def slowly(log: list[Record]) -> tuple[list[Record], list[tuple[str, Counter[str]]]]:
-    """Clean as the recipe cori-knl says it; return the jobs, and what each step did."""
+    """Clean as in the recipe cori-knl; return the jobs and the counts of each step."""
     zero = min(record["submit"] for record in log)
 
     def since(instant: datetime) -> float:
@@ -105,7 +105,7 @@ def slowly(log: list[Record]) -> tuple[list[Record], list[tuple[str, Counter[str
     drop("drop_shared", lambda job: job["shared"])
 
     merged: list[Record] = []
-    last: dict[str, tuple[Record, Record]] = {}  # of each number: its run, and the last record of that
+    last: dict[str, tuple[Record, Record]] = {}  # job number -> its run and the run's last record
     joined = set()
     for job in jobs:
         run, piece = last.get(job["job"], (None, None))
@@ -144,7 +144,7 @@ def slowly(log: list[Record]) -> tuple[list[Record], list[tuple[str, Counter[str
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(logs())
-def test_the_slow_way_gives_the_same_jobs_and_counts(log: list[Record]) -> None:
+def test_the_slow_reference_gives_the_same_jobs_and_counts(log: list[Record]) -> None:
     jobs, audit = slowly(log)
     recipe = load_recipe("cori-knl")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -178,7 +178,7 @@ PEOPLE = ("amelie_k", "bertold-w", "m9877", "geophys", "Deep Ocean")
 
 
 def text_of(path: Path) -> str:
-    """Return everything that a file says, compressed columns and metadata too."""
+    """Return all text of a file, including compressed columns and metadata."""
     if path.is_dir():
         return "\n".join(text_of(file) for file in sorted(path.iterdir()))
     if path.suffix != ".parquet":
@@ -189,7 +189,7 @@ def text_of(path: Path) -> str:
 
 
 def written(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[str, str]:
-    """Clean and convert a log with names into everything that can be written; return what it all says."""
+    """Clean and convert a log with names into all writable formats; return the text of all files."""
     rows = [
         f'"{job}","{PEOPLE[job % 2]}","{PEOPLE[2]}","{PEOPLE[3]}","cori knl","regular_knl","regular_1",'
         f'"2022-11-14 12:00:0{job}","2022-11-14 13:00:00","2022-11-14 14:00:00","1","3600","68","1","1","1.0","1","1"'
@@ -212,7 +212,7 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dic
     return {path.name: text_of(path) for path in Path().iterdir() if path.name not in ("raw.csv", "r.yaml")}
 
 
-def test_no_name_is_left_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_contains_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = written(tmp_path, monkeypatch)
     assert len(files) == 11
     for name, text in files.items():

@@ -1,4 +1,4 @@
-"""The command line as a whole: exit statuses, what every command shares."""
+"""The command line as a whole: exit statuses and common options."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `tracebed describe` fail as tracebed did not foresee."""
+    """Make `tracebed describe` raise an unexpected error."""
 
     def fail(self: object, context: click.Context) -> None:
         raise LookupError("no \x1b[31mshoes")
@@ -48,7 +48,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("broken")
 def test_a_crash_is_not_a_verdict(call: Call, tmp_path: Path) -> None:
-    """Python would exit with 1, which says that a prediction is inaccurate."""
+    """Python would exit with 1, which is the status of an inaccurate prediction."""
     status, out, err = call("describe", "w.parquet")
     assert status == ExitCode.INTERNAL == 70
     assert out == ""
@@ -73,7 +73,7 @@ def test_the_traceback_of_a_crash_is_shown_on_demand(
 
 
 @pytest.mark.usefixtures("broken")
-def test_a_crash_is_reported_where_no_file_can_be_written(
+def test_a_crash_is_reported_if_no_file_can_be_written(
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "state").write_text("a file, not a folder")
@@ -140,7 +140,7 @@ def test_verbose_prints_durations(call: Call) -> None:
 
 
 @pytest.mark.usefixtures("workload")
-def test_the_log_file_keeps_what_is_not_shown(call: Call, tmp_path: Path) -> None:
+def test_the_log_file_has_messages_that_are_not_shown(call: Call, tmp_path: Path) -> None:
     call("-q", "--log-file", "log", "simulate", "w.csv", "--policy", "easy", "--nodes", "2", "-o", "sim")
     call("describe", "absent.csv", "--log-file", "log")
     lines = (tmp_path / "log").read_text().splitlines()

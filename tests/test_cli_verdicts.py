@@ -1,4 +1,4 @@
-"""The commands `metrics` and `compare` as a shell meets them."""
+"""The commands `metrics` and `compare` in a shell."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_metrics_of_several_runs_stand_side_by_side(folder: Path) -> None:
     assert sim["makespan_s"] > real["makespan_s"]
 
 
-def test_metrics_of_a_run_in_which_nothing_ended_say_why(tmp_path: Path) -> None:
+def test_metrics_of_a_run_without_ended_jobs_have_a_reason(tmp_path: Path) -> None:
     make_run([(0.0, NAN, NAN, 1)], states={"1": "unknown"}).save(tmp_path / "none")
     result = call("metrics", tmp_path / "none")
     assert result.exception is None
@@ -115,7 +115,7 @@ def test_compare_as_json_is_json_alone(folder: Path) -> None:
         (("simulate", "w", "-o", "a", "--output", "b"), "--output is given 2 times, and takes one value"),
     ],
 )
-def test_bad_input_is_one_line_with_its_mend(folder: Path, words: tuple[str, ...], message: str) -> None:
+def test_bad_input_is_one_line_with_a_hint(folder: Path, words: tuple[str, ...], message: str) -> None:
     error = call(*(word.format(folder) for word in words)).exception
     assert isinstance(error, (InputError, click.UsageError))
     assert message in str(error)
@@ -123,7 +123,7 @@ def test_bad_input_is_one_line_with_its_mend(folder: Path, words: tuple[str, ...
 
 
 def shell(script: str, folder: Path, **streams: int) -> subprocess.CompletedProcess[str]:
-    """Run a shell script in which $COMPARE is a command that writes a table to its standard output."""
+    """Run a shell script in which $COMPARE is a command that prints a table."""
     command = f"{sys.executable} -c 'from tracebed.orchestrator.cli import main; main()' compare"
     environment = os.environ | {"COMPARE": f"{command} --real {folder / 'real'} --predicted {folder / 'sim'}"}
     script = script.replace("$COMPARE", 'eval "$COMPARE"')
@@ -139,7 +139,7 @@ def test_a_full_disk_behind_our_output_is_one_line(folder: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_reader_that_leaves_is_no_verdict(folder: Path) -> None:
+def test_a_closed_pipe_is_not_a_verdict(folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = shell("$COMPARE --json", folder, stdout=writer)
@@ -156,7 +156,7 @@ def test_output_needs_no_open_stream_and_no_unicode(folder: Path) -> None:
     assert "?" in done.stdout
 
 
-def test_the_shell_sees_the_exit_status(folder: Path) -> None:
+def test_the_exit_status_reaches_the_shell(folder: Path) -> None:
     command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()"]
     words = ["compare", "--real", str(folder / "real"), "--predicted", str(folder / "sim")]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)

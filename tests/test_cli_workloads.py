@@ -1,4 +1,4 @@
-"""The commands that make workloads, as a user calls them."""
+"""The commands that make workloads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     return run
 
 
-def test_the_way_of_a_workload(call: Callable[..., Any]) -> None:
+def test_a_workload_from_model_to_plot(call: Callable[..., Any]) -> None:
     status, out, _ = call("generate", "cirne", "--nodes", "16", "--jobs", "200", "--seed", "7", "-o", "w.parquet")
     assert status == ExitCode.OK
     assert "jobs 200" in out
@@ -100,7 +100,7 @@ def test_convert_counts_and_makes_nodes(call: Callable[..., Any]) -> None:
     assert read_workload("c.parquet").provenance.system == System(16, 1)
 
 
-def test_a_defect_is_warned_of_once(call: Callable[..., Any]) -> None:
+def test_a_defect_gives_one_warning(call: Callable[..., Any]) -> None:
     Path("log.swf").write_text(f"; TimeZoneString: Mars/Base\n{SWF}")
     status, _, err = call("describe", "log.swf", "--plot", "log.svg")
     assert status == ExitCode.OK
@@ -225,7 +225,7 @@ def test_a_pipe_is_read_and_a_device_is_not(call: Callable[..., Any]) -> None:
         assert (status, "is a device, not a file" in err) == (ExitCode.USAGE, True)
 
 
-def test_what_is_unusual_to_write_to(call: Callable[..., Any]) -> None:
+def test_unusual_output_paths(call: Callable[..., Any]) -> None:
     Path("log.swf").write_text(SWF)
     Path("loop.csv").symlink_to("loop.csv")
     for name in ("loop.csv", "w" * 250 + ".csv"):
@@ -268,7 +268,7 @@ def test_charts_show_every_count() -> None:
     assert [line.split() for line in drawn[1:3]] == [["██"], ["██", "██"]]
 
 
-def test_convert_sets_the_system_that_a_file_does_not_tell(call: Callable[..., Any]) -> None:
+def test_convert_sets_a_system_that_the_file_lacks(call: Callable[..., Any]) -> None:
     Path("w.csv").write_text("job_id,submit_time,run_time,nodes\na,0,5,2\nb,9,5,80\n")
     status, _, err = call("convert", "w.csv", "--system", "64x48", "-o", "w.parquet")
     assert status == ExitCode.OK

@@ -1,4 +1,4 @@
-"""What all commands print alike: tables and progress."""
+"""Tables and progress, printed alike by all commands."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_a_table_wraps_labels_and_never_cuts_a_number(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     print_table(COLUMNS, ROWS)
-    words = re.sub("\x1b[^m]*m", "", capsys.readouterr().out).split()  # without bold and dim
+    words = re.sub("\x1b[^m]*m", "", capsys.readouterr().out).split()  # without escape sequences
     cells = ["1.5", "123,456,789", "0.0001234", "-"]
     assert sorted(words) == sorted([*cells, *" ".join([*COLUMNS, *(row[0] for row in ROWS)]).split()])
 
 
-def test_spare_columns_go_first_and_only_where_they_must(
+def test_spare_columns_are_dropped_first_and_only_if_needed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print_table(COLUMNS, ROWS, spare=["b"])
@@ -42,7 +42,9 @@ def test_spare_columns_go_first_and_only_where_they_must(
     assert "b too" in err
 
 
-def test_spare_columns_go_one_by_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spare_columns_are_dropped_one_by_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     row = ("label", "x" * 20, "y" * 20, "z" * 20)
     monkeypatch.setenv("COLUMNS", "50")
@@ -64,7 +66,7 @@ def test_cells() -> None:
     ]
 
 
-def test_json_has_no_words_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_strict(capsys: pytest.CaptureFixture[str]) -> None:
     print_json("tracebed-x/1", {"a": [float("nan"), float("inf"), 1.5], "b": {"c": (True, -float("inf"))}})
 
     def refuse(word: str) -> None:
@@ -76,7 +78,7 @@ def test_json_has_no_words_of_its_own(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("total", [None, 10.0])
-def test_a_bar_is_not_drawn_for_what_is_done_at_once(
+def test_a_short_task_has_no_progress_bar(
     total: float | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

@@ -36,9 +36,8 @@ def test_cori_records_become_jobs(tmp_path: Path) -> None:
     workload = read_workload(write(tmp_path / "a.csv", CORI, CORI_ROWS))
     table = workload.table.set_index("job_id")
     assert list(table.index) == ["11", "12", "13", "14_1", "15_[2-9]", "11-2"]
-    assert (
-        table.loc["11", "run_time"] == 2 * 3600 + 86_400 + 3600
-    )  # from 22:00 to 01:00 two days later, including the cuts
+    # From 22:00 to 01:00 two days later, including the cuts.
+    assert table.loc["11", "run_time"] == 2 * 3600 + 86_400 + 3600
     assert table.loc["11", "logged_end"] - table.loc["11", "logged_start"] == table.loc["11", "run_time"]
     assert table.loc["11-2", "submit_time"] == 40 * 3600
     assert table.loc["13", "extra_node_share"] == pytest.approx(0.25)

@@ -1,4 +1,4 @@
-"""The data dictionary: in the Parquet file, and from describe."""
+"""The data dictionary in Parquet files and in the output of `describe`."""
 
 from __future__ import annotations
 

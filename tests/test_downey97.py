@@ -1,4 +1,4 @@
-"""Downey's workload model: closed forms, for there is no reference program to compare with."""
+"""Downey's workload model compared with closed forms; there is no reference program."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_arrivals_are_poisson_with_a_rate_for_each_half_of_the_day(begins: float
 @given(st.floats(0.0, 86_399.0), st.floats(1.0, 5000.0), st.floats(1.0, 5000.0), st.floats(0.0, 400_000.0))
 def test_arrivals_invert_the_cumulative_rate(begins: float, day: float, night: float, until: float) -> None:
     p = Parameters(day_gap=day, night_gap=night, day_begins=begins)
-    passed = np.array([DAY - begins, DAY - begins + until])  # since a day half began, at time 0 and in the end
+    passed = np.array([DAY - begins, DAY - begins + until])  # since the start of a half-day, at time 0 and at the end
     by_day = np.diff(passed // DAY * HALF + np.minimum(passed % DAY, HALF))
     units = by_day / day + (until - by_day) / night
     assert arrivals(units, p)[0] == pytest.approx(until, rel=1e-6, abs=1e-6)

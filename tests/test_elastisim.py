@@ -1,4 +1,4 @@
-"""ElastiSim's inputs: what is written runs as long as in the workload, and what is read is what ElastiSim saw."""
+"""ElastiSim inputs: written jobs run as long as in the workload, and read jobs as long as in ElastiSim."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPEEDUPS = (
 
 
 def workload_of(*jobs: dict[str, Any], system: System | None = None) -> Workload:
-    """Return a workload of jobs that need say only what is not 0 s, 100 s, 4 nodes."""
+    """Return a workload of jobs with defaults: submitted at 0 s, 100 s of run time, 4 nodes."""
     usual = {"submit_time": 0.0, "run_time": 100.0, "nodes": 4, "kind": "rigid"}
     rows = [{"job_id": f"job{number}", **usual, **job} for number, job in enumerate(jobs)]
     table = pd.DataFrame(rows)
@@ -46,7 +46,7 @@ def workload_of(*jobs: dict[str, Any], system: System | None = None) -> Workload
 
 
 def written(workload: Workload, folder: Path, **options: Any) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Write a folder; return the jobs in its file, and what was tolerated."""
+    """Write a folder; return the jobs in its file and the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         write_workload(workload, folder, "elastisim", **options)
@@ -62,7 +62,7 @@ def read_quietly(path: Path, **options: Any) -> tuple[Workload, dict[str, int]]:
 
 
 def simulated(job: dict[str, Any], folder: Path, nodes: int) -> float:
-    """Return how long ElastiSim lets a job run on so many nodes: arguments are put into formulas as text, in order."""
+    """Return the run time of a job in ElastiSim, which substitutes arguments into formulas as text, in order."""
     model = json.loads((folder / job["application_model"]).read_text())
     assert set(model) == {"phases"}, "nothing else costs time"
     (phase,) = model["phases"]
@@ -120,7 +120,7 @@ def test_on_other_nodes_a_job_runs_by_its_speedup(tmp_path: Path, name: str, par
     st.integers(1, 9000),
     st.integers(1, 9000),
 )
-def test_downeys_law_is_the_greatest_of_two_lines_and_a_floor(
+def test_downeys_law_is_the_maximum_of_two_lines_and_a_floor(
     average: float, sigma: float, run_time: float, requested: int, nodes: int
 ) -> None:
     speedup = Speedup("downey", (average, sigma))
@@ -131,7 +131,7 @@ def test_downeys_law_is_the_greatest_of_two_lines_and_a_floor(
     assert times[1] == pytest.approx(run_time * speedup.of(requested) / speedup.of(nodes), rel=1e-9, abs=1e-5)
 
 
-def test_kassel_inflation_is_that_of_its_users(tmp_path: Path) -> None:
+def test_kassel_inflation_equals_that_of_the_kassel_group(tmp_path: Path) -> None:
     thousand = {"run_time": 1000.0, "speedup": "amdahl", "kind": "malleable"}
     workload = workload_of(
         thousand | {"nodes": 8, "speedup_parameters": "0.965"},
@@ -204,7 +204,7 @@ def test_the_platform_is_a_crossbar_of_the_systems_nodes(tmp_path: Path) -> None
     assert cluster.get("radical") == "0-39"
 
 
-def test_keys_and_types_are_those_of_inputs_that_elastisim_took(
+def test_keys_and_types_are_those_of_accepted_elastisim_inputs(
     reference_data: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folders = [reference_data("elastisim/example500/input"), *sorted(reference_data("elastisim/edge").iterdir())]
@@ -295,7 +295,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["epoch", "reconf", "toolarge", "unsorted", "walltime", "minint_ctl"])
-def test_rigid_jobs_of_real_inputs_run_as_long_as_elastisim_said(
+def test_rigid_jobs_of_real_inputs_run_as_long_as_in_elastisim(
     reference_data: Callable[[str], Path], case: str
 ) -> None:
     folder = reference_data(f"elastisim/edge/{case}")
@@ -446,7 +446,7 @@ def test_damage(data: bytes) -> None:
     read_or_refuse(data, "jobs.json", "elastisim")
 
 
-def test_a_folder_as_it_was_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_folder_is_read_again_unchanged(tmp_path: Path) -> None:
     table = pd.DataFrame({"job_id": ["a", "b"], "submit_time": [0.0, 5.0], "run_time": [60.0, 70.0], "nodes": [1, 2]})
     write_workload(Workload(table, Provenance(system=System(4, 8))), tmp_path / "es", format="elastisim")
     with pytest.warns(UserWarning, match="no log beside"):

@@ -1,4 +1,4 @@
-"""Exports: what other programs read is what happened, and what a file lacks is said."""
+"""Exports: other programs read the events of the run, and facts that a format cannot hold are reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "export.md"
 
 
 def staircase(**options: Any) -> Run:
-    """Job 1 starts on 1 node at 10, has 3 from 30 to 40; job 2 has 2 nodes; job 3 is rejected, job 4 never ends."""
+    """Return a run: job 1 has 1 node from 10 and 3 from 30 to 40, job 2 has 2, job 3 is rejected, job 4 never ends."""
     return make_run(
         [(5.0, 10.0, 40.5, 1), (5.0, 5.0, 25.0, 2), (6.0, NAN, NAN, 9), (7.0, 26.0, NAN, 1)],
         staircases={"1": [(10.0, 30.0, 1), (30.0, 40.5, 3)]},
@@ -50,7 +50,7 @@ def slices(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("run", [staircase(), fcfs_run(200, machine=8, seed=3)], ids=["staircase", "many"])
-def test_a_trace_is_what_the_viewer_expects(run: Run, tmp_path: Path) -> None:
+def test_a_trace_has_the_format_of_the_viewer(run: Run, tmp_path: Path) -> None:
     events = trace(run, tmp_path / "trace.json")["traceEvents"]
     names = {(event["pid"], event.get("tid")): event["args"]["name"] for event in events if "name" in event["args"]}
     assert {names[1, None], names[2, None]} == {"scheduler", "nodes"}
@@ -113,7 +113,7 @@ def test_jobs_that_share_a_node_have_tracks_of_their_own(tmp_path: Path) -> None
     assert [tracks[event["tid"]] for event in slices(found)] == ["n0", "n0 (2)"]
 
 
-def test_a_large_trace_is_bounded_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_trace_is_truncated_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = fcfs_run(100, machine=8, seed=3)
     every = len(slices(trace(run, tmp_path / "every.json")))
     assert every > 200
@@ -171,7 +171,7 @@ def test_evalys_has_a_row_for_each_allocation_of_a_job(tmp_path: Path) -> None:
     found = rows(run, "evalys", tmp_path / "jobs.csv")
     times = {row["job_id"]: (float(row["submission_time"]), float(row["starting_time"])) for row in found}
     assert times["1"] == (0.0, 5.0)
-    assert times["1#2"] == (25.0, 25.0)  # it counts in no queue
+    assert times["1#2"] == (25.0, 25.0)  # not counted in a queue
     assert {row["job_id"]: row["success"] for row in found}["2"] == "0"
     notes = export(run, "evalys", tmp_path / "jobs.csv")
     assert notes == [
@@ -183,7 +183,7 @@ def test_evalys_has_a_row_for_each_allocation_of_a_job(tmp_path: Path) -> None:
 # -- SWF
 
 
-def test_swf_is_read_back_as_what_happened(tmp_path: Path) -> None:
+def test_swf_is_read_back_as_the_run(tmp_path: Path) -> None:
     run = fcfs_run(80, machine=8, seed=2)
     export(run, "swf", tmp_path / "run.swf")
     back = read_workload(tmp_path / "run.swf")
@@ -195,7 +195,7 @@ def test_swf_is_read_back_as_what_happened(tmp_path: Path) -> None:
 
 
 def test_swf_is_plain_to_other_readers(tmp_path: Path) -> None:
-    """Without the comments that only tracebed reads: fields 3 and 4 are wait and run time, 5 processors, 11 status."""
+    """Without tracebed's comments: fields 3 and 4 are wait and run time, 5 is processors, 11 is the status."""
     export(staircase(), "swf", tmp_path / "run.swf")
     lines = (tmp_path / "run.swf").read_text().splitlines()
     fields = [line.split() for line in lines if not line.startswith(";")]
@@ -241,7 +241,7 @@ def test_the_same_run_gives_the_same_bytes(to: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", EXPORTERS.names())
 @pytest.mark.parametrize("jobs", [[], [(0.0, NAN, NAN, 1)]], ids=["no jobs", "nothing ran"])
-def test_a_run_in_which_nothing_ran_has_an_export(
+def test_a_run_without_started_jobs_has_an_export(
     jobs: list[tuple[float, float, float, int]], to: str, tmp_path: Path
 ) -> None:
     export(make_run(jobs), to, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Formats and models of third parties: a package with entry points is enough, no line of tracebed changes."""
+"""Third-party formats and models: a package with entry points is enough, without changes to tracebed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model after Feitelson 1996: its laws, both readings, and what its arguments do."""
+"""The model of Feitelson 1996: its distributions, both variants, and its arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = Parameters(factor=10.0, short_mean=100.0)
 
 
 def first_runs(repeats: Repeats = "arrival", p: Parameters = P) -> tuple[np.ndarray, np.ndarray]:
-    """Return size and run time of each job, once however often it runs."""
+    """Return size and run time of each job, once per job although jobs are repeated."""
     draws = draw(JOBS, 128, 3, p, repeats, "exponential")
     first = draws.turn == 0
     return draws.nodes[first], draws.run[first]
@@ -75,7 +75,7 @@ def test_jobs_run_again_by_a_harmonic_law() -> None:
 
 
 def fits(gaps: Gaps, gap: np.ndarray) -> float:
-    """Return the p value of the law `gaps` with mean 10."""
+    """Return the p-value of the distribution of `gaps` with mean 10."""
     if gaps == "exponential":
         return float(stats.kstest(gap, stats.expon(scale=10).cdf).pvalue)
     found = np.array([(gap == whole).sum() for whole in range(4, 17)])

@@ -1,4 +1,4 @@
-"""Gantt charts of a run: every bar is there, says what it is, and names are shown as they are."""
+"""Gantt charts of a run: all bars are present and labeled, and names are escaped."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_bar_has_a_tooltip(count: int) -> None:
     assert {re.match(r"job (\d+), rigid, completed\n", title)[1] for title in titles} == set(run.jobs["job_id"])  # type: ignore[index, arg-type]
 
 
-def test_a_tooltip_says_job_nodes_start_end_and_state() -> None:
+def test_a_tooltip_has_job_nodes_start_end_and_state() -> None:
     run = make_run(
         [(5.0, 10.0, 40.5, 1), (5.0, 5.0, 25.0, 2)],
         staircases={"1": [(10.0, 30.0, 1), (30.0, 40.5, 3)]},
@@ -62,7 +62,7 @@ def test_a_tooltip_says_job_nodes_start_end_and_state() -> None:
     ]
 
 
-def test_names_are_shown_and_never_obeyed() -> None:
+def test_names_are_escaped() -> None:
     evil = "<script>alert('x')</script>&\"$\\frac{1}{0}$"
     run = make_run([(0, 0, 10, 1)], ids=[evil], machine=1)
     run.info.nodes = [type(run.info.nodes[0])(evil, 1)]

@@ -1,4 +1,4 @@
-"""Grid Workloads Format: 29 fields, names as text, instants since 1970. The lines here are made up."""
+"""Grid Workloads Format: 29 fields, names as text, times since 1970. All lines here are synthetic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB = (
 
 
 def job(**fields: object) -> str:
-    """Return `JOB` with some fields replaced."""
+    """Return the line `JOB` with some fields replaced."""
     values = dict(zip(gwf.FIELDS, JOB.split(), strict=True)) | {name: str(value) for name, value in fields.items()}
     return " ".join(values.values())
 
@@ -54,7 +54,7 @@ def test_a_grid() -> None:
     assert workload.provenance.unix_start == 1_100_000_000
     assert workload.provenance.time_zone == "Europe/Amsterdam"
     assert workload.column("job_id").tolist() == ["1", "a-2", "3", "4"]
-    assert workload.floats("submit_time").tolist() == [0, 60, 100, 180]  # the third began 20 s before it came
+    assert workload.floats("submit_time").tolist() == [0, 60, 100, 180]  # the third started 20 s before its submission
     np.testing.assert_array_equal(workload.floats("logged_start"), [30, 90, 100, np.nan])
     np.testing.assert_array_equal(workload.floats("run_time"), [600, 600, 600, np.nan])
     np.testing.assert_array_equal(workload.floats("time_limit"), [3600, 3600, np.nan, 3600])

@@ -1,4 +1,4 @@
-"""A log as the run that it once was."""
+"""A log as a real run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def log(nodes: int = 4) -> Workload:
     return Workload(table, Provenance(system=System(nodes, 8, "toy")))
 
 
-def test_what_the_machine_did_is_a_run(tmp_path: Path) -> None:
+def test_a_log_becomes_a_run(tmp_path: Path) -> None:
     run_of_log(log()).save(tmp_path / "run")
     run = Run.load(tmp_path / "run")
     assert run.info.is_real
@@ -53,13 +53,13 @@ def test_what_the_machine_did_is_a_run(tmp_path: Path) -> None:
     assert metrics(run)["mean_wait_s"] == pytest.approx((0 + 4 + 38) / 3)
 
 
-def test_a_log_with_more_busy_nodes_than_its_system_gets_them_and_says_so() -> None:
+def test_a_log_with_more_busy_nodes_than_its_system_gets_them_with_a_warning() -> None:
     run = run_of_log(log(nodes=3))
     assert run.total_nodes == 4
     assert "up to 4 nodes busy at once, those of its system are 3" in run.info.warnings[0]
 
 
-def test_a_scaled_log_did_not_happen() -> None:
+def test_a_scaled_log_is_refused_as_a_run() -> None:
     with pytest.raises(InputError, match="not a log, or was scaled"):
         run_of_log(scale(log(), nodes=2))
 
@@ -67,7 +67,7 @@ def test_a_scaled_log_did_not_happen() -> None:
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(1, 4)), min_size=1, max_size=25),
 )
-def test_no_node_has_two_jobs_and_none_is_added_in_vain(jobs: list[tuple[int, int, int]]) -> None:
+def test_no_node_has_two_jobs_and_no_node_is_added_in_vain(jobs: list[tuple[int, int, int]]) -> None:
     start = np.array([s for s, _, _ in jobs], dtype=float)
     end = start + [d for _, d, _ in jobs]
     nodes = np.array([n for _, _, n in jobs])
@@ -86,7 +86,7 @@ def test_no_node_has_two_jobs_and_none_is_added_in_vain(jobs: list[tuple[int, in
 
 
 def test_a_prediction_that_became_a_log_gives_the_same_metrics(tmp_path: Path) -> None:
-    """The identity of it all: simulate, take the schedule as a log, read it as a run."""
+    """Simulate, write the schedule as a log, and read the log as a run: the metrics are the same."""
     table = pd.DataFrame({"job_id": [str(i) for i in range(30)], "submit_time": np.arange(30) * 7.0})
     table["run_time"] = 20.0 + np.arange(30) % 5
     table["nodes"] = 1 + np.arange(30) % 4

@@ -1,4 +1,4 @@
-"""Inventories: what they say, and what they say when they are wrong."""
+"""Inventories: their content, and errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_cpu_lists_are_those_of_linux() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "3-1", "1,,2", "-1", "0-", "1,0-2"])
-def test_what_is_no_cpu_list_is_refused(text: str) -> None:
+def test_an_invalid_cpu_list_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="CPU"):
         parse_cpus(text)
 
@@ -51,7 +51,7 @@ def test_inventories_of_tracebed_are_found_by_name_anywhere(tmp_path: Path, monk
         assert load_inventory(name).nodes == load_inventory(ROOT / "inventory" / f"{name}.yaml").nodes
     assert set(shipped()) == {path.stem for path in (ROOT / "inventory").glob("*.yaml")} >= {"local", "emulated-4"}
     (tmp_path / "local").write_text("nodes:\n  - {name: own, cores: 1, emulated: true}\n")
-    assert [node.name for node in load_inventory("local").nodes] == ["own"]  # a file of the user comes first
+    assert [node.name for node in load_inventory("local").nodes] == ["own"]  # a file of the user takes precedence
     with pytest.raises(InputError, match=r"no inventory 'emulated-5'.*did you mean emulated-4.*local, or a file"):
         load_inventory("emulated-5")
 
@@ -98,7 +98,7 @@ def test_named_cpus_and_sockets(tmp_path: Path) -> None:
     assert (read.name, read.testbed, read.execution) == ("nodes", "local", "computed+emulated")
     with pytest.raises(
         InputError, match="of which this process may use none"
-    ):  # reading it is fine, running on it is not
+    ):  # such an inventory can be read but not used
         read.check_here()
 
 

@@ -1,4 +1,4 @@
-"""Jann's model as a fit to a log: the inversion recovers three moments, and so does a real log, class by class."""
+"""Jann's model as a fit to a log: three moments are recovered, also for each class of a real log."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_inversion_recovers_a_hyper_erlang_law(order: int, p: float, scale: 
         assert found == pytest.approx(law, rel=1e-3)
 
 
-def test_values_too_small_to_be_cubed_have_no_law() -> None:
+def test_values_too_small_to_be_cubed_have_no_distribution() -> None:
     assert hyper_erlang(*moments(np.array([0.0, 0.0, 0.0, 2.22e-120])), 100) is None
 
 
@@ -62,12 +62,12 @@ def test_any_values_that_vary_are_fitted(values: list[float]) -> None:
     m = moments(np.array(values))
     assume(m[1] > 1.02 * m[0] ** 2 > 0.0)
     law = hyper_erlang(*m, 10_000)
-    assume(law is not None)  # two distinct values: m1 m3 = m2^2 is met by no order
+    assume(law is not None)  # two distinct values: m1 m3 = m2^2 has no solution of any order
     assert law is not None
     same_moments(law, m, 1e-5)
 
 
-def test_the_order_is_the_least_that_does() -> None:
+def test_the_order_is_the_lowest_possible() -> None:
     m = tuple(stats.gamma(3.5).moment(k) for k in (1, 2, 3))
     law = hyper_erlang(*m, 100)
     assert law is not None
@@ -103,7 +103,7 @@ def test_every_class_of_ricc_keeps_its_three_moments(reference_data: Callable[[s
 
 
 def log_of(nodes: list[int], seed: int = 1) -> Workload:
-    """Return a log whose gaps and run times are exponential, so that every class can be fitted."""
+    """Return a log with exponential gaps and run times, so that every class can be fitted."""
     rng = np.random.default_rng(seed)
     table = pd.DataFrame(
         {
@@ -147,7 +147,7 @@ def test_a_draw_has_the_rate_the_sizes_and_the_times_of_each_class() -> None:
 
 
 def test_a_bursty_class_is_drawn_until_the_end() -> None:
-    """First guesses from mean rates fall short where gaps are rare and enormous."""
+    """First guesses from mean rates are too small if gaps are rare and very long."""
     bursts = HyperErlang(1, 0.001, 1e6, 0.01)
     steady = HyperErlang(1, 1.0, 1e3, 1e3)
     one = SizeClass(1, 1, 10, bursts, steady, np.array([1]), np.array([1]), np.array([1.0]))
@@ -175,7 +175,7 @@ def test_from_a_file(tmp_path: Path) -> None:
     assert set(smaller.ints("cores_per_node")) == {2}
 
 
-def test_what_cannot_be_fitted_is_said() -> None:
+def test_logs_that_cannot_be_fitted_are_errors() -> None:
     with pytest.raises(InputError, match="3 jobs to fit are too few"):
         fit(log_of([1, 1, 1]))
     at_once = log_of([1] * 60 + [64] * 60)

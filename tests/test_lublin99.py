@@ -1,4 +1,4 @@
-"""The Lublin model: bit by bit like its reference program, and statistically so with numpy's generator."""
+"""The Lublin model: bit for bit equal to its reference program, and statistically equal with NumPy's generator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PUBLISHED = Parameters()
 
 
 def types(name: str) -> list[JobType]:
-    """The job types of a reference file: typed128 or untyped256."""
+    """Return the job types of a reference file: typed128 or untyped256."""
     kind, nodes = name.rstrip("0123456789"), int(name.lstrip("untyped"))
     return [
         of.on(nodes) for of in ([PUBLISHED.interactive, PUBLISHED.batch] if kind == "typed" else [PUBLISHED.untyped])
@@ -41,7 +41,7 @@ def types(name: str) -> list[JobType]:
 
 
 def differences(draws: Draws, expected: pd.DataFrame) -> dict[str, int]:
-    """How many jobs differ from the reference, by column."""
+    """Return the number of jobs that differ from the reference, by column."""
     return {
         name: int((expected[name].to_numpy() != values).sum())
         for name, values in zip(("arrival", "nodes", "runtime", "type"), draws, strict=True)
@@ -56,7 +56,7 @@ def differences(draws: Draws, expected: pd.DataFrame) -> dict[str, int]:
         *((name, "lublin99_{}_seed1_first20000.csv.gz") for name in ("untyped1024", "typed128")),
     ],
 )
-def test_with_drand48_it_equals_the_reference_bit_by_bit(
+def test_with_drand48_it_equals_the_reference_bit_for_bit(
     name: str, jobs: str, reference_data: Callable[[str], Path]
 ) -> None:
     expected = pd.read_csv(reference_data("models/" + jobs.format(name)))
@@ -66,11 +66,11 @@ def test_with_drand48_it_equals_the_reference_bit_by_bit(
 
 @pytest.mark.parametrize("name", ["typed128", "untyped1024"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_with_numpy_it_is_the_same_in_law(name: str, seed: int, reference_data: Callable[[str], Path]) -> None:
+def test_with_numpy_the_distributions_are_the_same(name: str, seed: int, reference_data: Callable[[str], Path]) -> None:
     expected = pd.read_csv(reference_data(f"models/lublin99_{name}_seed1_first20000.csv.gz"))
     draws = draw_fast(len(expected), types(name), seed, PUBLISHED)
     p_values = {}
-    for kind in range(len(types(name))):  # a type at a time: which of them comes how often is bursty, like arrivals
+    for kind in range(len(types(name))):  # one type at a time: their shares are bursty, like arrivals
         ours, theirs = draws.kind == kind, expected["type"] == kind
         p_values[f"nodes {kind}"] = stats.ks_2samp(draws.nodes[ours], expected["nodes"][theirs]).pvalue
         p_values[f"run {kind}"] = stats.ks_2samp(draws.run[ours], expected["runtime"][theirs]).pvalue
@@ -107,7 +107,7 @@ def test_its_means_are_those_of_the_reference(
 
 
 @given(st.lists(st.floats(0.0, 4e5), min_size=1, max_size=30), st.sampled_from(["interactive", "batch", "untyped"]))
-def test_arrivals_are_those_of_the_plain_walk_through_the_day(gaps: list[float], name: str) -> None:
+def test_arrivals_equal_those_of_a_plain_loop_over_the_day(gaps: list[float], name: str) -> None:
     weights = cycle(getattr(PUBLISHED, name))
     assert weights.shape == (BUCKETS,)
     assert weights.mean() == pytest.approx(1.0)
@@ -129,7 +129,7 @@ def test_the_day_is_busy_when_people_work() -> None:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_the_workload_holds_the_draws_and_says_where_they_come_from(exact: bool) -> None:
+def test_the_workload_has_the_draws_and_their_provenance(exact: bool) -> None:
     workload = lublin99(500, seed=5, cores_per_node=4, exact=exact)
     draws = (draw_exactly if exact else draw_fast)(500, types("typed128"), 5, PUBLISHED)
     assert workload.provenance.system == System(128, 4, "Lublin and Feitelson")
@@ -156,7 +156,7 @@ def test_no_job_is_larger_than_the_machine(nodes: int, untyped: bool, seed: int)
     assert sizes.max() <= nodes
 
 
-def test_parameters_do_what_they_say() -> None:
+def test_parameters_have_their_documented_effect() -> None:
     serial = replace(PUBLISHED, untyped=replace(PUBLISHED.untyped, serial=1.0))
     assert set(lublin99(500, untyped=True, parameters=serial).ints("nodes")) == {1}
     powers = replace(PUBLISHED, untyped=replace(PUBLISHED.untyped, serial=0.0, power_of_two=1.0))
@@ -179,7 +179,7 @@ def test_wrong_constants_of_a_type_are_errors(wrong: dict[str, float]) -> None:
         replace(PUBLISHED.batch, **wrong)  # type: ignore[arg-type]
 
 
-def test_a_law_beyond_its_cut_is_an_error_and_not_an_endless_loop() -> None:
+def test_a_distribution_beyond_its_cutoff_is_an_error_and_not_an_endless_loop() -> None:
     with pytest.raises(InputError, match=r"longest_run 9.0 is out of range \(must be 9.97 \(batch\) to 25"):
         Parameters(longest_run=9.0)
     with pytest.raises(InputError, match="longest_gap"):

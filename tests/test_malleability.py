@@ -1,4 +1,4 @@
-"""From rigid to malleable: Amdahl's law, thresholds of efficiency, shares."""
+"""Conversion of rigid to malleable jobs: Amdahl's law, efficiency thresholds, shares."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rigid(sizes: list[int], machine: int | None = 128) -> Workload:
 
 
 def slow_sizes(preferred: int, machine: int, thresholds: Thresholds) -> tuple[float, int, int]:
-    """Try one fraction after the other, one size after the other, in exact arithmetic."""
+    """Return the sizes by a search over fractions and sizes in exact arithmetic."""
 
     def exact_efficiency(n: int, fraction: float) -> Fraction:
         f = Fraction(str(fraction))
@@ -74,9 +74,9 @@ def test_sizes_are_those_of_the_plain_search(preferred: list[int], machine: int,
 @pytest.mark.parametrize(
     ("preferred", "fraction", "least", "most"),
     [
-        (1, 0.95, 1, 20),  # on 21 nodes the efficiency is 0.5 exactly, and not above it
+        (1, 0.95, 1, 20),  # on 21 nodes the efficiency is exactly 0.5, not above
         (5, 0.95, 1, 20),
-        (6, 0.955, 1, 23),  # on 6 nodes, 0.95 has an efficiency of 0.8 exactly
+        (6, 0.955, 1, 23),  # on 6 nodes, 0.95 has an efficiency of exactly 0.8
         (16, 0.985, 3, 67),
         (100, 0.999, 20, 1000),
         (4000, 0.999, 800, 4000),
@@ -107,7 +107,9 @@ def test_reach_is_the_last_efficient_size(fraction: float, threshold: float) -> 
     shares=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),
     seed=st.integers(0, 5),
 )
-def test_shares_mean_shares_and_grow_by_adding(sizes: list[int], shares: list[float], seed: int) -> None:
+def test_shares_are_exact_and_larger_shares_include_smaller_ones(
+    sizes: list[int], shares: list[float], seed: int
+) -> None:
     workload = rigid(sizes)
     known = sum(size > 0 for size in sizes)
     sets = []
@@ -144,29 +146,29 @@ def test_a_second_round_leaves_malleable_jobs_alone_and_both_are_recorded() -> N
     ]
 
 
-def test_seeds_decide() -> None:
+def test_the_seed_affects_the_choice_of_jobs() -> None:
     workload = rigid([4] * 50)
     assert to_malleable(workload, 0.5, 1).sha256 == to_malleable(workload, 0.5, 1).sha256
     assert to_malleable(workload, 0.5, 1).sha256 != to_malleable(workload, 0.5, 2).sha256
 
 
-def test_the_machine_must_be_known_and_caps_the_sizes() -> None:
+def test_the_machine_size_is_needed_and_bounds_the_sizes() -> None:
     with pytest.raises(InputError, match="--nodes N"):
         to_malleable(rigid([1], machine=None), 1.0)
     assert to_malleable(rigid([1, 32], machine=None), 1.0, nodes=10).ints("nodes_max").tolist() == [10, 32]
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_no_share_is_an_error(share: float) -> None:
+def test_an_invalid_share_is_an_error(share: float) -> None:
     with pytest.raises(InputError, match="share"):
         to_malleable(rigid([1]), share)
 
 
-def test_no_threshold_is_an_error() -> None:
+def test_an_invalid_threshold_is_an_error() -> None:
     with pytest.raises(InputError, match="threshold most"):
         Thresholds(most=0.0)
 
 
-def test_jobs_that_the_machine_cannot_hold_are_told() -> None:
+def test_jobs_larger_than_the_machine_are_reported() -> None:
     with pytest.warns(Tolerated, match=r"more than the machine's 2 nodes \(2 times\)"):
         to_malleable(rigid([1, 3, 4]), 1.0, nodes=2)

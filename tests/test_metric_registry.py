@@ -1,4 +1,4 @@
-"""Metrics as a registry: those of tracebed in the documentation, those of another package everywhere."""
+"""The registry of metrics: tracebed's own in the documentation, third-party metrics in all commands."""
 
 from __future__ import annotations
 
@@ -37,10 +37,12 @@ def test_the_metrics_of_the_guide_are_measured_compared_and_reported(tmp_path: P
     assert (found["p99_wait_s"]["gate"], found["p99_wait_s"]["delta"]) == (True, 0.15)
     assert (found["long_wait_share"]["gate"], found["long_wait_share"]["margin"]) == (False, 0.01)
     assert "of 6 gated metrics" in json.loads(done.stdout)["headline"]
-    assert (tmp_path / "report.html").read_text().count("wait, p99") >= 2  # in the verdict, and among all metrics
+    assert (tmp_path / "report.html").read_text().count(
+        "wait, p99"
+    ) >= 2  # in the verdict and in the table of all metrics
 
 
-def test_a_name_that_is_taken_and_an_entry_point_of_something_else_are_refused(tmp_path: Path) -> None:
+def test_duplicate_names_and_invalid_entry_points_are_refused(tmp_path: Path) -> None:
     fcfs_run(3).save(tmp_path / "run")
     code = """
         from tracebed.validation.metrics import Metric

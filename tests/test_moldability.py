@@ -1,4 +1,4 @@
-"""Downey's speedup and the moldability of Cirne and Berman, against their programs; and rigid jobs made moldable."""
+"""Downey's speedup and the moldability of Cirne and Berman against their programs; conversion of rigid jobs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_scheduler_has_the_same_speedup() -> None:
     assert [s(n) for n in range(1, 40)] == speedup(np.arange(1, 40), 10.5, 1.5).tolist()
 
 
-# -- the laws
+# -- the distributions
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -95,7 +95,7 @@ def test_the_laws_are_those_of_the_reference(seed: int, reference_data: Callable
     assert draws.least.max() <= 42
 
 
-def test_the_sizes_that_a_job_may_name_are_the_references(reference_data: Callable[[str], Path]) -> None:
+def test_the_possible_sizes_of_a_job_equal_the_references(reference_data: Callable[[str], Path]) -> None:
     expected = pd.read_csv(reference_data("models/cirne_moldability_128n_seed1_first20000.csv.gz"))
     draws = Draws(
         expected["cmin"].to_numpy(),
@@ -126,7 +126,7 @@ def test_subsets_are_subsets(count: int, data: st.DataObject) -> None:
     assert set(row) <= set(range(count))
 
 
-def test_all_subsets_are_alike() -> None:
+def test_all_subsets_are_equally_likely() -> None:
     rows = subsets(np.full(20_000, 5), np.full(20_000, 2), np.random.default_rng(1))
     pairs = np.sort(rows, axis=1) @ [10, 1]
     found, counts = np.unique(pairs, return_counts=True)
@@ -134,7 +134,7 @@ def test_all_subsets_are_alike() -> None:
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
-# -- rigid jobs made moldable
+# -- conversion of rigid jobs
 
 
 @settings(deadline=None, max_examples=40)
@@ -173,11 +173,11 @@ def test_a_constraint_holds_for_the_size_and_for_all_that_are_named() -> None:
     assert not two & set(after.ints("nodes")[~moldable])
 
 
-def test_the_same_seed_draws_the_same_and_nothing_of_what_the_model_drew() -> None:
+def test_the_same_seed_draws_the_same_but_not_the_models_numbers() -> None:
     rigid = cirne(3000, seed=7, nodes=512)
     assert with_moldability(rigid, 7).sha256 == with_moldability(rigid, 7).sha256
     assert with_moldability(rigid, 7).sha256 != with_moldability(rigid, 8).sha256
-    one = Workload(rigid.table.assign(nodes=1), rigid.provenance)  # of size 1, so that hardly a draw is refused
+    one = Workload(rigid.table.assign(nodes=1), rigid.provenance)  # of size 1, so that few draws are rejected
     sigma = [
         float(words.split()[1]) if words else 0.0 for words in with_moldability(one, 7).column("speedup_parameters")
     ]

@@ -1,4 +1,4 @@
-"""Modular Workload Format: 41 or 42 fields, a line a component. The lines here are made up."""
+"""Modular Workload Format: 41 or 42 fields, one line per component. All lines here are synthetic."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_components_become_jobs() -> None:
     }
 
 
-def test_a_job_comes_after_the_component_that_ends_last() -> None:
+def test_a_job_follows_the_component_that_ends_last() -> None:
     workload, _ = read(LOG)
     assert workload.column("after").tolist() == ["", "", "", "2+1", "", ""]
     np.testing.assert_array_equal(workload.floats("think_time"), [np.nan] * 3 + [60] + [np.nan] * 2)
@@ -78,7 +78,7 @@ def test_a_job_comes_after_the_component_that_ends_last() -> None:
     assert read(shorter)[0].column("after").tolist()[3] == "2+0"
 
 
-def test_a_job_is_never_after_itself() -> None:
+def test_a_job_never_follows_itself() -> None:
     workload, tolerated = read(component(after=1, think=5).encode())
     assert "after" not in workload.table or workload.column("after").tolist() == [""]
     assert tolerated == {"jobs after one that the file has not, taken as after none": 1}

@@ -173,9 +173,7 @@ def test_overheads_are_wall_seconds_times_the_speed() -> None:
 
 
 def test_the_overhead_of_a_reconfiguration_stops_the_job() -> None:
-    jobs = [
-        RefJob(0, 0.0, 100.0, 100.0, 1, True, 1, 2, 1)
-    ]  # alone on the machine, it grows to 2 nodes in the next call
+    jobs = [RefJob(0, 0.0, 100.0, 100.0, 1, True, 1, 2, 1)]  # alone, it grows to 2 nodes in the next call
     jobs.append(RefJob(1, 10.0, 0.0, 0.0, 1))
     plain = predict(workload_of(jobs), machine(2), "pref")
     slowed = predict(workload_of(jobs), machine(2), "pref", overheads=Overheads(reconfiguration_s=3.0))
