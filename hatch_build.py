@@ -1,7 +1,7 @@
-"""Build hook: compiles the C sources, each folder into one shared library beside its binding, if there is a compiler.
+"""Build hook that compiles the C sources of each folder into one shared library next to its binding.
 
-The libraries have no Python ABI (they are reached by ctypes), so one wheel serves every Python of a platform. Without a
-compiler the wheel is pure: benchmarks fall back to NumPy, which they say at run time, and simulations to Python.
+The libraries are loaded by ctypes and do not use Python's ABI, so one wheel serves every Python of a platform. Without
+a C compiler the wheel is pure: benchmarks fall back to NumPy, with a warning at run time, and simulations to Python.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ LIBRARIES = {
     "benchmarks/tracebed/benchmarks/kernels/libtracebed_kernels.so": "-O3",
     "orchestrator/tracebed/orchestrator/simulation/engine/libtracebed_engine.so": "-O2",
 }
-"""Library -> how far the C sources beside it are optimised; floating point stays as the source says."""
+"""Library -> optimization level of the C sources in its folder. No level changes floating-point results."""
 
 
 class CompileHook(BuildHookInterface[Any]):
-    """Compiles `LIBRARIES`, each from all `*.c` of its folder."""
+    """Compiler of `LIBRARIES`, each from all `*.c` of its folder."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; a failure is a warning, never an error."""
+        """Compile the libraries; a failure is a warning, never an error."""
         compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if not compiler:
             self.app.display_warning(
-                "tracebed: no C compiler (gcc): the benchmarks will use their slower NumPy kernel, simulations Python"
+                "tracebed: no C compiler found (gcc): benchmarks use the slower NumPy kernel, simulations use Python"
             )
         for name, optimised in LIBRARIES.items():
             library = Path(self.root, name)

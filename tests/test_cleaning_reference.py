@@ -142,6 +142,7 @@ def slowly(log: list[Record]) -> tuple[list[Record], list[tuple[str, Counter[str
     return jobs, audit
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(logs())
 def test_the_slow_reference_gives_the_same_jobs_and_counts(log: list[Record]) -> None:

@@ -96,9 +96,8 @@ def test_named_cpus_and_sockets(tmp_path: Path) -> None:
     )
     assert [node.name for node in read.nodes[3:]] == ["e08", "e09", "e10"]
     assert (read.name, read.testbed, read.execution) == ("nodes", "local", "computed+emulated")
-    with pytest.raises(
-        InputError, match="of which this process may use none"
-    ):  # such an inventory can be read but not used
+    # Such an inventory can be read but not used.
+    with pytest.raises(InputError, match="of which this process may use none"):
         read.check_here()
 
 

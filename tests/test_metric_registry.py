@@ -37,9 +37,7 @@ def test_the_metrics_of_the_guide_are_measured_compared_and_reported(tmp_path: P
     assert (found["p99_wait_s"]["gate"], found["p99_wait_s"]["delta"]) == (True, 0.15)
     assert (found["long_wait_share"]["gate"], found["long_wait_share"]["margin"]) == (False, 0.01)
     assert "of 6 gated metrics" in json.loads(done.stdout)["headline"]
-    assert (tmp_path / "report.html").read_text().count(
-        "wait, p99"
-    ) >= 2  # in the verdict and in the table of all metrics
+    assert (tmp_path / "report.html").read_text().count("wait, p99") >= 2  # in the verdict and in the table
 
 
 def test_duplicate_names_and_invalid_entry_points_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that outlive their time limit: what becomes of them, and what the scheduler expects of them."""
+"""Jobs that exceed their time limit: their ends, and their expected ends in the scheduler."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ OUTLIVES = [
     RefJob(5, 52.0, 8.0, 8.0, 1),
 ]
 SPANS = {
-    # The head is reserved for 100: job 3 ends before it, job 4 would not.
+    # The head is reserved for 100: job 3 ends before, job 4 does not.
     OverLimit.EXTEND: [(0, 100), (100, 105), (21, 51), (105, 190), (52, 60)],
     # Job 1 has ended when job 2 comes.
     OverLimit.KILL: [(0, 10), (20, 25), (25, 55), (25, 110), (52, 60)],
     # At 20 job 1 is expected to end at 30, at 52 at 62: job 3 would end too late, job 5 does not.
     OverLimit.AGAIN: [(0, 100), (100, 105), (105, 135), (105, 190), (52, 60)],
-    # The head could start now but for job 1: whatever starts would delay it.
+    # Only job 1 keeps the head from starting now: any other start would delay the head.
     OverLimit.NOW: [(0, 100), (100, 105), (105, 135), (105, 190), (105, 113)],
 }
 
 
 @pytest.mark.parametrize("over_limit", OverLimit)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_easy_reserves_by_what_it_expects_of_jobs_past_their_limit(engine: EngineChoice, over_limit: OverLimit) -> None:
+def test_easy_reserves_by_the_expected_ends_of_jobs_past_their_limit(
+    engine: EngineChoice, over_limit: OverLimit
+) -> None:
     nodes = [NodeFacts(f"n{number}", 1) for number in range(4)]
     run = predict(workload_of(OUTLIVES), nodes, "easy", over_limit=over_limit, engine=engine)
     assert list(zip(run.jobs["start"], run.jobs["end"], strict=True)) == SPANS[over_limit]
@@ -59,7 +61,7 @@ def test_easy_reserves_by_what_it_expects_of_jobs_past_their_limit(engine: Engin
 
 
 @pytest.mark.parametrize("over_limit", OverLimit)
-def test_only_an_extended_limit_is_another_than_the_workload_says(over_limit: OverLimit) -> None:
+def test_only_an_extended_limit_differs_from_the_workload(over_limit: OverLimit) -> None:
     jobs = [RefJob(1, 0.0, 100.0, 10.0, 1), RefJob(2, 0.0, 100.0, 200.0, 1), RefJob(3, 0.0, 100.0, None, 1)]
     read = Jobs.of(workload_of(jobs), over_limit=over_limit)
     assert read.limit == [100.0 if over_limit is OverLimit.EXTEND else 10.0, 200.0, 100.0]
@@ -70,7 +72,7 @@ def test_only_an_extended_limit_is_another_than_the_workload_says(over_limit: Ov
     }
 
 
-def test_a_limit_of_no_length_is_one_second_where_it_is_expected_again() -> None:
+def test_a_limit_of_zero_is_one_second_when_it_is_expected_again() -> None:
     """Job 1, past its limit of 0, is expected to end a second after each call: at 1, when job 2 comes, at 2."""
     jobs = [RefJob(1, 0.0, 100.0, 0.0, 1), RefJob(2, 1.0, 5.0, 5.0, 2), RefJob(3, 1.0, 0.5, 0.5, 1)]
     nodes = [NodeFacts("a", 1), NodeFacts("b", 1)]
@@ -79,7 +81,7 @@ def test_a_limit_of_no_length_is_one_second_where_it_is_expected_again() -> None
         assert run.jobs["start"].tolist() == [0.0, 100.0, 1.0]
 
 
-def test_simulate_says_how_many_jobs_outlive_their_limit(tmp_path: Path) -> None:
+def test_simulate_reports_the_number_of_jobs_over_their_limit(tmp_path: Path) -> None:
     write_workload(workload_of(OUTLIVES), tmp_path / "w.parquet")
     command = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "4", "-o", str(tmp_path / "run")]
     for options, says in (
@@ -96,7 +98,7 @@ def test_simulate_says_how_many_jobs_outlive_their_limit(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["simulate", "replay"])
-def test_the_commands_offer_all_that_there_is(command: str) -> None:
+def test_the_commands_offer_all_options(command: str) -> None:
     found = tracebed.get_command(click.Context(tracebed), command)
     assert found is not None
     (offered,) = (option.type for option in found.params if option.name == "over_limit")

@@ -1,4 +1,4 @@
-"""The papers' workloads: what their tables print is what is drawn."""
+"""The papers' workloads: drawn workloads have the figures of the papers' tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_sizes_by_gain_slope_are_those_printed() -> None:
     assert sizes_by_gain_slope(HPG_ALIGNER["large"]) == Sizes(6, 6, 24)
 
 
-def test_sizes_where_no_slope_is_steep_or_none_gains() -> None:
+def test_sizes_if_no_slope_is_steep_or_positive() -> None:
     assert sizes_by_gain_slope({4: 10.0}) == Sizes(4, 4, 4)
     assert sizes_by_gain_slope({2: 10.0, 4: 11.0, 8: 12.0}) == Sizes(2, 2, 2)
     assert sizes_by_gain_slope({2: 100.0, 4: 90.0, 8: 85.0}) == Sizes(2, 2, 8)
@@ -109,7 +109,7 @@ def test_deadline_workloads_are_those_of_the_study(name: str, factor: float) -> 
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_deadlines_leave_slack_and_more_of_it_for_larger_jobs() -> None:
+def test_deadlines_leave_more_slack_for_larger_jobs() -> None:
     p = deadlines.Parameters(ahead=600.0, slack=0.2, slack_largest=1.0)
     table = deadline(20_000, parameters=p, seed=1).table
     ahead = table["earliest_start"] - table["submit_time"]
@@ -159,8 +159,8 @@ def test_sd_5_runs_applications_on_49_nodes() -> None:
     assert [step.name for step in workload.provenance.steps] == ["cirne", "sd", "applications"]
 
 
-def test_the_makespan_that_the_sd_paper_prints_can_hold_the_work() -> None:
-    """Table 1: 899,888 s on 1024 nodes, 159,313 s on 49: the work is a good part of it, and never more."""
+def test_the_work_fits_into_the_makespan_of_the_sd_paper() -> None:
+    """Table 1: 899,888 s on 1024 nodes, 159,313 s on 49: the work fills 70 to 100 % of the node time."""
     for draw, makespan, nodes in ((sd, 899_888, 1024), (sd_5, 159_313, 49)):
         busy = []
         for seed in range(5):
@@ -201,7 +201,7 @@ def test_generate_writes_what_can_be_read_again(options: list[str], name: str, t
 @pytest.mark.parametrize("model", ["feitelson96", "downey97"])
 @pytest.mark.parametrize("extreme", ["1e-6", "1e12"])
 def test_extreme_constants_give_a_workload_or_an_error(model: str, extreme: str, tmp_path: Path) -> None:
-    """Any constant set far out: a workload, or a line that says what is wrong; no traceback."""
+    """An extreme value of any constant gives a workload or an error of one line, never a traceback."""
     parameters = {"feitelson96": Parameters, "downey97": downey97.Parameters}[model]()
     for name in vars(parameters):
         arguments = ["generate", model, "--jobs", "20", "--set", f"{name}={extreme}", "-o", str(tmp_path / "w.parquet")]

@@ -1,4 +1,4 @@
-"""Accounting of PBS Pro and Torque becomes jobs."""
+"""The reader of accounting logs of PBS Pro and Torque."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ T = 1_614_600_000
 
 
 def line(kind: str, job: str, at: float, **values: object) -> str:
-    """One record, stamped `at` s after T; `__` in a name stands for its dot."""
+    """Return a record, stamped `at` s after T; `__` in a name stands for a dot."""
     stamp = pd.Timestamp(T + at, unit="s").strftime("%m/%d/%Y %H:%M:%S")
     body = " ".join(f"{name.replace('__', '.')}={value}" for name, value in values.items())
     return f"{stamp};{kind};{job};{body}"
 
 
 def ended(job: str, submit: float, start: float, end: float, exit: int = 0, **values: object) -> str:
-    """An E record; what a test says nothing of is that of PBS Pro."""
+    """Return an E record with the defaults of PBS Pro."""
     usual = {
         **{"user": "ann", "group": '"all users"', "account": '"A1"', "project": "_pbs_project_default"},
         **{"jobname": "name", "queue": "workq", "ctime": T + submit, "qtime": T + submit, "etime": T + submit},
@@ -104,7 +104,7 @@ def test_records_become_jobs(log: Path) -> None:
     assert read(log, LOG).table["user"][0].startswith("user-")
 
 
-def test_what_is_left_out_is_counted(log: Path) -> None:
+def test_ignored_records_are_counted(log: Path) -> None:
     [step, *_] = read(log, LOG).provenance.steps
     assert step.counts == {
         "jobs of unknown size": 2,
@@ -126,7 +126,7 @@ def test_days_in_a_folder_are_one_log(tmp_path: Path) -> None:
     assert table["status"].tolist() == ["completed", "cancelled"]
 
 
-def test_stamps_are_on_the_clock_of_the_server(log: Path) -> None:
+def test_stamps_are_in_the_time_zone_of_the_server(log: Path) -> None:
     lines = [ended("1.srv", 0, 10, 70), line("Q", "2.srv", 5 - 7 * 3600), line("D", "2.srv", 8 - 7 * 3600)]
     assert read(log, lines, time_zone="America/Denver").table["submit_time"].tolist() == [0, 5]
 
@@ -141,7 +141,7 @@ def test_several_servers_keep_their_names(log: Path) -> None:
     assert read(log, [ended("1.a", 0, 1, 2), ended("1.b", 0, 1, 2)]).table["job_id"].tolist() == ["1.a", "1.b"]
 
 
-def test_the_rest_is_kept_on_request(log: Path) -> None:
+def test_other_fields_are_kept_on_request(log: Path) -> None:
     table = read(log, LOG, keep_extra=True).table
     assert table["extra_jobname"][0] == "name"
     assert table["extra_resources_used.walltime"][0] == "00:01:00"
@@ -192,7 +192,7 @@ BAD = {
         E.replace("n1/0*16", "n1/0*999999999") + "\n",
         r"20210301:1: a job of 2 nodes, 1000000015 cores",
     ),
-    "too many nodes": (  # no name of a node either
+    "too many nodes": (  # without a node name, too
         f"{E[:20]}E;2.srv;ctime=1 start=2 end=3 Resource_List.select={10**20}:ncpus=1\n",
         r"20210301:1: a job of 100000000000000000 nodes",
     ),

@@ -1,4 +1,4 @@
-"""Pictures of workloads: every panel that has something to show, and none that has not."""
+"""Pictures of workloads: all panels with data, and no empty panel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHERS = (
 
 
 def log(**columns: Any) -> dict[str, Any]:
-    """The facts of a log with everything that a picture shows; `columns` replaces some."""
+    """Return the facts of a log with all data that a picture shows; `columns` replaces some columns."""
     count = 200
     random = np.random.default_rng(1)
     submit = np.sort(random.uniform(0, 1e6, count))
@@ -47,7 +47,7 @@ def log(**columns: Any) -> dict[str, Any]:
 
 
 def drawn(path: Path, *facts: dict[str, Any]) -> str:
-    """The SVG of one workload, or of two."""
+    """Return the SVG of one or two workloads."""
     plot(facts[-1], path / "w.svg", before=facts[0] if len(facts) == 2 else None)
     return (path / "w.svg").read_text()
 
@@ -80,7 +80,7 @@ def test_a_log_has_every_panel(tmp_path: Path) -> None:
         ({"submit_time": 0.0}, {OTHERS[4]}),
     ],
 )
-def test_a_panel_with_nothing_to_show_is_left_out(columns: dict[str, Any], absent: set[str], tmp_path: Path) -> None:
+def test_an_empty_panel_is_omitted(columns: dict[str, Any], absent: set[str], tmp_path: Path) -> None:
     text = drawn(tmp_path, log(**columns))
     assert {title for title in (OCCUPATION, WEEKDAYS, *OTHERS) if title not in text} == absent
 
@@ -102,14 +102,14 @@ def test_before_and_after_have_the_same_scale(tmp_path: Path, monkeypatch: pytes
     assert left.get_clim() == right.get_clim()
 
 
-def test_what_only_one_of_two_knows_is_drawn_once(tmp_path: Path) -> None:
+def test_data_of_only_one_of_two_workloads_is_drawn_once(tmp_path: Path) -> None:
     text = drawn(tmp_path, log(logged_start=math.nan), log())
     assert f"{OCCUPATION}, after" in text
     assert f"{OCCUPATION}, before" not in text
     assert "before: not known" in text
 
 
-def test_a_workload_with_dates_beside_one_without_has_seconds(tmp_path: Path) -> None:
+def test_a_workload_with_dates_compared_with_one_without_has_seconds(tmp_path: Path) -> None:
     text = drawn(tmp_path, {**log(), "clock": None}, log())
     assert HOURS in text
     assert WEEKDAYS not in text
@@ -135,7 +135,7 @@ def test_an_end_beyond_every_calendar_is_drawn_in_days(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_odd_workloads_are_drawn_without_a_word(columns: dict[str, Any], tmp_path: Path) -> None:
+def test_unusual_workloads_are_drawn_without_a_warning(columns: dict[str, Any], tmp_path: Path) -> None:
     plot(log(**columns), tmp_path / "w.png")
     assert (tmp_path / "w.png").stat().st_size > 10_000
 

@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, trusts no name, and shows what it must."""
+"""The report: one self-contained file that escapes names and has all required facts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def page(comparison: Comparison) -> str:
 
 
 class Outline(html.parser.HTMLParser):
-    """Collects what a browser would fetch or run, and whether tags are balanced."""
+    """A parser that collects what a browser would fetch or run, and checks that tags are balanced."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Outline(html.parser.HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_page_needs_nothing_else(page: str) -> None:
+def test_the_page_is_self_contained(page: str) -> None:
     outline = Outline(page)
     assert not outline.open
     assert all(reference.startswith(("#", "data:image/png")) for reference in outline.references)
@@ -92,7 +92,7 @@ def test_page_needs_nothing_else(page: str) -> None:
     assert targets | set(re.findall(r"url\(#([^)]+)\)", page)) <= set(outline.ids)
 
 
-def test_page_says_what_it_must(page: str) -> None:
+def test_the_page_has_all_required_facts(page: str) -> None:
     for what in (
         "Inconclusive",
         "no accuracy claim",
@@ -109,11 +109,11 @@ def test_page_says_what_it_must(page: str) -> None:
         "a" * 64,
     ):
         assert what in page
-    assert page.count("jobs emulated, not computed") >= 6  # at the top, and beside every picture
+    assert page.count("jobs emulated, not computed") >= 6  # at the top and with every picture
     assert "computed: real processes that used" not in page
 
 
-def test_names_of_users_are_shown_and_never_obeyed() -> None:
+def test_names_of_users_are_escaped() -> None:
     ids = [EVIL, "b", "c"]
     runs = [
         make_run(
@@ -147,7 +147,7 @@ def test_every_kind_of_execution_is_named(execution: str) -> None:
         assert words.execution(make_run([], execution=part).info) in page
 
 
-def test_a_run_in_which_nothing_ended_still_has_a_report() -> None:
+def test_a_run_without_ended_jobs_has_a_report() -> None:
     nothing = [(0.0, NAN, NAN, 1)]
     page = report.render(compare(make_run(nothing), make_run(nothing, real=False)))
     assert "Fewer than two jobs ended in both runs" in page
@@ -159,7 +159,7 @@ def test_many_rectangles_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = len(report.render(found))
     monkeypatch.setattr(gantt, "BARS", 100)
     sampled = report.render(found)
-    assert sampled.count("data:image/png") == 4  # each side, on screens and on phones
+    assert sampled.count("data:image/png") == 4  # both sides, for screens and for phones
     assert len(sampled) < drawn + 300_000
     Outline(sampled)
 
@@ -181,15 +181,15 @@ def test_console_fits_the_usual_terminal(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     show(comparison)
     out, err = capsys.readouterr()
-    _, _, *table, _, _ = re.sub("\\x1b[^m]*m", "", out).splitlines()  # without bold and dim
+    _, _, *table, _, _ = re.sub("\\x1b[^m]*m", "", out).splitlines()  # without escape sequences
     assert max(map(len, table)) <= 80
     assert "…" not in out
-    assert {"error", "margin", "verdict"} <= set(table[0].split())  # the margin is never left out
+    assert {"error", "margin", "verdict"} <= set(table[0].split())  # the margin is always shown
     assert [line for line in table if "makespan" in line and "±" in line and "inconclusive" in line]
     assert "columns shows stability, reason, difference too" in err
 
 
-def test_a_place_that_cannot_be_written_is_said(comparison: Comparison, tmp_path: Path) -> None:
+def test_an_unwritable_path_of_a_report_is_an_error(comparison: Comparison, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         report.write(comparison, tmp_path / "file" / "report.html")
@@ -198,8 +198,8 @@ def test_a_place_that_cannot_be_written_is_said(comparison: Comparison, tmp_path
     assert (tmp_path / "file").read_text() == ""
 
 
-def test_a_long_tail_is_cropped_and_said() -> None:
-    """100 jobs end within 200 s, and one ten times later: the axis shows arrivals and drain."""
+def test_a_long_tail_is_cropped_and_reported() -> None:
+    """100 jobs end within 200 s, one ten times later: the axis shows the arrivals and the drain."""
     jobs = [(float(n), float(n), n + 100.0, 1) for n in range(100)] + [(50.0, 50.0, 2000.0, 1)]
     runs = [make_run(jobs, machine=120, real=real) for real in (True, False)]
     time = TimeAxis.of(*runs)
@@ -217,7 +217,7 @@ def test_a_short_tail_is_shown(last: float) -> None:
     assert time.note("real") == ""
 
 
-def test_a_scale_is_logarithmic_where_few_dwarf_all() -> None:
+def test_a_scale_is_logarithmic_if_few_values_dominate() -> None:
     few = np.array([0.0, 10.0, 20.0, 30.0, 40.0, 90_000.0])
     assert scales.threshold(np.array([0.0, 10.0, 20.0, 30.0])) is None
     assert scales.threshold(np.zeros(3)) is None
@@ -228,7 +228,7 @@ def test_a_scale_is_logarithmic_where_few_dwarf_all() -> None:
 
 
 def test_a_picture_follows_the_colors_of_the_page(page: str) -> None:
-    """Text and lines have no color of their own, which dark paper would hide."""
+    """Text and lines use the page's color; a fixed color could be invisible in dark mode."""
     svg = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
     assert not re.search(r"(fill|stroke): (#000|black|#1d2126|#5b636d)", svg)
     texts = re.findall(r"<text[^>]*>", svg)
@@ -244,7 +244,7 @@ def test_every_bar_of_both_charts_has_a_tooltip(comparison: Comparison, page: st
     assert page.count("<title>job ") == 2 * bars  # on screens and on phones
 
 
-def test_every_section_is_there_once(page: str) -> None:
+def test_every_section_is_present_once(page: str) -> None:
     for name in ("gantt", "utilization", "queue", "differences", "distributions", "reconfigurations"):
         assert page.count(f'<section id="{name}"') == 1
 

@@ -1,4 +1,4 @@
-"""What sacct prints becomes jobs, whatever stands in it."""
+"""The reader of sacct's output, including unusual and damaged files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIELDS = (
 def row(
     job: str, submit: str = "10:00:00", start: str = "10:01:00", end: str = "10:02:30", **values: str
 ) -> dict[str, str]:
-    """A row of one day; fields that a test says nothing of are those of a job on two whole nodes of 64 cores."""
+    """Return a row of one day; the defaults are a job on two whole nodes of 64 cores."""
     day = "2021-12-10T"
     times = {
         name: time if time[0].isalpha() else day + time
@@ -47,7 +47,7 @@ def row(
 
 
 def never(job: str, **values: str) -> dict[str, str]:
-    """A row of a job that was cancelled before it started."""
+    """Return a row of a job that was cancelled before it started."""
     usual = {"State": "CANCELLED by 17", "Elapsed": "00:00:00", "AllocTRES": "", "NodeList": "None assigned"}
     return row(job, start="None", **{**usual, **values})
 
@@ -80,7 +80,7 @@ ROWS = [
 
 
 def table(rows: list[dict[str, str]], fields: tuple[str, ...] = FIELDS, delimiter: str = "|", end: str = "") -> str:
-    """What `sacct -P -o FIELDS` prints of these rows."""
+    """Return the output of `sacct -P -o FIELDS` for these rows."""
     lines = [delimiter.join(fields), *(delimiter.join(values[name] for name in fields) for values in rows)]
     return "".join(f"{line}{end}\n" for line in lines)
 
@@ -111,10 +111,10 @@ def test_rows_become_jobs(log: Path) -> None:
     assert jobs.loc["1", ["logged_start", "logged_end"]].tolist() == [60.0, 150.0]
     assert jobs["time_limit"].isna().tolist() == [False, True, False, True, *[False] * 6]
     assert jobs.loc["6", "time_limit"] == 90 * 60
-    assert jobs.loc["3+0", "cores_per_node"] == 3  # a shared node stays one
+    assert jobs.loc["3+0", "cores_per_node"] == 3  # a shared node stays shared
     assert jobs.loc["3+0", "extra_het_job"] == "3" == jobs.loc["3+1", "extra_het_job"]
     assert jobs.loc["3+1", "extra_gpus"] == 2.0
-    assert jobs.loc["4", ["nodes", "cores_per_node"]].tolist() == [1024, 64]  # 1K is how sacct writes 1024
+    assert jobs.loc["4", ["nodes", "cores_per_node"]].tolist() == [1024, 64]  # sacct writes 1024 as 1K
     assert jobs.loc["4", "earliest_start"] == 50.0
     assert np.isnan(jobs.loc["1", "earliest_start"])
     assert jobs.loc["4-2", "run_time"] == pytest.approx(60.123)
@@ -210,7 +210,7 @@ def test_two_free_texts_and_their_content(log: Path) -> None:
         assert jobs["extra_Comment"].tolist() == ["d|e", "f g|h"]
 
 
-def test_what_belongs_together_must_be_clear(log: Path) -> None:
+def test_ambiguous_rows_are_refused(log: Path) -> None:
     fields = ("JobID", "Submit", "End", "NNodes", "JobName", "State", "Comment")
     rows = [ROWS[0], {**ROWS[0], "JobName": "a|FAILED"}]
     with pytest.raises(InputError, match=r"log.txt:3: 8 fields where the header names 7.*--delimiter"):
@@ -276,7 +276,7 @@ def test_older_versions_and_fewer_fields(log: Path) -> None:
     assert jobs["memory_mib"].tolist() == [128_000.0, 2048.0]
     assert jobs["logged_start"][0] == 60.0 and np.isnan(jobs["logged_start"][1])
     assert jobs["nodes"].tolist() == [2, 2]
-    ended = {**never("1"), "Start": "2021-12-10T10:02:30"}  # before Slurm 20 a job that never ran starts when it ends
+    ended = {**never("1"), "Start": "2021-12-10T10:02:30"}  # before Slurm 20, Start of a job that never ran is its End
     assert "logged_start" not in read(log, table([ended])).table.dropna(axis="columns", how="all")
 
 
@@ -367,7 +367,7 @@ def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(mutated(table(NAMED, end="|").encode()))
-def test_damaged_files_are_recognised_or_not(data: bytes) -> None:
+def test_damaged_files_do_not_break_recognition(data: bytes) -> None:
     read_or_refuse(data, "log.txt")
 
 

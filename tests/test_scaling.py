@@ -1,4 +1,4 @@
-"""Onto fewer nodes and into less time: sizes in proportion, windows, compressed times, provenance."""
+"""Scaling to fewer nodes and less time: proportional sizes, windows, compressed times, provenance."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_malleable_jobs_keep_their_order_of_sizes_and_their_speedup(nodes: int, 
     assert after.provenance.system.nodes == nodes
 
 
-def test_a_window_moves_time_zero_and_drops_what_points_outside() -> None:
+def test_a_window_moves_time_zero_and_drops_references_outside() -> None:
     cut = scale(log(), window=200.0, start=150.0)
     assert cut.column("job_id").tolist() == ["b", "c"]
     assert cut.floats("submit_time").tolist() == [10.0, 50.0]
@@ -84,7 +84,7 @@ def test_a_window_moves_time_zero_and_drops_what_points_outside() -> None:
         "jobs after": 2,
         "dependencies on jobs outside the window dropped": 1,
     }
-    assert scale(log(), window=100.0).column("job_id").tolist() == ["a", "b"]  # the end is not in it
+    assert scale(log(), window=100.0).column("job_id").tolist() == ["a", "b"]  # the window excludes its end
     assert scale(log(), start=160.0).column("job_id").tolist() == ["b", "c", "d"]
 
 
@@ -95,12 +95,12 @@ def test_an_empty_window_names_the_span() -> None:
         scale(log(unix_start=None), window=50.0, start=0.0)
 
 
-def test_a_factor_that_takes_times_beyond_all_is_to_blame_not_a_row() -> None:
+def test_a_factor_that_makes_times_too_large_is_an_error_of_the_factor() -> None:
     with pytest.raises(InputError, match=r"^after scaling, run_time is infinite, or beyond 2\^53 .*smaller factor"):
         scale(log(), run_time=1e300)
 
 
-def test_run_times_take_their_limits_and_deadlines_along() -> None:
+def test_limits_and_deadlines_scale_with_run_times() -> None:
     half = scale(log(), run_time=0.5)
     assert half.floats("run_time")[[0, 1, 3]].tolist() == [25.0, 500.0, 250.0]
     assert half.floats("time_limit")[:3].tolist() == [50.0, 1000.0, 150.0]
@@ -118,7 +118,7 @@ def test_the_longest_run_time_is_reached_and_nothing_is_stretched() -> None:
     assert scale(log(), window=50.0, longest=100.0).floats("run_time").tolist() == [50.0]  # of the window's jobs
 
 
-def test_arrivals_take_think_times_along_and_leave_run_times() -> None:
+def test_think_times_scale_with_arrivals_and_run_times_do_not() -> None:
     dense = scale(log(), arrivals=0.5)
     assert dense.floats("submit_time").tolist() == [50.0, 80.0, 100.0, 200.0]
     assert dense.floats("think_time")[1:].tolist() == [5.0, 10.0, 15.0]
@@ -143,11 +143,11 @@ def test_the_system_and_the_load_are_recorded() -> None:
     assert "window" not in step.parameters
 
 
-def test_nothing_asked_for_changes_nothing_but_the_record() -> None:
+def test_scaling_without_arguments_changes_only_the_provenance() -> None:
     assert scale(log()).sha256 == log().sha256
 
 
-def test_an_unknown_system_is_said_with_how_to_give_it() -> None:
+def test_an_unknown_system_is_an_error_with_a_hint() -> None:
     unknown = log(system=System(None, None))
     with pytest.raises(InputError, match="--system NODESxCORES"):
         scale(unknown, 4)
@@ -183,7 +183,7 @@ def test_factor_and_longest_exclude_each_other() -> None:
     ("text", "instant"),
     [("1970-01-01T09:30", 1800.0), ("1970-01-01 01:00+00:00", 3600.0), ("1970-01-02", 15 * 3600.0)],
 )
-def test_dates_are_on_the_workloads_clock(text: str, instant: float) -> None:
+def test_dates_are_in_the_workloads_time_zone(text: str, instant: float) -> None:
     assert seconds_since_start(text, log().provenance) == instant - 1000.0
 
 

@@ -1,4 +1,4 @@
-"""The published JSON schemas: what the commands print and a run's folder holds is valid by them."""
+"""The published JSON schemas: the output of the commands and the files of a run are valid."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED = [("1", "expand", 2, 4, 44.0, 48.0, 50.0, 50.0, "applied")]
 
 
 def problems(document: Any, name: str) -> list[str]:
-    """What is wrong with a document by the schema of that file."""
+    """Return the violations of the schema in that file by a document."""
     validator = jsonschema.Draft202012Validator(SCHEMAS[name], registry=REGISTRY)
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
 

@@ -1,4 +1,4 @@
-"""Standard Workload Format: what is read from logs as they are, and what is written for others."""
+"""Standard Workload Format: reading of real logs, and writing for other programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def job(**fields: object) -> str:
 
 
 def read_text(text: str, **options: str) -> tuple[Workload, dict[str, int]]:
-    """Read SWF from memory; return the workload and what was tolerated."""
+    """Read SWF from memory; return the workload and the tolerated defects."""
     data = text.encode()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -129,7 +129,7 @@ def test_each_deviation_is_tolerated_and_counted(what: str) -> None:
     assert workload.provenance.steps[0].counts == tolerated
 
 
-def test_what_deviations_mean() -> None:
+def test_the_effect_of_deviations() -> None:
     lines = [
         job(job=0, submit=1_388_530_900, wait=-1),
         job(job=5, submit=1_388_530_800, run=-1, status=5, wait=40),
@@ -163,13 +163,13 @@ def test_a_checkpointed_job_is_its_summary_line() -> None:
     assert [count for what, count in tolerated.items() if "checkpointed" in what] == [2]
 
 
-def test_the_executable_is_kept_only_where_there_is_one() -> None:
+def test_the_executable_is_kept_only_if_present() -> None:
     assert "extra_executable" not in read_text(HEADER + JOB)[0].table
     workload, _ = read_text(HEADER + JOB + "\n" + job(job=2, executable=42))
     assert workload.column("extra_executable").tolist() == ["", "42"]
 
 
-def test_what_was_allocated_and_used_is_kept_only_where_the_log_tells() -> None:
+def test_allocated_and_used_amounts_are_kept_only_if_the_log_has_them() -> None:
     assert not [name for name in read_text(HEADER + JOB)[0].table if name.startswith("extra_")]
     lines = [
         job(allocated=8, cpu_time=50, used_memory=300),
@@ -182,7 +182,7 @@ def test_what_was_allocated_and_used_is_kept_only_where_the_log_tells() -> None:
     np.testing.assert_array_equal(workload.floats("extra_used_memory_kib"), [300, np.nan, np.nan])
 
 
-def test_written_swf_gives_back_what_was_allocated_and_used(tmp_path: Path) -> None:
+def test_written_swf_preserves_allocated_and_used_amounts(tmp_path: Path) -> None:
     lines = [job(allocated=8, cpu_time=50.5, used_memory=300), job(job=2, submit=1, cpu_time=7)]
     workload, _ = read_text(HEADER + "\n".join(lines) + "\n")
     with warnings.catch_warnings():
@@ -217,7 +217,7 @@ METACENTRUM = job(queue=3, requested=3, allocated=3) + " {tarkil1,tarkil2} q_lon
         (METACENTRUM, "core", (4, 1)),
         (JOB + " {a b c} q 1:ppn=4:x+2:ppn=8", "node", (3, 8)),
         (JOB + " {a} q 3", "node", (3, 1)),
-        (JOB + " {a} q", "node", (1, 4)),  # no shape there: by the processors
+        (JOB + " {a} q", "node", (1, 4)),  # without a shape: from the processors
         (JOB + " {a} q 2:ppn=0", "node", (1, 4)),
         (JOB + " 1 60 c:excl:0x0", "node", (1, 4)),
         (JOB + " 1 60 c:excl:99999999999x9", "node", (1, 4)),
@@ -235,25 +235,25 @@ def test_fields_after_the_18th_say_gpus_limits_and_names() -> None:
     assert workload.column("extra_cluster").tolist() == ["frontier", ""]
     assert workload.column("queue").tolist() == ["2", "q_long@pbs"]
     assert workload.column("extra_node_list").tolist() == ["", "tarkil1,tarkil2"]
-    assert "extra_allocated" not in workload.table  # the fields of processors are not to be relied on
+    assert "extra_allocated" not in workload.table  # the processor fields are unreliable
     assert tolerated == {"jobs whose fields after the 18th say nodes and cores, their size": 2}
 
 
-def test_a_header_of_absurd_size_says_nothing() -> None:
+def test_a_header_with_absurd_numbers_is_ignored() -> None:
     workload, tolerated = read_text("; MaxNodes: 10000000000\n; MaxProcs: 8\n" + JOB)
     assert workload.provenance.system == System(8, 1)
     assert tolerated == {"a header with MaxNodes of more than 100,000,000, taken as not known": 1}
-    digits = "9" * 5000  # more than Python makes a number of
+    digits = "9" * 5000  # more than Python converts to an integer
     assert read_text(f"; MaxNodes: {digits}\n{JOB}")[0].provenance.system == System(None, 1)
 
 
-def test_times_beyond_all_reason_are_not_known() -> None:
+def test_unreasonable_times_are_unknown() -> None:
     workload, _ = read_text(HEADER + "\n".join([job(run=10**12), job(job=2, wait=10**11), job(job=3, run=-50)]))
     assert np.isnan(workload.floats("run_time")).tolist() == [True, False, True]
     assert np.isnan(workload.floats("logged_start")).tolist() == [False, True, False]
 
 
-def test_a_line_longer_than_any_log_has_is_an_error_with_its_place() -> None:
+def test_a_line_that_is_too_long_is_an_error_with_its_place() -> None:
     with pytest.raises(InputError, match="a line of more than 16 MiB") as error:
         read_text(f"{HEADER}{JOB}\n" + "1 " * (9 * 2**20))
     assert error.value.where == "log.swf:4"
@@ -333,7 +333,7 @@ def test_reading_at_once_and_line_by_line_agree(rows: list[tuple[int, ...]], gap
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from('019 -.;:{}\t\n\rabE_é"#,[]Tracebed-Column: '), max_size=120) | st.binary(max_size=80))
-def test_no_text_gives_another_error_than_ours(content: str | bytes) -> None:
+def test_any_text_gives_a_workload_or_an_input_error(content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)
@@ -376,7 +376,7 @@ def test_what_swf_cannot_hold_is_kept_in_comments_with_one_warning(tmp_path: Pat
     assert max(map(len, path.read_text().splitlines())) < 4000
 
 
-def test_other_readers_find_a_plain_log(tmp_path: Path) -> None:
+def test_other_readers_see_a_plain_log(tmp_path: Path) -> None:
     path = tmp_path / "w.swf"
     with pytest.warns(Tolerated):
         write_workload(mixed(), path)
@@ -404,7 +404,7 @@ def test_a_log_that_swf_holds_is_written_without_a_warning(tmp_path: Path) -> No
     assert read_workload(tmp_path / "w.swf").provenance == workload.provenance
 
 
-def test_a_file_of_ours_that_was_edited_is_not_misread(tmp_path: Path) -> None:
+def test_an_edited_file_of_tracebed_is_not_misread(tmp_path: Path) -> None:
     path = tmp_path / "w.swf"
     with pytest.warns(Tolerated):
         write_workload(mixed(), path)
@@ -490,7 +490,7 @@ def test_blank_lines_anywhere_change_nothing_but_the_numbers_of_lines(tmp_path: 
         read_workload(path)
 
 
-def test_a_line_of_any_length_is_told_before_the_memory_is_full(tmp_path: Path) -> None:
+def test_a_line_of_any_length_is_detected_before_the_memory_is_full(tmp_path: Path) -> None:
     path = tmp_path / "long.swf.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(b"; MaxNodes: 4\n1 0 5 100\n")
@@ -502,8 +502,8 @@ def test_a_line_of_any_length_is_told_before_the_memory_is_full(tmp_path: Path) 
 
 @pytest.mark.parametrize("field", [1, 11, 17])
 @pytest.mark.parametrize("value", [b"1.5", b"99999999999999999999"])
-def test_a_number_that_is_not_whole_is_no_crash(tmp_path: Path, field: int, value: bytes) -> None:
-    """Job number, status and preceding job of a file that tracebed wrote, and that was damaged since."""
+def test_a_number_that_is_not_whole_is_a_clear_error(tmp_path: Path, field: int, value: bytes) -> None:
+    """Job number, status and preceding job of a damaged file of tracebed."""
     table = {
         "job_id": ["1", "2"],
         "submit_time": [0.0, 5.0],

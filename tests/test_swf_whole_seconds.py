@@ -1,4 +1,4 @@
-"""SWF for programs that read no fractions."""
+"""SWF in whole seconds, for programs that do not read fractions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks for extensions: tracebed's own pass them, and planted violations do not."""
+"""The checks for extensions: tracebed's own extensions pass, planted defects fail."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tracebed.testing import check_format, check_policy, formats, policies
 
 
 @pytest.mark.parametrize("policy", registry.names())
-def test_our_policies_pass(policy: str) -> None:
+def test_the_policies_of_tracebed_pass(policy: str) -> None:
     check_policy(policy, cases=12, no_starvation=policy != "firstfit")
 
 
-def test_a_policy_that_starves_a_job_fails_on_demand() -> None:
+def test_a_policy_that_starves_a_job_fails_with_the_option() -> None:
     check_policy("firstfit", cases=1)
     with pytest.raises(AssertionError, match="starves"):
         check_policy("firstfit", cases=1, no_starvation=True)
@@ -43,7 +43,7 @@ def test_the_examples_run() -> None:
 
 
 class Fcfs:
-    """Starts jobs in the order of submission; what its children do wrong, they say."""
+    """A policy that starts jobs in the order of submission; its subclasses have the defect in their names."""
 
     malleable: ClassVar[bool] = False
 
@@ -86,7 +86,7 @@ class Draws(Fcfs):
 
 @dataclass(frozen=True)
 class Remembers(Fcfs):
-    """Its first workload goes in order, later ones do not."""
+    """A policy that is correct for the first workload only."""
 
     seen: list[int] = field(default_factory=list)
 
@@ -149,7 +149,7 @@ def test_a_policy_with_a_defect_fails(policy: type[Any], violation: str) -> None
     ],
 )
 def test_a_run_that_breaks_an_invariant_fails(table: str, change: Any, check: str) -> None:
-    """What no policy can reach today, because the scheduler refuses it, is checked on the run all the same."""
+    """The run is checked even for defects that the scheduler already refuses."""
     case = policies._Case.simulate(registry.load("easy"), policies.workloads.draw(3), 3, "easy")
     for one in ("jobs", "cores", "sizes", "work"):
         getattr(case, f"check_{one}")()
@@ -159,7 +159,7 @@ def test_a_run_that_breaks_an_invariant_fails(table: str, change: Any, check: st
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv", "swf", "elastisim", "slurm", "ub-slurm"])
-def test_our_formats_pass(format: str) -> None:
+def test_the_formats_of_tracebed_pass(format: str) -> None:
     check_format(format, cases=5, damages=100)
 
 

@@ -1,4 +1,4 @@
-"""ALCF's job logs become jobs; the shipped recipe cleans them."""
+"""The reader of ALCF's job logs, and the shipped recipe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def row(job: int, submit: str, start: str, seconds: float, nodes: int = 128, **values: object) -> str:
-    """One record of August 2023; times are day and clock: `01 10:00:00`."""
+    """Return a record of August 2023; times are day and clock: `01 10:00:00`."""
     end = pd.Timestamp(f"2023-08-{start}") + pd.Timedelta(seconds=seconds)
     usual = {
         **{"JOB_NAME": f"{job}.theta", "COBALT_JOBID": job, "MACHINE_NAME": "theta", "QUEUED_DATE_ID": "20230801"},
@@ -124,7 +124,7 @@ def test_the_shipped_recipe(log: Path) -> None:
     jobs = cleaned.workload.table.set_index("job_id")
     assert list(jobs.index) == ["1", "2", "3", "6", "1-2"]
     assert jobs.loc["6", "nodes"] == 4392
-    assert jobs.loc["2", "time_limit"] == 3600.5  # it ran over its limit
+    assert jobs.loc["2", "time_limit"] == 3600.5  # the job exceeded its limit
     dropped = {row.step: row.dropped for row in cleaned.audit if row.dropped}
     assert dropped == {"drop_partitions": 1, "drop_zero_nodes": 1, "drop_short": 1}
 

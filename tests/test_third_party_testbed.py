@@ -93,7 +93,7 @@ def test_the_local_testbed_passes_the_checks() -> None:
 
 
 class Leaky(LocalTestbed):
-    """It forgets an agent when it stops."""
+    """A testbed that does not stop one of its agents."""
 
     forgotten: ClassVar[list[Any]] = []
 
@@ -103,7 +103,7 @@ class Leaky(LocalTestbed):
 
 
 class Blocking(LocalTestbed):
-    """It waits for the agent when it sends."""
+    """A testbed whose `send` waits for the agent."""
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
         super().send(node, message)
@@ -113,7 +113,7 @@ class Blocking(LocalTestbed):
 class Misnumbered(LocalTestbed):
     def receive(self, until: float | None) -> list[Event]:
         events = super().receive(until)
-        return [event._replace(node=0) for event in events] if self.hosts else events  # the start goes well
+        return [event._replace(node=0) for event in events] if self.hosts else events  # start-up succeeds
 
 
 class Early(LocalTestbed):

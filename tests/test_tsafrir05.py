@@ -1,4 +1,4 @@
-"""Users' estimates: the histogram is that of the reference program, and every job gets one that is long enough."""
+"""User estimates: the histogram equals the reference program's, and every estimate is long enough."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TWO_DAYS = 172_800
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_histogram_is_the_references_but_for_the_permutation(
+def test_the_histogram_equals_the_references_up_to_the_permutation(
     seed: int, reference_data: Callable[[str], Path]
 ) -> None:
     expected = pd.read_csv(reference_data("models/est_dist_max172800_n10000_seed1.csv"))
@@ -147,7 +147,7 @@ def test_the_longest_estimate_is_whole_hours_or_days(run: float, longest: float)
     assert longest_of(np.array([0.5, run])) == longest
 
 
-def test_a_workload_gets_limits_and_says_so() -> None:
+def test_a_workload_gets_limits_and_records_it() -> None:
     bare = lublin99(3000, seed=4)
     limited = with_estimates(bare, 4)
     assert (limited.floats("time_limit") >= limited.floats("run_time")).all()

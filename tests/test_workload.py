@@ -1,4 +1,4 @@
-"""The Workload itself: what identifies its jobs, how it shows itself, and what its provenance refuses."""
+"""The Workload: the hash of its jobs, its representation, and the checks of its provenance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def jobs(**columns: Any) -> Workload:
     return Workload(table.assign(**columns), Provenance(system=System(4, 8, "m"), steps=(Step("drawn"),)))
 
 
-# -- what identifies the jobs
+# -- hash of the jobs
 
 
 LOG = """job_id,submit_time,run_time,nodes,user,queue,extra_note
@@ -54,7 +54,7 @@ def test_the_same_log_written_in_any_way_has_the_same_hash(tmp_path: Path) -> No
         {"status": "failed", "logged_start": 1.0, "logged_end": 2.0, "memory_mib": 5.0, "extra_gpus": 2},
     ],
 )
-def test_what_no_scheduler_sees_does_not_change_the_hash(columns: dict[str, Any]) -> None:
+def test_columns_that_no_scheduler_reads_do_not_change_the_hash(columns: dict[str, Any]) -> None:
     assert jobs(**columns).sha256 == jobs().sha256
 
 
@@ -83,7 +83,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("name", CHANGED)
-def test_what_a_scheduler_sees_changes_the_hash(name: str) -> None:
+def test_columns_that_a_scheduler_reads_change_the_hash(name: str) -> None:
     bounds = {"nodes_max": 3} if name in ("nodes", "nodes_pref") else {}
     assert jobs(**bounds, **{name: CHANGED[name]}).sha256 != jobs(**bounds).sha256
 
@@ -94,7 +94,7 @@ def test_every_column_is_decided_on() -> None:
     assert set(CHANGED) & rest == set()
 
 
-def test_texts_that_are_shifted_between_jobs_or_columns_are_told_apart() -> None:
+def test_texts_that_are_shifted_between_jobs_or_columns_change_the_hash() -> None:
     pairs = [(["1:a", ""], ["", "1:a"]), (["ab", "c"], ["a", "bc"]), (["a", "a"], ["aa", ""])]
     for one, other in pairs:
         assert jobs(application_parameters=one).sha256 != jobs(application_parameters=other).sha256
@@ -102,10 +102,10 @@ def test_texts_that_are_shifted_between_jobs_or_columns_are_told_apart() -> None
     assert swapped[0].sha256 != swapped[1].sha256
 
 
-# -- how it shows itself
+# -- representation
 
 
-def test_a_workload_shows_itself_in_one_line_and_as_a_table() -> None:
+def test_a_workload_is_shown_in_one_line_and_as_a_table() -> None:
     workload = jobs(kind=["rigid", "malleable"])
     line = (
         "Workload(2 jobs, kinds 1 malleable + 1 rigid, system 4 nodes x 8 cores (m), span 3,600 s, offered load 0.125)"
@@ -120,7 +120,7 @@ def test_a_workload_shows_itself_in_one_line_and_as_a_table() -> None:
     )
 
 
-# -- what a provenance refuses
+# -- checks of a provenance
 
 
 def nested(depth: int) -> str:
@@ -141,7 +141,7 @@ def test_a_provenance_nested_too_deeply_is_one_line(depth: int, name: str, tmp_p
     assert len(str(caught.value)) < 500
 
 
-def test_a_provenance_as_deep_as_ours_is_read() -> None:
+def test_a_provenance_of_normal_depth_is_read() -> None:
     assert Provenance.from_json(nested(10)).steps[0].parameters["a"]
 
 

@@ -1,4 +1,4 @@
-"""The YAML loader: numbers and words of YAML 1.2, bounded texts, every error with its line."""
+"""The YAML loader: numbers and words of YAML 1.2, bounded strings, and errors with their line."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class Model(BaseModel):
         ("- 1", "x.yaml:1: must be a mapping of keys to values"),
     ],
 )
-def test_what_does_not_fit_the_model_is_named_with_its_line(text: str, says: str) -> None:
+def test_values_that_do_not_fit_the_model_are_named_with_their_line(text: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         YamlFile.parse(text, "x.yaml", hint="").checked(Model)
 
 
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     for name, says in (("none.yaml", "No such file"), ("bytes.yaml", "not UTF-8")):
         with pytest.raises(InputError, match=f"cannot read the thing: .*{says}"):
