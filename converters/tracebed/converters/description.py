@@ -206,9 +206,8 @@ def occupied_nodes(workload: Workload) -> tuple[FloatArray, IntArray]:
 def resample(instants: FloatArray, held: IntArray, edges: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return the mean and the maximum of a step function between successive edges.
 
-    The edges lie between the first and the last instant.
-
-    The mean is exact: the integral of a step function is linear between its instants.
+    The edges lie between the first and the last instant. The mean is exact, because the integral of a step function is
+    linear between its instants.
     """
     mean = np.diff(np.interp(edges, instants, _integral(instants, held))) / np.diff(edges)
     first = np.searchsorted(instants, edges[:-1], side="right") - 1  # the step at the start of the bin

@@ -166,7 +166,7 @@ def _draw_occupation(ax: Axes, facts: Facts) -> None:
     if capacity is not None:
         ax.axhline(capacity, color=RED, linewidth=1.4, label=f"capacity {capacity:,}")
     if not facts["occupation"]["whole"]:
-        _remark(ax, f"{MOST:.0%} of the node hours: the rest takes longer")
+        _remark(ax, f"{MOST:.0%} of the node hours, in the shortest time")
     ax.set(title="Node occupation", ylabel="nodes", ylim=(0, 1.3 * max(max(series["highest"]), capacity or 0)))
     ax.yaxis.set_major_formatter("{x:,.0f}")
     ax.grid(alpha=0.3)
@@ -176,10 +176,8 @@ def _draw_occupation(ax: Axes, facts: Facts) -> None:
 def _draw_cumulative(ax: Axes, facts: Mapping[str, Any], *, title: str) -> None:
     points = np.array(facts["at_most"])
     points = np.concatenate([points[:1] / 1.1, points, points[-1:] * 1.1])  # makes the first and the last step visible
-    for name, color, line in (
-        ("node_hours", ORANGE, 2.8),
-        ("jobs", BLUE, 1.5),
-    ):  # both lines stay visible where they coincide
+    lines = ("node_hours", ORANGE, 2.8), ("jobs", BLUE, 1.5)  # the wider line stays visible below the other
+    for name, color, line in lines:
         if facts[name] is not None:
             shares = 100 * np.array([0.0, *facts[name], 1.0])
             ax.step(points, shares, where="post", color=color, linewidth=line, label=name.replace("_", " "))
@@ -279,9 +277,8 @@ def _draw_load(ax: Axes, facts: Facts) -> None:
         ax.axhline(mean, color=ORANGE, linewidth=1.7, label=f"mean {mean:.3g}")
     if capacity is not None:
         ax.legend(frameon=False, loc="upper right", ncols=2, borderaxespad=0.1)
-    ax.set_ylim(
-        0, max(1.35 * float(np.quantile(load, 0.98)), 1.3 if capacity else 0.1)
-    )  # a burst must not compress the rest
+    top = 1.35 * float(np.quantile(load, 0.98))  # the maximum of a burst would compress the rest
+    ax.set_ylim(0, max(top, 1.3 if capacity else 0.1))
     _remark(ax, f"highest: {load.max():.3g}")
     ax.set(title="Offered load" if capacity else "Offered work", ylabel="share of capacity" if capacity else "nodes")
     ax.grid(alpha=0.3)

@@ -153,7 +153,7 @@ def cirne(
         cores_per_node: cores of each node; every job uses all cores of its nodes.
         seed: seed of the numpy Generator, or of RANDLIB.
         parameters: constants of the model.
-        site: site with the daily cycle of arrivals to use.
+        site: site whose daily cycle of arrivals is used.
         poisson: draw arrivals from a Poisson process of the same rate, in place of the reference's regular arrivals.
         exact: draw from RANDLIB in the order of the reference program, to verify the model (slow).
 
