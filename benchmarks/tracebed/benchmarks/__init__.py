@@ -1,1 +1,1 @@
-"""Benchmarks that really shrink and expand: fixed work, pinned threads, malleability points."""
+"""Malleable benchmarks: fixed work, pinned threads, malleability points."""

@@ -1,4 +1,4 @@
-"""JSON lines over file descriptors that never block, and waiting that ends on time."""
+"""JSON lines over non-blocking file descriptors, and waiting with a precise timeout."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Ready = list[tuple[selectors.SelectorKey, int]]
 
 
 def wait(selector: selectors.BaseSelector, until: float | None) -> Ready:
-    """Select until something is ready or `time.monotonic()` is `until` (None: no end).
+    """Wait until a descriptor is ready or `time.monotonic()` is `until` (None: no timeout), and return what is ready.
 
-    A selector alone counts in whole milliseconds and rounds up; the last of them is slept here instead.
+    Selectors round timeouts up to whole milliseconds, so this function sleeps during the last millisecond.
     """
     if until is None:
         return selector.select()
@@ -31,12 +31,12 @@ def wait(selector: selectors.BaseSelector, until: float | None) -> Ready:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Return the line of a message."""
+    """Return `message` as a line of JSON."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Return the message of a line. Raises ValueError where it is no JSON object."""
+    """Return the message in `line`. Raises ValueError if the line is not a JSON object."""
     message = json.loads(line)
     if not isinstance(message, dict):
         raise ValueError("not a JSON object")
@@ -44,19 +44,19 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 class Lines:
-    """One end of a conversation in JSON lines: reads what is there, keeps back what cannot be written yet.
+    """One end of a connection for JSON lines. Output that cannot be written yet is buffered.
 
-    It registers itself with the selector (`data` is what the selector's keys carry); its owner calls
-    `receive` when the reading end is ready and `flush` when the writing end is.
+    The object registers its descriptors with the selector, with `data` as the data of the selector keys. The caller
+    calls `receive` when the reading end is ready, and `flush` when the writing end is ready.
     """
 
     def __init__(self, selector: selectors.BaseSelector, reader: int, writer: int, data: Any) -> None:
-        """Take both ends (which may be one and the same descriptor) and make them non-blocking."""
+        """Register both descriptors, which may be the same, and make them non-blocking."""
         self.selector, self.reader, self.writer, self.data = selector, reader, writer, data
         self.closed = False
-        """Whether the other side has closed what we read."""
+        """Whether the peer has closed the end that `reader` reads."""
         self.broken = False
-        """Whether the other side has closed what we write."""
+        """Whether the peer has closed the end that `writer` writes."""
         self.unsent = bytearray()
         self._partial = b""
         for descriptor in {reader, writer}:
@@ -71,7 +71,7 @@ class Lines:
                 chunk = os.read(self.reader, 65536)
             except BlockingIOError:
                 break
-            except OSError:  # a socket whose other end was killed
+            except OSError:  # the process at the other end of the socket was killed
                 chunk = b""
             chunks.append(chunk)
             if not chunk:
@@ -83,12 +83,12 @@ class Lines:
         return lines
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message, or keep what does not fit now for `flush`."""
+        """Send a message. The part that cannot be written now is buffered for `flush`."""
         self.unsent += encode(message)
         self.flush()
 
     def flush(self) -> None:
-        """Write what was kept back, as far as it goes; drop it where nobody reads any more."""
+        """Write as much of the buffer as possible. Discard the buffer if the peer has closed its end."""
         try:
             while self.unsent and not self.broken:
                 del self.unsent[: os.write(self.writer, self.unsent[:65536])]
@@ -101,18 +101,18 @@ class Lines:
         self._watch()
 
     def forget(self) -> None:
-        """Leave the selector; the descriptors are the owner's to close."""
+        """Unregister the descriptors. The caller must close them."""
         self.closed = self.broken = True
         self.unsent.clear()
         self._watch()
 
     def drain(self) -> None:
-        """Write everything that was kept back, however long it takes."""
+        """Write the whole buffer, and block until it is written."""
         os.set_blocking(self.writer, True)
         self.flush()
 
     def _watch(self) -> None:
-        """Have the selector look for input until its end, and for room while something waits."""
+        """Register for reading until the end of the input, and for writing while the buffer is not empty."""
         wanted: dict[int, int] = {self.reader: 0, self.writer: 0}
         wanted[self.reader] |= 0 if self.closed else selectors.EVENT_READ
         wanted[self.writer] |= selectors.EVENT_WRITE if self.unsent else 0

@@ -1,13 +1,12 @@
-"""The loop that all benchmarks share: serial part, parallel part, malleability point.
+"""The main loop of all benchmarks: serial part, parallel part, malleability point.
 
-A job is one rank process a node, and a rank is called by its node's name. The leader keeps the job: it lets
-the others in, tells them to go on, hands out work, and is never released. In every iteration it does the
-serial part alone, on one core; all cores of all ranks do the parallel part; then, at the malleability point,
-ranks come and go and masks change. No rank restarts for it, and no work is lost or done twice: the leader
-checks.
+A job has one rank process per node; a rank has the name of its node. The leader accepts the other ranks (followers),
+starts each part, and distributes the work; the leader is never released. In each iteration, the leader does the serial
+part on one core, then all cores of all ranks do the parallel part. At the malleability point, ranks join and leave and
+masks change. Ranks do not restart for a resize. The leader checks that no work is lost or done twice.
 
-Follower to leader: join, draw, done. Leader to follower: go, grant, leave, end. All over connections that
-begin with proof on both sides of knowing the job's key.
+Messages from follower to leader: join, draw, done. Messages from leader to follower: go, grant, leave, end. On each
+connection, both ranks first prove that they have the key of the job.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from tracebed.benchmarks.program import Launch, split
 from tracebed.benchmarks.rank import BenchmarkRank, Control
 
 PROGRESS_S = 0.5
-"""Least time between two progress messages, s."""
+"""Shortest time between two progress messages, s."""
 
 
 def run(launch: Launch, control: Control, kernel: Callable[[int], int]) -> int:
-    """Be one rank until its job ends or releases it; returns the exit status of the process."""
+    """Run one rank until its job ends or releases it, and return the exit status of the process."""
     return (Leader if launch.leader else Follower)(launch, control, kernel).run()
 
 
 def _linked(peer: socket.socket) -> Connection:
-    """Return the connection over a socket, over which short messages leave at once."""
+    """Return a connection over the socket `peer` that sends short messages without delay."""
     if peer.family == socket.AF_INET:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Connection(peer.detach())
 
 
 class Follower(BenchmarkRank):
-    """A rank that does as the leader says."""
+    """A rank that follows the messages of the leader."""
 
     def begin(self) -> None:
         """Join the leader."""
@@ -61,11 +60,11 @@ class Follower(BenchmarkRank):
         self.beat("joined", changed=True)
 
     def draw(self, cores: int) -> None:
-        """Ask over the link."""
+        """Request chunks from the leader, one for each of `cores`."""
         self._send(type="draw", cores=cores)
 
     def part_ended(self, units: int, seconds: float) -> None:
-        """Report the share, and the cores that the next one will find."""
+        """Report the completed units, and the number of cores for the next part."""
         self.apply_mask()
         self._send(type="done", units=units, seconds=seconds, cores=len(self.workers.cpus))
         self.beat("running")
@@ -74,13 +73,13 @@ class Follower(BenchmarkRank):
         try:
             self.link.send_bytes(encode(message))
         except OSError:
-            self.fail("lost its leader")
+            self.fail("lost the connection to the leader")
 
     def _from_leader(self) -> None:
         try:
             message = decode(self.link.recv_bytes())
         except (EOFError, OSError):
-            self.fail("lost its leader")
+            self.fail("lost the connection to the leader")
             return
         match message["type"]:
             case "go":
@@ -95,10 +94,10 @@ class Follower(BenchmarkRank):
 
 
 class Leader(BenchmarkRank):
-    """The rank that keeps the job."""
+    """The rank that controls the job."""
 
     def __init__(self, launch: Launch, control: Control, kernel: Callable[[int], int]) -> None:
-        """Begin with the members of `launch`."""
+        """Start with the members of `launch`."""
         super().__init__(launch, control, kernel)
         self.members = list(launch.members)
         self.links: dict[str, Connection] = {}
@@ -107,16 +106,16 @@ class Leader(BenchmarkRank):
         self.job_units = 0
         self.in_serial = False
         self.awaited: set[str] = set()
-        """Members whose share of the parallel part is not done yet."""
+        """Members that are still working on the parallel part."""
         self.longest = 0.0
-        """How long the slowest of the others took for theirs, s."""
+        """Longest time that a rank has taken for the current parallel part, s."""
         self.pool = self.chunk = 0
         self.pending: dict[str, Any] | None = None
-        """The request for other members, until a malleability point finds all of them here."""
+        """The pending member change. It is applied at the first malleability point after all new members joined."""
         self.progress_due = 0.0
 
     def begin(self) -> None:
-        """Listen, and start the job as soon as all its ranks are there."""
+        """Listen for followers, and start the job once all its ranks have joined."""
         self.server = socket.socket(getattr(socket, self.launch.family))
         self.server.bind(self.launch.address)
         self.server.listen(128)
@@ -125,14 +124,14 @@ class Leader(BenchmarkRank):
         self.beat("listening", changed=True)
         self._start_if_complete()
 
-    # Ranks come.
+    # Ranks join.
 
     def _accept(self) -> None:
         link = _linked(self.server.accept()[0])
         threading.Thread(target=self._authenticate, args=(link,), daemon=True).start()
 
     def _authenticate(self, link: Connection) -> None:
-        """Let in who knows the key (in a thread: who keeps silent holds up nobody)."""
+        """Accept the rank if it has the key. This runs in a thread, so a silent peer does not delay the job."""
         try:
             deliver_challenge(link, self.launch.authkey)
             answer_challenge(link, self.launch.authkey)
@@ -140,13 +139,13 @@ class Leader(BenchmarkRank):
             self.mailbox.post(partial(self._join, message["rank"], message["cores"], link))
         except (AuthenticationError, EOFError, OSError, ValueError, KeyError) as error:
             link.close()
-            what = f"refused somebody who wanted to join: {error or type(error).__name__}"
+            what = f"rejected a connection that failed authentication: {error or type(error).__name__}"
             self.mailbox.post(partial(self.tell, "error", what=what))
 
     def _join(self, rank: str, cores: int, link: Connection) -> None:
         if rank in self.links or rank == self.name:
             link.close()
-            self.tell("error", what=f"refused a second rank {rank!r}")
+            self.tell("error", what=f"rejected a second rank {rank!r}")
             return
         self.links[rank] = link
         self.cores[rank] = cores
@@ -164,7 +163,7 @@ class Leader(BenchmarkRank):
 
     def _from_follower(self, rank: str) -> None:
         link = self.links.get(rank)
-        if link is None:  # released while this was on its way
+        if link is None:  # the rank was released while its message was in transit
             return
         try:
             message = decode(link.recv_bytes())
@@ -187,7 +186,7 @@ class Leader(BenchmarkRank):
 
     @property
     def behind(self) -> float:
-        """How much later it is than planned, s."""
+        """The delay of the job behind its plan, s."""
         assert self.begun is not None
         return time.monotonic() - self.begun - self.planned_s
 
@@ -224,11 +223,11 @@ class Leader(BenchmarkRank):
         return {"shares": shares, "last": not self.pool}
 
     def draw(self, cores: int) -> None:
-        """Take from the pool."""
+        """Take chunks from the pool, one for each of `cores`."""
         self.granted(**self._grant(cores))
 
     def part_ended(self, units: int, seconds: float) -> None:
-        """After the serial part comes the parallel one, after that the malleability point."""
+        """Start the parallel part after the serial part, and the malleability point after the parallel part."""
         if self.in_serial:
             self.in_serial = False
             self.job_units += units
@@ -250,7 +249,7 @@ class Leader(BenchmarkRank):
         program, done, total = self.program, self.iteration, self.program.iterations
         asked = program.serial_units * done // total + program.parallel_units * done // total
         if self.job_units != asked:
-            self.fail(f"{self.job_units} units were done where {asked} were to be done")
+            self.fail(f"{self.job_units} units were done, expected {asked}")
             return
         now = time.monotonic()
         if now >= self.progress_due:
@@ -266,10 +265,13 @@ class Leader(BenchmarkRank):
         self._apply_members()
         self._iterate()
 
-    # Ranks go.
+    # Ranks leave.
 
     def resize(self, message: dict[str, Any]) -> None:
-        """Take note of other members (or, as every rank, of another mask); one change may be pending."""
+        """Store a change of members, to be applied at a malleability point, or of the mask.
+
+        One change of members may be pending.
+        """
         if "members" not in message:
             super().resize(message)
         elif self.pending is not None:
@@ -280,7 +282,7 @@ class Leader(BenchmarkRank):
             self.pending = message
 
     def _apply_members(self) -> None:
-        """Go on with the pending members if all of them are here; else try again at the next point."""
+        """Apply the pending change of members if all new members have joined; else leave it pending."""
         if self.pending is None:
             return
         decided = self.pending.setdefault("decided", time.monotonic())

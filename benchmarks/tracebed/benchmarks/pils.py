@@ -1,7 +1,7 @@
-"""PILS: compute-bound work in the cache, after the benchmark of that name from Barcelona (BSC).
+"""PILS: compute-bound work in the cache, after the benchmark of that name by BSC, Barcelona.
 
-Where BSC's tasks spin until a time has passed, ours do a fixed amount of work: threads that are squeezed onto
-one CPU take longer, and do not just believe that they are done.
+The tasks of BSC's benchmark spin for a given time. The tasks of this one do a given amount of work, so threads that
+share a CPU take longer.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ from tracebed.benchmarks.rank import Control
 
 
 def run(launch: Launch, control: Control) -> int:
-    """Be one rank of a PILS job; returns the exit status of its process."""
+    """Run one rank of a PILS job, and return the exit status of its process."""
     return malleable.run(launch, control, compute)

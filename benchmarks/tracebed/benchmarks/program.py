@@ -1,4 +1,4 @@
-"""What a job does, and what each of its ranks is told when it is born."""
+"""The program of a job, and the launch parameters of a rank."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Address = str | tuple[str, int]
 
 
 class Program(NamedTuple):
-    """What a job does. Units are those of the kernel; totals are over the whole job."""
+    """The work of a job, in total over all iterations and ranks. Units are those of the kernel."""
 
     benchmark: str
     serial_units: int
     parallel_units: int
     iterations: int
     balance: str = "static"
-    """`static`: every rank an equal share, the slowest decides; `dynamic`: ranks draw chunks from a pool."""
+    """`static`: all ranks have equal shares; `dynamic`: ranks draw chunks from a pool."""
     chunks: int = 4
-    """Of `dynamic`: chunks a core and iteration."""
+    """With `dynamic`: number of chunks per core and iteration."""
     emulated_rate: float | None = None
-    """Units that an emulated core does in a second; None: compute."""
+    """Units per second of an emulated core; None: the ranks compute."""
 
     @classmethod
     def lasting(
@@ -41,19 +41,19 @@ class Program(NamedTuple):
     ) -> Program:
         """Return the program that runs for `seconds` on `nodes` nodes of `cores` cores, by Amdahl's law.
 
-        On n nodes it takes T(n) = T(1) (1 - f + f/n), with f the parallel fraction of the time on one node
-        (Amdahl 1967): the serial part occupies one core, the parallel part all of them.
+        The run time on n nodes is T(n) = T(1) (1 - f + f/n), where f is the parallel fraction of the time on one node
+        (Amdahl 1967). The serial part uses one core, the parallel part all cores.
 
         Args:
-            seconds: wall time on `nodes`.
-            nodes: the number of nodes for which `seconds` holds.
-            cores: cores of each of them.
-            rate: units a core does in a second.
+            seconds: wall time on `nodes` nodes, s.
+            nodes: number of nodes.
+            cores: cores per node.
+            rate: units per second of a core.
             parallel_fraction: f, 0 to 1.
-            grain_s: wall time of an iteration on `nodes` to aim at.
+            grain_s: target wall time of an iteration on `nodes` nodes, s.
             balance: as in `Program`.
-            benchmark: what computes.
-            emulated: whether to sleep at `rate` in place of computing.
+            benchmark: name of the benchmark.
+            emulated: whether ranks sleep instead of computing.
         """
         alone = seconds / (1 - parallel_fraction + parallel_fraction / nodes)
         return cls(
@@ -67,7 +67,7 @@ class Program(NamedTuple):
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Program:
-        """Read the `program` of a launch message. Raises InputError where it is none."""
+        """Return the program of a launch message. Raises InputError if the program is invalid."""
         given = {field: message[field] for field in cls._fields if field in message}
         lacking = [field for field in cls._fields if field not in given and field not in cls._field_defaults]
         if lacking:
@@ -76,9 +76,9 @@ class Program(NamedTuple):
         for field, least in (("serial_units", 0), ("parallel_units", 0), ("iterations", 1), ("chunks", 1)):
             value = getattr(program, field)
             if type(value) is not int or value < least:
-                raise InputError(f"{field} is {value!r}, not a whole number from {least}")
+                raise InputError(f"{field} is {value!r}, not an integer of at least {least}")
         if program.balance not in ("static", "dynamic"):
-            raise InputError(f"balance is {program.balance!r}, neither static nor dynamic")
+            raise InputError(f"balance is {program.balance!r}, not static or dynamic")
         rate = program.emulated_rate
         if rate is not None and not (isinstance(rate, (int, float)) and rate > 0):
             raise InputError(f"emulated_rate is {rate!r}, not a positive number")
@@ -86,25 +86,25 @@ class Program(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What a rank is told when it is born."""
+    """The launch parameters of a rank."""
 
     job: str
     rank: str
     leader: bool
     members: tuple[str, ...]
-    """The ranks that begin the job, its leader among them."""
+    """The ranks that the job starts with, including its leader."""
     family: str
     """AF_UNIX or AF_INET."""
     address: Address
-    """Where the leader listens: of the leader, where to (port 0: any)."""
+    """The address of the leader. In the launch of the leader, port 0 means any port."""
     authkey: bytes
     cpus: tuple[int, ...]
-    """The mask; of an emulated rank, virtual."""
+    """The CPU mask of the rank. The CPUs of an emulated rank are virtual."""
     program: Program
     folder: Path
-    """Where output and heartbeat go."""
+    """The folder of the output and the heartbeat file."""
 
 
 def split(total: int, parts: int, index: int) -> int:
-    """Return share `index` of `total` in `parts` whole shares: they add up, and differ by 1 at most."""
+    """Return share `index` of `total` split into `parts` integer shares, which differ by at most 1."""
     return total * (index + 1) // parts - total * index // parts

@@ -1,7 +1,7 @@
-"""A rank of a malleable job: its workers, its mask, its share of a part, and the pipe to its agent.
+"""A rank of a malleable job: its workers, its mask, its share of a part, and the connection to its agent.
 
-To the agent:     started, listening, progress, resized, error, finished
-From the agent:   resize
+Messages to the agent:     started, listening, progress, resized, error, finished
+Messages from the agent:   resize
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from tracebed.benchmarks.workers import Sleeper, Threads
 from tracebed.cpus import format_cpus
 
 HEARTBEAT_S = 0.1
-"""Least time between two records of an unchanged rank in its heartbeat file, s."""
+"""Shortest time between two records of an unchanged rank in its heartbeat file, s."""
 
 Control = socket.socket
-"""The rank's end of the pipe to its agent."""
+"""The rank's end of the connection to its agent."""
 
 
 def heartbeat_name(rank: str) -> str:
-    """Return the name of the file that a rank writes its heartbeat to."""
+    """Return the name of the heartbeat file of a rank."""
     return f"{rank}.heartbeat.jsonl"
 
 
 class Mailbox:
-    """Calls that other threads post and the main thread makes."""
+    """Calls that other threads schedule in the main thread."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
-        """Wake `selector` whenever something is posted."""
+        """Wake `selector` whenever a call is posted."""
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake = os.eventfd(0)
         selector.register(self._wake, selectors.EVENT_READ, self._empty)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have the main thread make `call`."""
+        """Schedule `call` in the main thread."""
         self._calls.put(call)
         os.eventfd_write(self._wake, 1)
 
@@ -55,7 +55,7 @@ class Mailbox:
 
 
 class Heartbeat:
-    """The rank's own record: a line of JSON on each change, and ten a second at most otherwise."""
+    """The heartbeat file of a rank: a line of JSON after each change, otherwise at most one per `HEARTBEAT_S`."""
 
     def __init__(self, path: Path) -> None:
         """Append to `path`."""
@@ -63,7 +63,7 @@ class Heartbeat:
         self._due = 0.0
 
     def beat(self, record: Callable[[], dict[str, Any]], *, changed: bool) -> None:
-        """Write `record()`, if something `changed` or enough time has passed."""
+        """Write `record()` if the rank has `changed` or `HEARTBEAT_S` has passed."""
         now = time.monotonic()
         if changed or now >= self._due:
             self._due = now + HEARTBEAT_S
@@ -71,10 +71,10 @@ class Heartbeat:
 
 
 class BenchmarkRank:
-    """What leader and followers have in common: workers, a mask that can change, the pipe to the agent."""
+    """The common part of leaders and followers: workers, a mask that can change, the connection to the agent."""
 
     def __init__(self, launch: Launch, control: Control, kernel: Callable[[int], int]) -> None:
-        """Pin, start the workers. Raises OSError where a CPU of the mask is not ours."""
+        """Start the workers, pinned to the mask. Raises OSError if this process may not use a CPU of the mask."""
         self.launch, self.name, self.program = launch, launch.rank, launch.program
         self.selector = selectors.DefaultSelector()
         self.control = Lines(self.selector, control.fileno(), control.fileno(), self._from_agent)
@@ -89,26 +89,26 @@ class BenchmarkRank:
         self.iteration = 0
         self.units_done = 0
         self.in_part = False
-        """Whether a part is under way: then a new mask waits for its end."""
+        """Whether a part is being computed; a new mask is applied only after the part."""
         self.part_units = 0
         self.draws = 0
-        """Draws that were not answered yet."""
+        """Number of unanswered requests for chunks."""
         self.exhausted = False
-        """Whether there is nothing left to draw."""
+        """Whether the pool of the part is empty."""
         self.pending_mask: tuple[int, tuple[int, ...]] | None = None
         self.outcome: tuple[str, str] | None = None
         self.planned_s = 0.0
-        """Of a leader: sum over the parts of how long the slowest rank took (emulated: should have taken)."""
+        """Leader only: sum over the parts of the time of the slowest rank (if emulated, the planned time), s."""
 
     def run(self) -> int:
-        """Do what the leader says until the end, and tell the agent how it ended."""
+        """Run the rank until it ends, report the outcome to the agent, and return the exit status."""
         try:
             self.begin()
             while self.outcome is None:
                 for key, _ in wait(self.selector, self.workers.deadline):
                     key.data()
                 self.workers.tick()
-        except Exception as error:  # noqa: BLE001  the agent shall hear of whatever it is
+        except Exception as error:  # noqa: BLE001  every error is reported to the agent
             traceback.print_exc()
             self.outcome = ("failed", f"{type(error).__name__}: {error}")
         state, reason = self.outcome
@@ -130,23 +130,23 @@ class BenchmarkRank:
         return 0 if state == "completed" else 1
 
     def begin(self) -> None:
-        """Meet the other ranks."""
+        """Connect to the other ranks."""
         raise NotImplementedError
 
     def draw(self, cores: int) -> None:
-        """Ask the leader for chunks, one for each of `cores`; `granted` has the answer."""
+        """Request chunks from the leader, one for each of `cores`. The reply is passed to `granted`."""
         raise NotImplementedError
 
     def part_ended(self, units: int, seconds: float) -> None:
-        """Take note that this rank's share of a part is done."""
+        """Process the end of this rank's share of a part: `units` units in `seconds` s."""
         raise NotImplementedError
 
     def tell(self, type: str, **fields: Any) -> None:
-        """Tell the agent."""
+        """Send a message to the agent."""
         self.control.send({"type": type, "time": time.monotonic(), **fields})
 
     def beat(self, state: str, *, changed: bool = False) -> None:
-        """Write the heartbeat."""
+        """Write a record to the heartbeat file, if one is due."""
         self.heartbeat.beat(
             lambda: {
                 "pid": os.getpid(),
@@ -162,17 +162,22 @@ class BenchmarkRank:
         )
 
     def finish(self, reason: str = "") -> None:
-        """End well."""
+        """End the rank as completed."""
         self.outcome = self.outcome or ("completed", reason)
 
     def fail(self, reason: str) -> None:
-        """End badly."""
+        """End the rank as failed."""
         self.outcome = self.outcome or ("failed", reason)
 
-    # A part: static shares, or chunks drawn until there are none.
+    # A part: static shares, or chunks drawn until the pool is empty.
 
     def start_part(self, shares: Sequence[int] | None, behind: float) -> None:
-        """Begin a part: `shares` are units a core; None: draw them. `behind`: how late the job is, s."""
+        """Begin a part.
+
+        Args:
+            shares: units per core; None: draw chunks.
+            behind: the delay of the job behind its plan, s.
+        """
         self.in_part, self.part_units, self.exhausted = True, 0, shares is not None
         self.workers.begin(behind)
         if shares is None:
@@ -181,12 +186,12 @@ class BenchmarkRank:
             self.workers.start(shares)
 
     def shares(self, units: int | None) -> list[int] | None:
-        """Return this rank's units as equal shares of its cores; None (draw them) stays None."""
+        """Split `units` into equal shares for the cores of this rank. None (draw chunks) stays None."""
         cores = len(self.workers.cpus)
         return None if units is None else [split(units, cores, core) for core in range(cores)]
 
     def granted(self, shares: Sequence[int], last: bool) -> None:
-        """Take the chunks that were drawn; `last`: the pool is empty now."""
+        """Start the drawn chunks `shares`, in units. `last` means that the pool is empty now."""
         self.draws -= 1
         self.exhausted = self.exhausted or last
         if shares:
@@ -216,10 +221,10 @@ class BenchmarkRank:
         for line in self.control.receive():
             self.resize(decode(line))
         if self.control.closed:
-            self.fail("lost its agent")
+            self.fail("lost the connection to its agent")
 
     def resize(self, message: dict[str, Any]) -> None:
-        """Take note of a new mask; only one may be pending."""
+        """Store a new mask, to be applied after the current part. Only one mask may be pending."""
         if self.pending_mask is not None:
             self.refuse(message, f"mask change {self.pending_mask[0]} is still pending")
             return
@@ -228,11 +233,11 @@ class BenchmarkRank:
             self.apply_mask()
 
     def refuse(self, message: dict[str, Any], what: str) -> None:
-        """Tell that a request will not be followed."""
+        """Report to the agent that a request is rejected."""
         self.tell("error", what=what, request=message["request"])
 
     def apply_mask(self) -> None:
-        """Work on the pending mask, if any, from now on."""
+        """Apply the pending mask, if there is one."""
         if self.pending_mask is None:
             return
         decided = time.monotonic()

@@ -1,4 +1,4 @@
-"""Who does a rank's work: threads that compute, or a clock that says how long they would have."""
+"""The workers of a rank: threads that compute, or a clock that emulates their computing time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from functools import partial
 from queue import SimpleQueue
 
 Finished = Callable[[int, int], None]
-"""Called in the main thread with units that were done and the number of cores that are idle for it."""
+"""A function of the units done and the number of cores that became idle. It is called in the main thread."""
 Post = Callable[[Callable[[], None]], None]
-"""Has the main thread call something soon; may be called from any thread."""
+"""A function that schedules a call in the main thread. It may be called from any thread."""
 
 
 class Threads:
-    """Worker threads, each pinned to one CPU of the mask, parked while there is nothing for them to do."""
+    """Worker threads, each pinned to one CPU of the mask. Idle threads are blocked."""
 
     deadline: float | None = None
-    """When `tick` has something to do: never."""
+    """When `tick` is due: never."""
     late_s = 0.0
 
     def __init__(self, cpus: Sequence[int], kernel: Callable[[int], int], post: Post, finished: Finished) -> None:
-        """Start one thread a CPU. Raises OSError where a CPU is not ours."""
+        """Start one thread per CPU. Raises OSError if this process may not use one of the CPUs."""
         self._kernel, self._post, self._finished = kernel, post, finished
         self._threads: list[threading.Thread] = []
         self._tasks: list[SimpleQueue[int]] = []
@@ -32,7 +32,7 @@ class Threads:
         self.set_mask(cpus)
 
     def set_mask(self, cpus: Sequence[int]) -> None:
-        """Work on `cpus` from now on: park threads, start or wake some, pin each anew. None may be busy."""
+        """Replace the mask by `cpus`: start missing threads, and pin each thread. All threads must be idle."""
         self.cpus = tuple(cpus)
         os.sched_setaffinity(0, cpus)
         while len(self._threads) < len(cpus):
@@ -46,33 +46,33 @@ class Threads:
 
     @property
     def busy(self) -> bool:
-        """Whether any thread works."""
+        """Whether a thread is working."""
         return bool(self._busy)
 
     def begin(self, behind: float) -> None:
-        """Begin a part of the job; that the job is `behind` its plan is no concern of real work."""
+        """Begin a part of the job. `behind`, the delay of the job in s, has no effect on computing threads."""
         self._begun = time.monotonic()
 
     def elapsed(self) -> float:
-        """Return how long the part took, s."""
+        """Return the time since the part began, s."""
         return time.monotonic() - self._begun
 
     def start(self, shares: Sequence[int]) -> None:
-        """Give one idle thread each of `shares` units."""
+        """Assign each of `shares`, in units, to an idle thread."""
         idle = [index for index in range(len(self.cpus)) if index not in self._busy]
         for index, units in zip(idle[: len(shares)], shares, strict=True):
             self._busy.add(index)
             self._tasks[index].put(units)
 
     def tick(self) -> None:
-        """Nothing is due at any time."""
+        """Do nothing: threads have no deadlines."""
 
     def _work(self, index: int) -> None:
         while True:
             units = self._tasks[index].get()
             try:
                 self._kernel(units)
-            except Exception as error:  # noqa: BLE001  the main thread shall raise whatever it is
+            except Exception as error:  # noqa: BLE001  the main thread raises it
                 self._post(partial(self._raise, error))
             else:
                 self._post(partial(self._done, index, units))
@@ -86,23 +86,23 @@ class Threads:
 
 
 class Sleeper:
-    """Virtual cores: work is a deadline of the monotonic clock.
+    """Virtual cores: work is emulated by a deadline on the monotonic clock.
 
-    Each counts from the one before, not from when somebody woke up: lateness is made good, not added up.
+    Each deadline is computed from the previous deadline, not from the wake-up time, so delays do not add up.
     """
 
     def __init__(self, cpus: Sequence[int], rate: float, finished: Finished) -> None:
-        """Be `len(cpus)` cores that do `rate` units a second each."""
+        """Emulate `len(cpus)` cores that do `rate` units per second each."""
         self._rate, self._finished = rate, finished
         self._begun = self._clock = 0.0
         self._units = 0
         self.deadline: float | None = None
         self.late_s = 0.0
-        """The latest that a deadline was noticed, s: the mark of fidelity."""
+        """Longest delay between a deadline and its detection, s. It measures the fidelity of the emulation."""
         self.set_mask(cpus)
 
     def set_mask(self, cpus: Sequence[int]) -> None:
-        """Be these virtual cores from now on."""
+        """Replace the virtual cores by `cpus`."""
         self.cpus = tuple(cpus)
 
     @property
@@ -111,21 +111,21 @@ class Sleeper:
         return self.deadline is not None
 
     def begin(self, behind: float) -> None:
-        """Begin a part of a job that is `behind` its plan (s)."""
+        """Begin a part of a job that is `behind` its plan, in s."""
         self._begun = self._clock = time.monotonic() - behind
 
     def elapsed(self) -> float:
-        """Return how long the part was planned to take, s."""
+        """Return the planned time of the part, s."""
         return self._clock - self._begun
 
     def start(self, shares: Sequence[int]) -> None:
-        """Have one core each do `shares` units: the largest decides."""
+        """Assign each of `shares`, in units, to a core. The largest share determines the deadline."""
         self._clock += max(shares, default=0) / self._rate
         self._units = sum(shares)
         self.deadline = self._clock
 
     def tick(self) -> None:
-        """Report the work done where the deadline has passed."""
+        """Report the work done if the deadline has passed."""
         now = time.monotonic()
         if self.deadline is not None and now >= self.deadline:
             self.late_s = max(self.late_s, now - self.deadline)

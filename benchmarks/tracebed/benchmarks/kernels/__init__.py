@@ -1,7 +1,7 @@
-"""The compute kernels: C where a compiler was at hand when tracebed was built, NumPy where none was.
+"""The compute kernels: C if a compiler was available when tracebed was built, else NumPy.
 
-Both do the same units of work, come to the same sum, and let go of the interpreter lock meanwhile. They
-differ in speed, so units are calibrated and never assumed. `TRACEBED_KERNEL` (`c`, `numpy`) forces one.
+Both kernels do the same units of work, return the same sum, and release the interpreter lock meanwhile. Their speeds
+differ, so the time of a unit is always measured. `TRACEBED_KERNEL` (`c`, `numpy`) selects a kernel.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ LANES = 1024  # as in pils.c
 SWEEPS = 16
 
 Kernel = Callable[[int], int]
-"""Does so many units of work; returns their sum (see pils.c)."""
+"""A function that does the given number of units of work and returns their sum (see pils.c)."""
 
 
 def compute(units: int) -> int:
-    """Do `units` units of PILS work (a few microseconds each in C) in this thread, and return their sum."""
+    """Do `units` units of PILS work in this thread, and return their sum. A unit takes a few microseconds in C."""
     return _pick()[1](units)
 
 
 def kernel_name() -> str:
-    """Return `c` or `numpy`: what `compute` runs on."""
+    """Return the name of the kernel that `compute` uses: `c` or `numpy`."""
     return _pick()[0]
 
 
 def calibrate(seconds: float = 0.2, samples: int = 5) -> float:
-    """Return how many units of `compute` one core does in a second of CPU time, now.
+    """Measure the rate of a core: units of `compute` per second of CPU time.
 
     Args:
-        seconds: CPU time to spend, about; a quarter of it warms caches and clock up.
-        samples: of how many measurements the median is taken.
+        seconds: approximate CPU time of the calibration, s. A quarter of it warms up caches and clock frequency.
+        samples: number of measurements, whose median is returned.
     """
     units = 1
     while (took := _cpu_time(units)) < seconds / 16:
@@ -63,12 +63,13 @@ def _pick() -> tuple[str, Kernel]:
             return "c", _load(LIBRARY)
         except OSError as error:
             if wanted == "c":
-                raise TestbedError(f"there is no C kernel: {error}", hint="install gcc, then tracebed again") from error
+                hint = "install gcc, then reinstall tracebed"
+                raise TestbedError(f"the C kernel is missing: {error}", hint=hint) from error
     import warnings
 
     warnings.warn(
         "jobs compute with the slower NumPy kernel"
-        + ("" if wanted else "; install a C compiler (gcc), then tracebed again, for the C kernel"),
+        + ("" if wanted else "; for the C kernel, install a C compiler (gcc), then reinstall tracebed"),
         UserWarning,
         stacklevel=3,
     )
@@ -76,10 +77,10 @@ def _pick() -> tuple[str, Kernel]:
 
 
 def _load(library: Path) -> Kernel:
-    """Bind `tracebed_pils`. Raises OSError where `library` is absent or not for this machine."""
+    """Return the function `tracebed_pils` of `library`. Raises OSError if `library` is missing or cannot be loaded."""
     import ctypes
 
-    function = ctypes.CDLL(str(library)).tracebed_pils  # a CDLL's functions run without the interpreter lock
+    function = ctypes.CDLL(str(library)).tracebed_pils  # functions of a CDLL run without the interpreter lock
     function.argtypes = [ctypes.c_uint64]
     function.restype = ctypes.c_uint64
     kernel: Kernel = function
@@ -87,7 +88,7 @@ def _load(library: Path) -> Kernel:
 
 
 def _numpy_kernel(block: int = 16) -> Kernel:
-    """Return the kernel in NumPy: blocks of units at once, so that the interpreter's share stays small."""
+    """Return the NumPy kernel. It computes `block` units at once to reduce the overhead of the interpreter."""
     import numpy as np
 
     lane = np.arange(1, LANES + 1, dtype=np.uint32)

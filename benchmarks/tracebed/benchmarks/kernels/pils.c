@@ -1,9 +1,9 @@
-/* The PILS kernel: a fixed amount of work that no memory slows down.
+/* The PILS kernel: a fixed amount of compute-bound work.
  *
- * One unit fills LANES 32-bit lanes (4 KiB: they stay in the first-level cache) from the number of the unit, mixes
- * each by SWEEPS steps of xorshift (Marsaglia 2003, shifts 13, 17, 5), and adds them up. The lanes do not depend on
- * each other, so that the compiler makes vectors of them. Integers, so that every machine and the NumPy kernel of
- * __init__.py come to the same sum; that somebody reads the sum keeps the compiler from leaving the work out.
+ * One unit fills LANES 32-bit lanes from the number of the unit, mixes each lane by SWEEPS steps of xorshift
+ * (Marsaglia 2003, shifts 13, 17, 5), and adds the lanes up. The lanes take 4 KiB and stay in the first-level cache.
+ * The lanes are independent, so the compiler can vectorize the loops. Integer arithmetic gives the same sum on every
+ * machine and in the NumPy kernel of __init__.py. The sum is returned so that the compiler cannot remove the work.
  */
 #include <stdint.h>
 
