@@ -161,7 +161,7 @@ def test_another_protocol_is_refused_naming_both(tmp_path: Path) -> None:
         agent.tell(agent.hello)
         assert agent.hear("hello")["protocol"] == 1
         agent.tell(agent.hello)
-        assert "hello came twice" in agent.hear("error")["what"]
+        assert "hello arrived twice" in agent.hear("error")["what"]
         agent.tell({"type": "bye"})
 
 
@@ -179,7 +179,7 @@ def test_another_protocol_is_refused_naming_both(tmp_path: Path) -> None:
         (b'{"type": "kill", "job": "j", "reason": "r"}\n', "job 'j' has no rank on this node"),
         (b'{"type": "resize", "job": "j", "request": 1, "members": []}\n', "job 'j' has no rank"),
         (b'{"type": "launch", "job": "j"}\n', "lacks 'rank'"),
-        (b'{"type": "hello", "protocol": 1}\n', "hello came twice"),
+        (b'{"type": "hello", "protocol": 1}\n', "hello arrived twice"),
     ],
 )
 def test_an_invalid_message_has_no_other_effect(agent: Agent, line: bytes, what: str) -> None:
@@ -199,11 +199,11 @@ def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"rank": "n2"}, "'n2' does not belong on node 'n1'"),
+        ({"rank": "n2"}, "'n2' does not belong to node 'n1'"),
         ({"cores": 5}, "cores is 5"),
         ({"cores": 0}, "cores is 0"),
-        ({"cpus": "3-4", "cores": 2}, "no part of the node's CPUs 0-3"),
-        ({"cpus": "", "cores": 0}, "no part of"),
+        ({"cpus": "3-4", "cores": 2}, "not a subset of the node's CPUs 0-3"),
+        ({"cpus": "", "cores": 0}, "not a subset of"),
         ({"cpus": "x"}, "not a CPU list"),
         ({"authkey": "xyz"}, "hexadecimal"),
         ({"family": "AF_PIPE"}, "AF_PIPE"),
@@ -241,7 +241,7 @@ def test_jobs_run_side_by_side_and_are_killed_one_by_one(agent: Agent) -> None:
         agent.hear("started")
     assert len(agent.children()) == 3
     agent.launch("a")
-    assert "has not ended here yet" in agent.hear("ended")["reason"]
+    assert "has not ended on this node yet" in agent.hear("ended")["reason"]
     agent.tell({"type": "kill", "job": "b", "reason": "its time was over"})
     ended = agent.hear("ended")
     assert (ended["job"], ended["state"], ended["reason"]) == ("b", "killed", "its time was over")

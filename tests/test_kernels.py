@@ -68,7 +68,7 @@ def test_without_the_library_numpy_is_used_with_a_warning(monkeypatch: pytest.Mo
     assert kernels.compute(2) == by_definition(2)
     kernels._pick.cache_clear()
     monkeypatch.setenv("TRACEBED_KERNEL", "c")
-    with pytest.raises(TestbedError, match="no C kernel"):
+    with pytest.raises(TestbedError, match="the C kernel is missing"):
         kernels.compute(1)
 
 

@@ -178,19 +178,19 @@ def test_an_agent_that_cannot_start_names_its_node(tmp_path: Path, monkeypatch: 
 
 def test_an_agent_of_another_protocol_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "PROTOCOL", 2)
-    with pytest.raises(TestbedError, match="protocol 2 is asked for, this agent speaks 1"):
+    with pytest.raises(TestbedError, match="protocol is 2, but this agent supports 1"):
         LocalTestbed(inventory(emulated=1), tmp_path).start()
 
 
 def test_a_silent_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "import sys; sys.stdin.read()"])
     monkeypatch.setattr(local, "START_S", 0.05)
-    with pytest.raises(TestbedError, match=r"node n0: its agent did not say hello within 0\.25 s") as caught:
+    with pytest.raises(TestbedError, match=r"node n0: its agent did not start within 0\.25 s") as caught:
         LocalTestbed(inventory(emulated=1), tmp_path).start()
     assert caught.value.transient
 
 
 def test_an_invalid_message_of_an_agent_is_an_error_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "print('good morning')"])
-    with pytest.raises(TestbedError, match="no message: b'good morning'"):
+    with pytest.raises(TestbedError, match="invalid message: b'good morning'"):
         LocalTestbed(inventory(emulated=1), tmp_path).start()

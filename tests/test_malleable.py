@@ -243,7 +243,7 @@ def test_a_mask_changes_at_the_next_malleability_point(tmp_path: Path) -> None:
         assert affinities(rank) == sorted([both, str(CPUS[0]), str(CPUS[1])])
         assert later["iteration"] > answer["iteration"]
         outside = job.resized(job.resize(0, cpus="4000"))
-        assert outside["type"] == "error" and "no part of the node" in outside["what"]
+        assert outside["type"] == "error" and "not a subset of the node" in outside["what"]
         assert job.finish()["state"] == "completed"
         assert job.units_by_rank == {"n0": program.parallel_units}
 
@@ -259,7 +259,7 @@ def test_one_change_at_a_time(tmp_path: Path) -> None:
             answer = job.resized(job.resize(0, **change))
             assert answer["type"] == "error" and "is still pending" in answer["what"]
         answer = job.resized(job.resize(0, members=["n1", "n1"]))
-        assert answer["type"] == "error" and "named twice" in answer["what"]
+        assert answer["type"] == "error" and "listed twice" in answer["what"]
         testbed.send(0, {"type": "kill", "job": "j", "reason": "seen enough"})
         assert (job.finish()["state"], job.units_by_rank) == ("killed", {"n0": 0})
 

@@ -119,7 +119,7 @@ def test_a_replaced_working_folder_is_not_removed(tmp_path: Path, precious: Path
 
 def test_two_replays_do_not_write_to_one_output(tmp_path: Path) -> None:
     def second(ended: int) -> None:
-        with pytest.raises(InputError, match="run: another replay writes to it"):
+        with pytest.raises(InputError, match="run: another replay is writing to it"):
             replay(workload(3), emulated(2), "fcfs", tmp_path / "run")
         with pytest.raises(InputError, match="the replay is still running"):
             recover(*working_folders(tmp_path))
@@ -196,7 +196,7 @@ def test_the_run_of_a_killed_replay_is_recovered(killed: Path) -> None:
 def test_a_folder_left_by_a_killed_replay_is_kept_and_named(killed: Path) -> None:
     [left] = working_folders(killed)
     before = content(left / "spool")
-    with pytest.warns(UserWarning, match=f"{left.name} is left of an earlier replay: `tracebed recover"):
+    with pytest.warns(UserWarning, match=f"{left.name} remains from an earlier replay: .*`tracebed recover"):
         replay(workload(3), emulated(4), "fcfs", killed / "run", options=FAST)
     assert content(left / "spool") == before
     with pytest.raises(InputError, match="run exists"):  # newer than the run to recover
@@ -284,13 +284,13 @@ def test_a_damaged_journal_is_one_line(finished: Path, damage: str) -> None:
 
 
 def test_other_folders_than_working_folders_are_refused(tmp_path: Path, precious: Path, finished: Path) -> None:
-    for folder, what in ((precious, "there is no journal"), (tmp_path / "absent", "there is no journal")):
+    for folder, what in ((precious, "the journal is missing"), (tmp_path / "absent", "the journal is missing")):
         with pytest.raises(InputError, match=what):
             recover(folder)
     (precious / JOURNAL).write_bytes(b"no database" * 1000)
     with pytest.raises(InputError, match="the journal cannot be read"):
         recover(precious)
-    with pytest.raises(InputError, match="does not say where the run belongs"):
+    with pytest.raises(InputError, match="the output of the replay is unknown"):
         recover(finished)
     assert (precious / "notes.txt").read_text() == "mine"
 

@@ -1,1 +1,1 @@
-"""The scheduler in real time: loop, ranks, session, journal."""
+"""Replay: the scheduler in real time, with its loop, ranks, session and journal."""

@@ -1,4 +1,4 @@
-"""The end of a replay: what it means for its jobs, and the run that is made of it."""
+"""The end of a replay: the final states of its jobs, and the resulting run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tracebed.states import JobState
 
 
 def cut_short(record: Record, cluster: Cluster, running: Iterable[int], now: float, interrupted: str | None) -> None:
-    """Record that the replay ended at `now`, before some of its jobs.
+    """Record the final states of the jobs that have not ended when the replay ends at `now`.
 
     Args:
-        record: the instants and states of the jobs.
+        record: the times and states of the jobs.
         cluster: the nodes.
         running: the jobs that were running.
-        now: trace seconds.
-        interrupted: why the replay ended before its jobs; None: the policy started no more jobs.
+        now: end of the replay, trace seconds.
+        interrupted: reason of the interruption; None: the policy started no more jobs.
     """
     for job in running:
         record.finish(job, now, JobState.INTERRUPTED, interrupted or "the run ended")
@@ -33,13 +33,13 @@ def cut_short(record: Record, cluster: Cluster, running: Iterable[int], now: flo
 def ended_run(
     record: Record, cluster: Cluster, info: RunInfo, interrupted: str | None, cpus: Sequence[Sequence[int]]
 ) -> Run:
-    """Return the run of a replay that has ended; `info` is completed here.
+    """Complete `info`, and return the run of a replay that has ended.
 
     Args:
-        record: the instants and states of the jobs.
-        cluster: the nodes, with the ledger of who held them.
+        record: the times and states of the jobs.
+        cluster: the nodes, with the history of their allocations.
         info: the facts of the run.
-        interrupted: why the replay ended before its jobs, if it did.
+        interrupted: reason of the interruption; None: the replay was not interrupted.
         cpus: node -> the CPU of each core; empty for an emulated node.
     """
     if JobState.INTERRUPTED in record.state:
@@ -52,7 +52,7 @@ def ended_run(
 
 
 def lateness(seconds: Sequence[float]) -> dict[str, float]:
-    """Return count, median, 99th percentile and maximum, in ms, of the delays of submissions, given in wall seconds."""
+    """Summarize the delays of submissions (wall s): count, and median, 99th percentile and maximum in ms."""
     if not seconds:
         return {"count": 0}
     late = np.array(seconds) * 1e3

@@ -1,8 +1,8 @@
 """The working folder of a replay: its journal and the output of its jobs, until the run is saved.
 
-Each replay makes a folder of its own beside its output (`real.partial-1a2b3c4d` for `real`), readable by its user
-only. A marker file in the folder says which output the folder belongs to, and is locked while the replay runs. The
-folder of a replay that was killed stays until the user deletes it; `tracebed recover` makes a run of it.
+Each replay creates its own folder next to its output (`real.partial-1a2b3c4d` for `real`), readable by its user only.
+A marker file in the folder contains the name of the output, and is locked while the replay runs. The folder of a
+replay that was killed stays until the user deletes it. `tracebed recover` makes a run from it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ MAGIC = "tracebed-replay/1"
 
 
 class WorkingFolder:
-    """A working folder that this process made and locks.
+    """A working folder that this process has created and locked.
 
     Attributes:
         path: the folder.
-        keep: whether the folder stays if the replay fails: jobs may have run.
+        keep: whether the folder is kept if the replay fails, since jobs may have run.
     """
 
     keep = False
 
     def __init__(self, output: Path) -> None:
-        """Make and lock a new folder for a replay to `output`.
+        """Create and lock a new folder for a replay to `output`.
 
         Raises:
             InputError: another replay to `output` is running, or the folder cannot be written.
@@ -54,20 +54,21 @@ class WorkingFolder:
             unlocked.rename(self.path / MARKER)
         except OSError as error:
             what = f"cannot be written: {error.strerror}"
-            raise InputError(what, where=str(self.path), hint="name another folder with -o") from error
+            raise InputError(what, where=str(self.path), hint="choose another folder with -o") from error
         try:
-            # Of two replays that begin at the same time, at least one sees the lock of the other.
+            # If two replays start at the same time, at least one of them sees the lock of the other.
             for left in self._others(output):
                 if is_running(left):
-                    raise InputError("another replay writes to it", where=str(output), hint="name another with -o")
-                what = f"{left} is left of an earlier replay: `tracebed recover {left}` makes a run of it, or delete it"
-                warnings.warn(what, stacklevel=2)
+                    hint = "choose another folder with -o"
+                    raise InputError("another replay is writing to it", where=str(output), hint=hint)
+                todo = f"make a run of it with `tracebed recover {left}`, or delete it"
+                warnings.warn(f"{left} remains from an earlier replay: {todo}", stacklevel=2)
         except BaseException:
             self.remove()
             raise
 
     def remove(self) -> None:
-        """Remove the folder and its content, unless another folder took its place meanwhile."""
+        """Remove the folder and its content, unless the folder has been replaced by another one."""
         self.close()
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(self._made, self.path.lstat()):
@@ -88,7 +89,7 @@ class WorkingFolder:
 
 
 def output_of(folder: Path) -> Path | None:
-    """Return the output to which the working folder `folder` belongs; None if `folder` is not a working folder."""
+    """Return the output of the working folder `folder`, or None if `folder` is not a working folder."""
     try:
         if folder.is_symlink():
             return None
@@ -111,5 +112,5 @@ def is_running(folder: Path) -> bool:
 
 
 def _create_private(path: Path) -> IO[str]:
-    """Create a text file that only its user can read."""
+    """Create a text file that only its owner can read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")

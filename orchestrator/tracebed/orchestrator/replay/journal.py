@@ -1,8 +1,9 @@
-"""The journal of a replay: every event before it is acted on, every decision before it is carried out.
+"""The journal of a replay: a write-ahead log of all events and decisions.
 
-The journal is a SQLite file in WAL mode: a reader sees whole rounds, while the replay runs and after it was killed. A
-round is the input of the scheduler at one instant, and the decisions that follow from it. The facts and the entries
-suffice to make the run (`recovery.py`).
+Each event is written before it is processed, and each decision before it is carried out. The journal is a SQLite file
+in WAL mode, so a reader sees complete rounds, both during the replay and after the replay was killed. A round is the
+input of the scheduler at one instant and the resulting decisions. The run can be made from the facts and the entries
+alone (`recovery.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE entries (
     number INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,
-    time REAL NOT NULL,      -- trace seconds: the instant of the round
-    kind TEXT NOT NULL,      -- submit, end, effect, call, start, resize, cores, reject, cancel, kill; or an agent's
+    time REAL NOT NULL,      -- time of the round, trace seconds
+    kind TEXT NOT NULL,      -- submit, end, effect, call, start, resize, cores, reject, cancel, kill, or an agent event
     job TEXT,
     node TEXT,
     data TEXT NOT NULL       -- JSON
@@ -32,7 +33,7 @@ CREATE TABLE entries (
 
 
 class Entry(NamedTuple):
-    """A line of the journal."""
+    """An entry of the journal."""
 
     round: int
     time: float
@@ -43,30 +44,30 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """The journal that is being written. Only its user can read it."""
+    """A journal that is being written. Only its owner can read it."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        """Create a journal at `path`, where no file may be, with the facts of the replay.
+        """Create a journal with the facts of the replay at `path`, which must not exist.
 
         Raises:
-            InputError: the journal cannot be written; so for all methods.
+            InputError: the journal cannot be written. All methods raise this error.
         """
         with _writing(path):
             _create_private(path)
             self._database = sqlite3.connect(path, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=NORMAL")  # survives our death; a power cut may cost the end
+            self._database.execute("PRAGMA synchronous=NORMAL")  # a power failure may lose the last rounds, SIGKILL not
             self._database.executescript(SCHEMA)
         self.path = path
         self.add_facts(facts)
 
     def add_facts(self, facts: Mapping[str, Any]) -> None:
-        """Write further facts, in one transaction."""
+        """Write more facts in one transaction."""
         rows = [(name, json.dumps(value)) for name, value in facts.items()]
         self._insert("INSERT INTO facts VALUES (?, ?)", rows)
 
     def write(self, entries: Iterable[Entry]) -> None:
-        """Write `entries` in one transaction; they are on record when this returns."""
+        """Write `entries` in one transaction, which is committed when this method returns."""
         rows = [(*entry[:5], json.dumps(entry.data, separators=(",", ":"))) for entry in entries]
         if rows:
             self._insert("INSERT INTO entries (round, time, kind, job, node, data) VALUES (?, ?, ?, ?, ?, ?)", rows)
@@ -83,29 +84,29 @@ class Journal:
 
 
 def _create_private(path: Path) -> None:
-    """Create an empty file that only its user can read; SQLite gives its other files the same permissions."""
+    """Create an empty file that only its owner can read. SQLite gives its other files the same permissions."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Turn errors of writing into an InputError that names the file; the disk is most likely full."""
+    """Convert write errors to an InputError that names the file. The most likely cause is a full disk."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
         raise InputError(
-            f"cannot write the journal: {error}", where=str(path), hint="free space, or name another folder with -o"
+            f"cannot write the journal: {error}", where=str(path), hint="free space, or choose another folder with -o"
         ) from error
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Entry]]:
-    """Return the facts and the entries of a journal, finished or not.
+    """Return the facts and the entries of a journal, complete or not.
 
     Raises:
-        InputError: there is no journal, or it cannot be read.
+        InputError: the journal is missing or cannot be read.
     """
     if not path.is_file():
-        raise InputError("there is no journal", where=str(path), hint="name the folder of a replay")
+        raise InputError("the journal is missing", where=str(path), hint="give the working folder of a replay")
     try:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             facts = {name: json.loads(value) for name, value in database.execute("SELECT name, value FROM facts")}
@@ -119,7 +120,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[Entry]]:
 
 
 def copy(path: Path, target: Path) -> Path:
-    """Write the content of the journal at `path`, also of one that is being written, to the new file `target`.
+    """Copy the journal at `path`, which may still be written to, to the new file `target`, and return `target`.
 
     Raises:
         InputError: the journal cannot be read, or `target` cannot be written.

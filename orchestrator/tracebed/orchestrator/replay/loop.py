@@ -1,8 +1,8 @@
 """The scheduler in real time over a testbed.
 
-The loop waits for events of the testbed, or for the next instant at which something is due (a submission, a tick of
-the policy, a time limit). It writes what happened to the journal, passes it to the scheduler, writes the decisions to
-the journal, and only then sends them. Due instants are absolute on the monotonic clock, so delays do not add up.
+The loop waits for events of the testbed or for the next due time (of a submission, a call of the policy, a time limit).
+It writes the events to the journal and passes them to the scheduler. It writes the decisions to the journal before it
+sends them. Due times are absolute times of the monotonic clock, so delays do not add up.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from tracebed.states import JobState
 LEAD_S = 0.2
 """Wall time between the start of the clock and the first submission."""
 LOOK_S = 0.2
-"""Longest time that the loop waits before it checks for a signal, wall s."""
+"""Longest time between two checks for signals, wall s."""
 OUTLIVE_S = 10.0
-"""How long ranks may outlive the leader of their job, wall s. Usually they end within milliseconds."""
+"""Time after which ranks are killed that outlive the leader of their job, wall s. Ranks usually end within ms."""
 SILENCE = 10.0
-"""Number of heartbeats that an agent may miss before the agent counts as lost."""
+"""Number of heartbeats that an agent may miss before it counts as lost."""
 
 
 @dataclass
 class Options:
-    """How to replay.
+    """The options of a replay.
 
     Attributes:
-        speed: trace seconds a wall second.
-        interval_s: > 0: the policy is called only at multiples of it, trace seconds.
-        over_limit: what happens to jobs that outlive their time limit; `KILL` ends them when it passes at the speed
-            that they should have, all others concern only what the scheduler expects.
-        balance: of the ranks of a job, `static` or `dynamic`.
-        priority: in which order waiting jobs are considered, a name of `priorities`.
+        speed: trace seconds per wall second.
+        interval_s: scheduling interval, trace seconds: the policy is called only at its multiples. 0: no interval.
+        over_limit: treatment of jobs that exceed their time limit. `KILL` ends a job at its limit, computed with the
+            nominal speed of the job. All other values affect only the end times that the scheduler expects.
+        balance: distribution of work over the ranks of a job, `static` or `dynamic`.
+        priority: order of the queue, a name of `priorities`.
     """
 
     speed: float = 1.0
@@ -67,10 +67,10 @@ class Replayer:
     Args:
         jobs: the workload.
         testbed: the nodes.
-        inventory: how they were described.
-        policy: who decides.
-        options: how.
-        journal: where everything is written first.
+        inventory: the description of the nodes.
+        policy: the scheduling policy.
+        options: the options of the replay.
+        journal: the journal of the replay.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Replayer:
         options: Options,
         journal: Journal,
     ) -> None:
-        """Prepare the replay; nothing starts yet."""
+        """Prepare the replay without starting it."""
         self.jobs = jobs
         self.testbed = testbed
         self.inventory = inventory
@@ -100,22 +100,22 @@ class Replayer:
         self._round = 0
         self._ended = 0
         self._now = 0.0
-        self._zero = 0.0  # monotonic instant of trace time 0
+        self._zero = 0.0  # monotonic time of trace time 0
         self._heard = [0.0] * len(testbed.nodes)
-        self._done: list[tuple[int, str]] = []  # in this round: (job, "ended" or "resized")
+        self._done: list[tuple[int, str]] = []  # of this round: (job, "ended" or "resized")
 
     def interrupt(self, reason: str) -> None:
-        """End the loop soon. This method may be called from a signal handler."""
+        """End the loop within `LOOK_S`. This method may be called from a signal handler."""
         self.interrupted = self.interrupted or reason
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
-        """Replay until every job has ended, or the replay is interrupted.
+        """Replay until all jobs have ended or the replay is interrupted.
 
         Args:
-            on_progress: called now and then with the number of jobs that have ended so far.
+            on_progress: called periodically with the number of jobs that have ended so far.
 
         Raises:
-            TestbedError: a node was lost; what happened until then is in the record.
+            TestbedError: a node was lost. The record has everything before the loss.
         """
         submit, count = self.jobs.submit, len(self.jobs)
         begin = time.monotonic() + LEAD_S
@@ -151,15 +151,15 @@ class Replayer:
                 on_progress(self._ended)
 
     def close(self) -> float:
-        """Record the jobs that the end of the run cut short, and return the time; to be called after `testbed.stop`."""
+        """Record the jobs that have not ended, and return the time in trace s. Call it after `testbed.stop`."""
         self._now = max(self._now, self._trace(time.monotonic()))
         cut_short(self.record, self.cluster, self._ranks.running, self._now, self.interrupted)
         return self._now
 
-    # -- what happened ---------------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------------
 
     def _journal_events(self, events: Sequence[Event], submitted: Sequence[int]) -> None:
-        """Write the events of this round to the journal, before any of them takes effect."""
+        """Write the events of this round to the journal before they are processed."""
         entries = [
             Entry(
                 self._round,
@@ -189,7 +189,7 @@ class Replayer:
         if kind == "error":
             if job is None:
                 raise TestbedError(message["what"], where=f"node {name}", hint="the run so far is kept")
-            return  # what we said of a job crossed with its end; the journal has it
+            return  # the job ended while a message to it was in transit; the journal has the error
         if job is None or active is None:
             return
         if kind == "listening":
@@ -224,7 +224,7 @@ class Replayer:
             else:
                 self._kill_ranks(job, active, "the leader has ended")
         elif state != "completed" and not active.outcome and active.awaits(node):
-            # It may never have joined: then the leader waits for it, and knows of nothing.
+            # The leader may still be waiting for this rank to join, and would wait forever.
             active.outcome = ("failed", f"on {message['rank']}: {message['reason']}")
             self._kill_ranks(job, active, active.outcome[1])
         if not active.alive:
@@ -234,19 +234,19 @@ class Replayer:
         self._ranks.try_held()
 
     def _resize_done(self, job: int, active: RunningJob) -> None:
-        """A resize is done when the leader has applied it and the nodes it frees are really free."""
+        """Complete the resize of a job if the leader has applied it and the ranks on the released nodes have ended."""
         if active.pending and active.applied is not None and not active.dropped:
             active.pending = False
             self._done.append((job, "resized"))
 
     def _take_in(self, submitted: Sequence[int], wall: float) -> bool:
-        """Pass ends, resizes and submissions of this round to the scheduler; return whether there were any."""
+        """Pass the ends, resizes and submissions of this round to the scheduler. Return whether there were any."""
         now = self._now
         ended = sorted({job for job, what in self._done if what == "ended"})
         resized = sorted(job for job, what in self._done if what == "resized" and job not in ended)
         self._done.clear()
         for job in ended:
-            state, reason = self._ranks.forget(job).outcome or ("failed", "its processes ended without a word")
+            state, reason = self._ranks.forget(job).outcome or ("failed", "its processes ended without a message")
             self._note("end", job, state=state, reason=reason)
             self.record.finish(job, now, JobState(state), reason)
             self.scheduler.end(job, now)
@@ -276,7 +276,7 @@ class Replayer:
             )
 
     def _end_orphans(self, wall: float) -> None:
-        """Kill ranks that did not end when their job did: the job would hold its nodes for ever."""
+        """Kill the ranks of ended jobs that have not ended after `OUTLIVE_S`: a job holds its nodes until they end."""
         for job, active in self._ranks.running.items():
             if active.orphaned is not None and wall - active.orphaned > OUTLIVE_S:
                 active.orphaned = None
@@ -305,13 +305,13 @@ class Replayer:
                 self._kill_ranks(job, active, "time limit")
 
     def _limited(self, job: int) -> bool:
-        """Return whether the running `job` can still reach its limit; one that is its run time is no limit."""
+        """Return whether the running `job` can still be killed at its limit: not if the limit equals its run time."""
         return self._ranks.running[job].outcome is None and self.jobs.limit[job] != self.jobs.run_time[job]
 
     # -- the executor of the scheduler -----------------------------------------------------------------------------
 
     def start(self, job: int, nodes: list[int]) -> None:
-        """Launch the leader; the other ranks follow once it listens."""
+        """Launch the leader. The other ranks are launched once the leader is listening."""
         self.record.start[job] = self._now
         cores = self._ranks.cores(job, nodes)
         program = program_of(
@@ -329,7 +329,7 @@ class Replayer:
         self._ranks.launch(job)
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        """Launch ranks on new nodes, and send the leader the new members of the job."""
+        """Launch ranks on the new nodes, and send the new members of the job to the leader."""
         self.record.resize_asked(job, before, len(nodes), self._now)
         active = self._ranks.running[job]
         old, active.nodes = active.nodes, nodes
@@ -345,14 +345,14 @@ class Replayer:
         return False
 
     def change_cores(self, job: int) -> None:
-        """Change the masks of the ranks of the job, each as soon as no other job is on these cores."""
+        """Change the masks of the ranks of the job, each once no other job uses these cores."""
         active = self._ranks.running[job]
         active.cores |= self._ranks.cores(job, active.nodes)
         self._note("cores", job, **self._of_shared(job))
         self._ranks.change_masks(job)
 
     def reject(self, job: int, reason: str) -> None:
-        """Record the rejection."""
+        """Record that the job is rejected."""
         self._note("reject", job, reason=reason)
         self.record.refuse(job, JobState.REJECTED, reason)
 
@@ -366,7 +366,7 @@ class Replayer:
     # -- messages --------------------------------------------------------------------------------------------------
 
     def _of_shared(self, job: int) -> dict[str, dict[str, str]]:
-        """Return the cores of the job on the nodes that it shares, for the journal; empty if it shares no node."""
+        """Return the journal fields for the cores of the job on its shared nodes; empty if it shares no nodes."""
         shared = [node for node in self.cluster.nodes_of(job) if node in self.cluster.loans]
         parts = {self.testbed.nodes[node].name: format_cpus(self.cluster.part(job, node)) for node in shared}
         return {"cores": parts} if parts else {}
@@ -374,7 +374,7 @@ class Replayer:
     def _kill_ranks(self, job: int, active: RunningJob, reason: str) -> None:
         self._note("kill", job, reason=reason)
         self._ranks.kill(job, reason)
-        if not active.alive:  # its first rank still waited for others to leave its cores
+        if not active.alive:  # the launch of its first rank was still held back
             self._done.append((job, "ended"))
 
     def _send(self) -> None:

@@ -1,4 +1,4 @@
-"""The work of a job in a replay: the program that its ranks execute."""
+"""The program of a job in a replay: the work of its ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracebed.orchestrator.testbeds.nodes import Inventory
 def program_of(
     jobs: Jobs, job: int, testbed: Testbed, *, emulated: bool, speed: float, grain_s: float, balance: str
 ) -> Program:
-    """Return the program that takes the run time of `job`, on the requested nodes, at the speed of the replay.
+    """Return the program that takes the run time of `job` on its requested nodes, at the speed of the replay.
 
     Args:
         jobs: the workload.
@@ -21,7 +21,7 @@ def program_of(
         testbed: the nodes, with their measured rate.
         emulated: whether the job sleeps instead of computing.
         speed: trace seconds per wall second.
-        grain_s: target length of an iteration, wall seconds.
+        grain_s: target duration of an iteration, wall seconds.
         balance: `static` or `dynamic`, as in `Program`.
     """
     return Program.lasting(
@@ -37,8 +37,7 @@ def program_of(
 
 
 def parallel_fraction(jobs: Jobs, job: int) -> float:
-    """Return the parallel fraction f of Amdahl's law for `job`: its own f, or the f that gives the same speedup
-    at the largest size of the job."""
+    """Return the parallel fraction f in Amdahl's law that gives the speedup of `job` at its largest size."""
     speedup, nodes = jobs.speedup[job], jobs.high[job]
     if speedup is None or nodes == 1:
         return 1.0
@@ -48,10 +47,11 @@ def parallel_fraction(jobs: Jobs, job: int) -> float:
 def shortest_replay(
     workload: Workload, inventory: Inventory, speed: float, *, over_limit: OverLimit = OverLimit.EXTEND
 ) -> float:
-    """Return a lower bound of the wall time in which `workload` can be replayed, in seconds.
+    """Return a lower bound of the wall time of a replay of `workload`, in seconds.
 
-    The bound is the larger of two: the time from the first submission to the earliest possible end of the last job,
-    and the work of all jobs divided by the cores of the inventory. Jobs that never fit are left out.
+    The bound is the maximum of the time from the first submission to the earliest possible end of the last job, and of
+    the work of all jobs divided by the cores of the inventory. Jobs that require more nodes than the inventory has are
+    ignored.
     """
     cores = [node.cores for node in inventory.nodes]
     jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=over_limit)

@@ -1,7 +1,7 @@
-"""The ranks of running jobs as the replayer knows them, and the messages to them.
+"""The ranks of running jobs, and the messages to them.
 
-A rank is a job's process on a node. On a node that two jobs share, a rank is launched, or its mask grows, only once no
-rank of the other job works, or may still work, on those cores.
+A rank is the process of a job on a node. On a node that two jobs share, a rank is launched, or its mask grows, only
+once the rank of the other job has left those cores.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tracebed.orchestrator.testbeds.base import Testbed
 
 @dataclass
 class RunningJob:
-    """A job that holds nodes: its processes, and the messages that are under way."""
+    """A job that holds nodes: its processes, and the state of pending requests."""
 
     nodes: list[int]
-    """The nodes of the job, after the pending resize if there is one; the leader's node first."""
+    """The nodes of the job, after the pending resize if there is one. The leader is on the first node."""
     program: Program
     authkey: str
     cores: dict[int, range]
-    """Node -> the cores that the job is to work on, as last decided. Nodes that the job gave back stay."""
+    """Node -> the cores last allocated to the job. Nodes that the job has released remain."""
     alive: dict[int, range] = field(default_factory=dict)
     """Node with a rank of the job, running or being launched -> the cores last sent to this rank."""
     leaving: dict[int, range] = field(default_factory=dict)
-    """Node -> the cores that the rank there works on until it confirms its new cores."""
+    """Node -> the cores that the rank uses until it confirms its new cores."""
     to_launch: list[int] = field(default_factory=list)
-    """Nodes whose ranks are to be launched: the leader's first, the others' once it listens."""
+    """Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks."""
     address: Any = None
     """The address of the leader; None: not known yet."""
     started: bool = False
@@ -40,30 +40,30 @@ class RunningJob:
     """Number of the latest resize."""
     pending: bool = False
     dropped: set[int] = field(default_factory=set)
-    """Nodes that the pending resize is to free and on which a rank lives."""
+    """Nodes that the pending resize releases and whose rank has not ended."""
     applied: tuple[float, float] | None = None
-    """When the pending resize was decided and applied, monotonic, once the leader has said so."""
+    """Times at which the pending resize was decided and applied, monotonic; None: the leader has not reported it."""
     outcome: tuple[str, str] | None = None
-    """State and reason, once the leader has ended or the job was killed."""
+    """State and reason, once the leader has ended or the job has been killed."""
     orphaned: float | None = None
-    """When the leader ended, monotonic, if its other ranks were not told to end."""
+    """Time at which the leader ended, monotonic, if the other ranks have not been killed."""
 
     def awaits(self, node: int) -> bool:
         """Return whether the leader may be waiting for the rank of `node` to join."""
         return not self.started or (self.pending and node in self.nodes)
 
     def works_on(self, node: int, cores: range) -> bool:
-        """Return whether a rank of the job works, or may still work, on one of these cores of `node`."""
+        """Return whether a rank of the job uses, or may still use, one of `cores` on `node`."""
         ours = (self.alive.get(node, range(0)), self.leaving.get(node, range(0)))
         return any(max(own.start, cores.start) < min(own.stop, cores.stop) for own in ours)
 
 
 class Ranks:
-    """The ranks of all running jobs. Messages to them are collected, and leave with `send`.
+    """The ranks of all running jobs. Messages to ranks are buffered until `send`.
 
     Args:
         jobs: the workload.
-        testbed: where they run.
+        testbed: the nodes.
         cluster: the allocation of nodes and cores.
     """
 
@@ -71,22 +71,22 @@ class Ranks:
         """Start without running jobs."""
         self.jobs, self.testbed, self.cluster = jobs, testbed, cluster
         self.running: dict[int, RunningJob] = {}
-        self._held: dict[int, None] = {}  # jobs that wait for another's ranks to leave cores
+        self._held: dict[int, None] = {}  # jobs that wait until another job leaves their cores
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
     def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
-        """Return the cores that the job is to work on, on each of `nodes`: as many of its cores as it requested."""
+        """Return the cores of the job on each of `nodes`: of its allocated cores, as many as it requested."""
         return {node: self.cluster.part(job, node)[: self.jobs.cores[job]] for node in nodes}
 
     def names(self, nodes: Sequence[int]) -> list[str]:
-        """Return the names of nodes, which are those of the ranks on them."""
+        """Return the names of `nodes`, which are also the names of their ranks."""
         return [self.testbed.nodes[node].name for node in nodes]
 
     def launch(self, job: int) -> None:
-        """Launch the ranks of the job that can start; a rank whose cores are not free yet is held back."""
+        """Launch the ranks of the job that can start. A rank whose cores are still in use is held back."""
         active = self.running[job]
         if active.outcome is not None:
-            return  # it is ending
+            return
         held_back = []
         for node in active.to_launch:
             leader = node == active.nodes[0]
@@ -97,7 +97,7 @@ class Ranks:
         active.to_launch = held_back
 
     def change_masks(self, job: int) -> None:
-        """Send the ranks of the job their new cores, where these are free; a rank has at most one pending change."""
+        """Send new masks to the ranks of the job whose new cores are free. A rank has at most one pending change."""
         active = self.running[job]
         for node, now in active.alive.items():
             then = active.cores[node]
@@ -107,7 +107,7 @@ class Ranks:
                 self._tell(node, {"type": "resize", **change})
 
     def tell_members(self, job: int) -> None:
-        """Send the leader the members of the job."""
+        """Send the members of the job to its leader."""
         active = self.running[job]
         members = {"job": self.jobs.ids[job], "members": self.names(active.nodes), "request": active.request}
         self._tell(active.nodes[0], {"type": "resize", **members})
@@ -118,7 +118,7 @@ class Ranks:
             self._tell(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
 
     def try_held(self) -> None:
-        """Launch and change what was held back, now that ranks have left cores."""
+        """Retry the launches and mask changes that were held back."""
         held, self._held = self._held, {}
         for job in held:
             self.launch(job)
@@ -130,16 +130,16 @@ class Ranks:
         return self.running.pop(job)
 
     def send(self) -> None:
-        """Send the collected messages."""
+        """Send the buffered messages."""
         for node, message in self._outbox:
             self.testbed.send(node, message)
         self._outbox.clear()
 
     def _is_clear(self, job: int, node: int) -> bool:
-        """Return whether no other job works on the cores that `job` is to have of `node`; if one does, hold `job`."""
+        """Return whether no other job uses the cores of `job` on `node`. If another job does, hold `job` back."""
         loan = self.cluster.loans.get(node)
         if loan is None:
-            return True  # the node was idle before
+            return True
         other = self.running.get(loan.owner if loan.guest == job else loan.guest)
         clear = other is None or not other.works_on(node, self.running[job].cores[node])
         if not clear:
@@ -147,7 +147,7 @@ class Ranks:
         return clear
 
     def _cpus(self, node: int, cores: range) -> str:
-        """Return the mask of these cores of `node`; the cores of an emulated one are its CPUs."""
+        """Return the CPU list of `cores` of `node`. On an emulated node, core numbers are CPU numbers."""
         cpus = self.testbed.nodes[node].cpus
         return format_cpus(cores if cpus is None else cpus[cores.start : cores.stop])
 

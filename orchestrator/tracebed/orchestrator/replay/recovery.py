@@ -1,4 +1,4 @@
-"""The run of a replay that was killed, made from its journal alone."""
+"""Recovery: the run of a killed replay, made from its journal."""
 
 from __future__ import annotations
 
@@ -24,36 +24,35 @@ from tracebed.states import JobState
 
 SCHEMA = "tracebed-journal/1"
 KILLED = "the replay was killed"
-"""Why jobs of a recovered run are interrupted, unless the journal has another reason."""
+"""The reason of interrupted jobs in a recovered run, unless the journal has another reason."""
 
 
 def facts_of(info: RunInfo, jobs: Jobs, inventory: Inventory) -> dict[str, Any]:
-    """Return the facts with which a journal begins: what `recovered` needs besides the entries."""
+    """Return the first facts of a journal, which `recovered` needs in addition to the entries."""
     columns = {item.name: getattr(jobs, item.name) for item in fields(jobs) if item.name != "speedup"}
     cpus = [list(node.cpus or ()) for node in inventory.nodes]
     return {"schema": SCHEMA, "info": info.as_dict(), "jobs": columns, "cpus": cpus}
 
 
 def recover(folder: Path, output: Path | None = None) -> tuple[Run, Path]:
-    """Make the run of the replay that left `folder`, save it, and return the run and its folder.
+    """Make a run from the working folder of a killed replay, save it, and return the run and its folder.
 
-    `folder` stays as it is.
+    `folder` is not changed.
 
     Args:
         folder: the working folder of a replay.
         output: the folder of the run; None: the output of the replay, which must not exist.
 
     Raises:
-        InputError: `folder` has no journal, a damaged one, or that of a replay that is running, or the run cannot be
-            written.
+        InputError: the journal is missing or damaged, the replay is still running, or the run cannot be written.
     """
     target = output_of(folder)
     if target is not None and is_running(folder):
-        raise InputError("the replay is still running", where=str(folder), hint="interrupt it, or wait for its end")
+        raise InputError("the replay is still running", where=str(folder), hint="interrupt it, or wait until it ends")
     run = recovered(folder / JOURNAL)
     if output is None and (target is None or target.exists()):
-        what = f"{target} exists" if target else "does not say where the run belongs"
-        raise InputError(what, where=str(folder), hint="name a folder for the run with -o")
+        what = f"{target} exists" if target else "the output of the replay is unknown"
+        raise InputError(what, where=str(folder), hint="choose a folder for the run with -o")
     chosen = output or target
     assert chosen is not None
     with tempfile.TemporaryDirectory() as scratch:
@@ -62,16 +61,17 @@ def recover(folder: Path, output: Path | None = None) -> tuple[Run, Path]:
 
 
 def recovered(path: Path) -> Run:
-    """Return the run that the journal at `path` tells of.
+    """Return the run that the journal at `path` describes.
 
     Jobs that were running at the last entry are interrupted at the time of that entry.
 
     Raises:
-        InputError: there is no journal, or it is damaged.
+        InputError: the journal is missing or damaged.
     """
     facts, entries = journal.read(path)
     if facts.get("schema") != SCHEMA:
-        raise InputError(f"is not a journal of the form {SCHEMA}", where=str(path), hint="name the folder of a replay")
+        hint = "give the working folder of a replay"
+        raise InputError(f"is not a journal of the schema {SCHEMA}", where=str(path), hint=hint)
     try:
         info = RunInfo.from_json(facts["info"])
         info.hosts = facts.get("hosts", [])
@@ -84,29 +84,29 @@ def recovered(path: Path) -> Run:
         return ended_run(told.record, told.cluster, info, end["interrupted"], facts["cpus"])
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, InputError) as error:
         what = f"the journal is damaged: {type(error).__name__}: {error}"
-        raise InputError(what, where=str(path), hint="no run can be made of it") from error
+        raise InputError(what, where=str(path), hint="the run cannot be recovered") from error
 
 
 class Retold:
-    """The record of the jobs and the allocation of the nodes, brought about again entry by entry.
+    """The record of the jobs and the allocation of the nodes, reconstructed entry by entry.
 
     Args:
         jobs: the workload.
-        info: the facts of the run, of which the nodes count.
+        info: the facts of the run; only the nodes are used.
     """
 
     def __init__(self, jobs: Jobs, info: RunInfo) -> None:
-        """Start with no job submitted."""
+        """Start without submitted jobs."""
         self.jobs = jobs
         self.record = Record(jobs)
         self.cluster = Cluster([node.cores for node in info.nodes], [node.sockets for node in info.nodes])
         self.running: dict[int, int] = {}
-        """Running job -> its number of nodes, once the pending resize, if any, has taken effect."""
+        """Running job -> its number of nodes, after the pending resize if there is one."""
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._nodes = {node.name: number for number, node in enumerate(info.nodes)}
 
     def take_in(self, entry: Entry) -> None:
-        """Follow one entry; entries that changed neither record nor nodes are skipped."""
+        """Apply one entry. Entries that change neither the record nor the allocation are skipped."""
         handlers = {
             "submit": self._submit,
             "start": self._start,
@@ -156,6 +156,6 @@ class Retold:
         self.record.refuse(job, JobState.REJECTED, data["reason"])
 
     def _take(self, job: int, nodes: Sequence[int], now: float) -> None:
-        """Give `job` the idle `nodes`. Raises ValueError where others would have been taken."""
+        """Allocate the idle `nodes` to `job`. Raises ValueError if they are not the lowest idle nodes."""
         if nodes and self.cluster.take(job, len(nodes), now) != list(nodes):
-            raise ValueError(f"job {self.jobs.ids[job]} was not given the lowest idle nodes")
+            raise ValueError(f"the nodes of job {self.jobs.ids[job]} are not the lowest idle nodes")

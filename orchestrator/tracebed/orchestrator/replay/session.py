@@ -1,4 +1,4 @@
-"""A replay from start to end: the working folder, the testbed, signals, and the run that is saved."""
+"""A replay from start to end: working folder, testbed, signals, and the saved run."""
 
 from __future__ import annotations
 
@@ -37,30 +37,31 @@ def replay(
 ) -> Run:
     """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
 
-    While the replay runs, its journal and the output of its jobs are in a folder beside `output` (see `folder.py`); an
-    earlier run in `output` is replaced only at the end. SIGINT, SIGTERM and SIGHUP end all jobs and leave an
-    interrupted run, or nothing if no job could have started.
+    During the replay, its journal and the output of its jobs are in a folder next to `output` (see `folder.py`). An
+    earlier run in `output` is replaced only at the end. SIGINT, SIGTERM and SIGHUP end all jobs; then the run is saved
+    as interrupted, or not at all if no job can have started.
 
     Args:
         workload: the submission list.
         inventory: the nodes.
         policy: a name of `policies.registry`, a policy class or an instance.
-        output: the run's folder.
-        name: the workload's name, for reports.
-        policy_parameters: the policy's parameters; values may be texts.
-        options: how to replay.
-        on_progress: called now and then with the number of jobs that have ended so far.
+        output: the folder of the run.
+        name: the name of the workload, for reports.
+        policy_parameters: the parameters of the policy; values may be strings.
+        options: the options of the replay.
+        on_progress: called periodically with the number of jobs that have ended so far.
 
     Raises:
-        InputError: the workload cannot be replayed, or the run cannot be written (then the working folder stays).
-        TestbedError: agents do not start. One that is lost later ends the run, which is then returned as interrupted.
-        KeyboardInterrupt: a signal came before the run had begun, or after all jobs had ended (the run is complete).
+        InputError: the workload cannot be replayed, or the run cannot be written (then the working folder is kept).
+        TestbedError: an agent does not start. If an agent is lost later, the run is returned as interrupted instead.
+        KeyboardInterrupt: a signal arrived before the run began, or after all jobs had ended (the run is complete).
     """
     options = options or Options()
     policy_name, chosen = registry.resolve(policy, policy_parameters)
     make_testbed = TESTBEDS.load(inventory.testbed)
     if "+" in inventory.execution:
-        raise InputError("computing and emulated nodes are mixed", where=inventory.where, hint="replay on one kind")
+        what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
+        raise InputError(what, where=inventory.where, hint=hint)
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes), over_limit=options.over_limit)
     check_target(output)
     info = RunInfo(
@@ -97,7 +98,7 @@ def replay(
 
 @contextlib.contextmanager
 def _working_folder(output: Path) -> Iterator[WorkingFolder]:
-    """Make the working folder of a replay. If the replay fails, keep the folder if jobs may have run, and say so."""
+    """Create the working folder of a replay. If the replay fails after jobs may have run, keep and report it."""
     folder = WorkingFolder(output)
     try:
         yield folder
@@ -105,10 +106,10 @@ def _working_folder(output: Path) -> Iterator[WorkingFolder]:
         if not folder.keep:
             folder.remove()
         elif isinstance(error, TracebedError):
-            hints = (error.hint, f"`tracebed recover {folder.path}` makes a run of what happened until then")
+            hints = (error.hint, f"`tracebed recover {folder.path}` makes a run of the replay so far")
             error.hint = "; ".join(filter(None, hints))
         else:
-            error.add_note(f"`tracebed recover {folder.path}` makes a run of what happened until then")
+            error.add_note(f"`tracebed recover {folder.path}` makes a run of the replay so far")
         raise
     finally:
         folder.close()
@@ -121,7 +122,7 @@ def _carry_out(
     signals: Signals,
     on_progress: Callable[[int], None] | None,
 ) -> Run:
-    """Start the testbed, replay, stop it, and return the run, whose `info` is completed here."""
+    """Start the testbed, replay, stop the testbed, complete `info`, and return the run."""
     testbed = replayer.testbed
     try:
         with signals.at_once():

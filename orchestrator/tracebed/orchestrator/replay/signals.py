@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP end a replay in order."""
+"""Signal handling: SIGINT, SIGTERM and SIGHUP end a replay cleanly."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from types import FrameType
 
 
 class Signals:
-    """The signals that came since a replay began.
+    """The signals received since the start of a replay.
 
     Attributes:
-        came: their names, in order.
+        came: names of the signals, in order of arrival.
     """
 
     def __init__(self) -> None:
@@ -23,14 +23,14 @@ class Signals:
         self._notify: Callable[[str], None] | None = None
 
     def notify(self, interrupt: Callable[[str], None]) -> None:
-        """Call `interrupt` with the name of each signal that came or comes; it must be safe in a signal handler."""
+        """Call `interrupt` with the name of each past and future signal. It must be safe in a signal handler."""
         self._notify = interrupt
         for name in self.came:
             interrupt(name)
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt as soon as a first signal has come, while the block runs."""
+        """Raise KeyboardInterrupt at the first signal, if it arrived before the block or arrives in the block."""
         self._at_once = True
         try:
             if self.came:
@@ -49,10 +49,10 @@ class Signals:
 
 @contextlib.contextmanager
 def noted() -> Iterator[Signals]:
-    """Note SIGINT, SIGTERM and SIGHUP while the block runs.
+    """Collect SIGINT, SIGTERM and SIGHUP while the block runs.
 
-    A SIGHUP that is ignored, as under `nohup`, stays ignored. In other threads than the main one, Python handles no
-    signals: there the block runs without.
+    If SIGHUP is ignored, as under `nohup`, it stays ignored. Outside the main thread, Python cannot install signal
+    handlers, so signals are not collected there.
     """
     signals = Signals()
     before = {}

@@ -1,1 +1,1 @@
-"""The wing of all I/O: how nodes are described, reached and watched."""
+"""Testbeds: inventories of nodes, and the agents on the nodes."""

@@ -1,9 +1,9 @@
-"""The resident program on a node: `python -m tracebed.orchestrator.testbeds.agent`.
+"""The agent of a node: `python -m tracebed.orchestrator.testbeds.agent`.
 
-It is told what to do in JSON lines on its standard input, and answers in JSON lines on its standard output;
-docs/reference/protocol.md has the protocol. It starts the ranks of jobs by forking itself, which is warm by then:
-a launch costs milliseconds, no interpreter has to start. When its input ends, it ends its jobs and itself;
-when it is killed, the kernel kills its ranks. It imports little, so that many agents start fast.
+The agent reads requests as JSON lines from its standard input, and writes events as JSON lines to its standard output
+(protocol: docs/reference/protocol.md). It launches the ranks of jobs by forking, so a launch takes milliseconds and no
+interpreter has to start. At the end of its input, it ends its jobs and exits. If it is killed, the kernel kills its
+ranks. It imports few modules, so that many agents start fast.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from tracebed.orchestrator.testbeds.host import host_facts
 from tracebed.orchestrator.testbeds.processes import BENCHMARKS, RankProcess, folder_name, fork_rank
 
 PROTOCOL = 1
-"""Version of the wire protocol; agent and testbed must agree."""
+"""Version of the wire protocol, which must be the same for agent and testbed."""
 
 
 class Agent:
-    """Does what it is told, one line after the other."""
+    """The agent of a node, which processes the requests of a testbed in order."""
 
     def __init__(self, reader: int, writer: int) -> None:
-        """Talk over these file descriptors."""
-        self.selector = selectors.PollSelector()  # which, unlike epoll, takes files and /dev/null as well
+        """Read requests from the descriptor `reader`, and write events to `writer`."""
+        self.selector = selectors.PollSelector()  # unlike epoll, it also supports files and /dev/null
         self.lines = Lines(self.selector, reader, writer, self._listen)
         self.ranks: dict[str, RankProcess] = {}
-        """By job: a node has one rank of a job."""
+        """Job -> its rank on this node."""
         self.name: str | None = None
         self.cpus: tuple[int, ...] = ()
         self.emulated = False
         self.spool = Path()
         self.heartbeat_s: float | None = None
         self.heartbeat_due: float | None = None
-        short = len(tempfile.gettempdir()) < 80  # a socket's path has 107 bytes at most
+        short = len(tempfile.gettempdir()) < 80  # the path of a socket has at most 107 bytes
         self.sockets = Path(tempfile.mkdtemp(prefix="tracebed-", dir=None if short else "/tmp"))
         self.launches = 0
         self.ending = False
 
     def run(self) -> None:
-        """Serve until the input ends or somebody says bye or SIGTERM, then end all ranks."""
+        """Process requests until the end of the input, a `bye` message or SIGTERM; then end all ranks."""
         wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.selector.register(wake_reader, selectors.EVENT_READ, lambda: os.read(wake_reader, 4096))
         signal.signal(signal.SIGTERM, self._on_terminate)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it wakes the selector, no more
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the replayer to answer
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a handler is needed to wake the selector
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the replayer handles Ctrl-C
         signal.set_wakeup_fd(wake_writer)
-        importlib.import_module("hmac")  # what a rank needs to join: better once here than in each of them
+        importlib.import_module("hmac")  # ranks need it to join; forked ranks inherit the import
         gc.freeze()
         try:
             while not self.ending:
@@ -92,10 +92,10 @@ class Agent:
         self.ending = True
 
     def tell(self, type: str, **fields: Any) -> None:
-        """Send an event."""
+        """Send an event to the testbed."""
         self.lines.send({"type": type, "time": time.monotonic(), **fields})
 
-    # What it is told.
+    # Requests.
 
     def _listen(self) -> None:
         self.lines.flush()
@@ -105,7 +105,7 @@ class Agent:
             self.ending = True
 
     def _obey(self, line: bytes) -> None:
-        """Follow one message; what is wrong with it is told, and harms nothing."""
+        """Process one request. Report an invalid request as an error event."""
         context: dict[str, Any] = {}
         try:
             message = decode(line)
@@ -121,7 +121,7 @@ class Agent:
             if kind not in handlers:
                 raise InputError(f"unknown message type {kind!r}")
             if self.name is None and kind not in ("hello", "bye"):
-                raise InputError(f"{kind!r} came before hello")
+                raise InputError(f"{kind!r} arrived before hello")
             handlers[kind](message)
         except KeyError as error:
             self.tell("error", what=f"message lacks {error}: {_shown(line)}", **context)
@@ -130,9 +130,9 @@ class Agent:
 
     def _hello(self, message: dict[str, Any]) -> None:
         if message["protocol"] != PROTOCOL:
-            raise InputError(f"protocol {message['protocol']!r} is asked for, this agent speaks {PROTOCOL}")
+            raise InputError(f"protocol is {message['protocol']!r}, but this agent supports {PROTOCOL}")
         if self.name is not None:
-            raise InputError("hello came twice")
+            raise InputError("hello arrived twice")
         node = message["node"]
         cores = int(node["cores"])
         self.emulated = bool(node["emulated"])
@@ -141,7 +141,7 @@ class Agent:
         self.heartbeat_s = float(message["heartbeat_s"])
         rate = None
         if not self.emulated:
-            os.sched_setaffinity(0, self.cpus[:1])  # calibrate where the jobs will compute
+            os.sched_setaffinity(0, self.cpus[:1])  # calibrate on a CPU of the jobs
             rate = calibrate() if message["calibrate"] else None
             os.sched_setaffinity(0, self.cpus)
         self.name = str(node["name"])
@@ -180,16 +180,16 @@ class Agent:
         if not isinstance(job, str):
             raise InputError(f"job is {job!r}, not a string")
         if job in self.ranks:
-            raise InputError("an earlier rank of the job has not ended here yet")
+            raise InputError("an earlier rank of the job has not ended on this node yet")
         if message["rank"] != self.name:
-            raise InputError(f"rank {message['rank']!r} does not belong on node {self.name!r}")
+            raise InputError(f"rank {message['rank']!r} does not belong to node {self.name!r}")
         if family not in ("AF_UNIX", "AF_INET"):
-            raise InputError(f"family is {family!r}, neither AF_UNIX nor AF_INET")
+            raise InputError(f"family is {family!r}, not AF_UNIX or AF_INET")
         program = Program.from_message(message["program"])
         if program.benchmark not in BENCHMARKS:
             raise InputError(f"unknown benchmark {program.benchmark!r}")
         if self.emulated != (program.emulated_rate is not None):
-            raise InputError("emulated_rate goes with emulated nodes, and with no others")
+            raise InputError("emulated_rate is required on emulated nodes, and invalid on other nodes")
         self.launches += 1
         where: Address
         if address is not None:
@@ -203,7 +203,7 @@ class Agent:
         cores = int(message["cores"])
         cpus = self.cpus[:cores] if message["cpus"] is None else self._mask(message["cpus"])
         if cores < 1 or len(cpus) != cores:
-            raise InputError(f"cores is {cores}, but the mask has {len(cpus)} of {len(self.cpus)} cores")
+            raise InputError(f"cores is {cores}, but the mask has {len(cpus)} of the node's {len(self.cpus)} CPUs")
         return Launch(
             job=job,
             rank=message["rank"],
@@ -218,10 +218,10 @@ class Agent:
         )
 
     def _mask(self, text: str) -> tuple[int, ...]:
-        """Return a mask of this node. Raises InputError where it is empty or not the node's."""
+        """Return the CPUs of a mask. Raises InputError if the mask is empty or has CPUs outside this node."""
         cpus = parse_cpus(text)
         if not cpus or not set(cpus) <= set(self.cpus):
-            raise InputError(f"mask {text!r} is no part of the node's CPUs {format_cpus(self.cpus)}")
+            raise InputError(f"mask {text!r} is not a subset of the node's CPUs {format_cpus(self.cpus)}")
         return cpus
 
     def _resize(self, message: dict[str, Any]) -> None:
@@ -230,9 +230,9 @@ class Agent:
         if "members" in message:
             members = [str(member) for member in message["members"]]
             if not rank.launch.leader:
-                raise InputError("the members of a job change with its leader, who is not on this node")
+                raise InputError("a change of members must be sent to the leader, which is not on this node")
             if len(set(members)) < len(members):
-                raise InputError("a member is named twice")
+                raise InputError("a member is listed twice")
             request["members"] = members
         else:
             request["cpus"] = self._mask(message["cpus"])
@@ -249,7 +249,7 @@ class Agent:
             raise InputError(f"job {job!r} has no rank on this node")
         return self.ranks[job]
 
-    # Its ranks.
+    # Ranks.
 
     def _fork(self, launch: Launch) -> None:
         rank = fork_rank(launch, None if self.emulated else self.cpus)
@@ -272,7 +272,7 @@ class Agent:
             pid, status, usage = os.wait4(rank.pid, os.WNOHANG)
             if not pid:
                 continue
-            self._from_rank(rank)  # its last words
+            self._from_rank(rank)  # the last messages may not have been read yet
             rank.lines.forget()
             rank.control.close()
             del self.ranks[job]
@@ -296,7 +296,7 @@ class Agent:
 
 
 def _shown(line: bytes) -> str:
-    """Return a line as a message may quote it."""
+    """Return a line as quoted in messages, at most about 200 characters."""
     text = repr(line.decode(errors="replace"))
     return text if len(text) <= 200 else f"{text[:200]}..."
 
@@ -308,12 +308,12 @@ def _version() -> str:
 
 
 def main() -> None:
-    """Serve on standard input and output; what anybody else prints goes to standard error."""
-    os.umask(0o077)  # output and heartbeats of jobs are for their user only
+    """Run the agent on standard input and output. All other output goes to standard error."""
+    os.umask(0o077)  # only the user may read the output and heartbeats of jobs
     reader, writer = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the NumPy kernel needs none; forking is safer without
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # forking is safer without threads of OpenBLAS
     Agent(reader, writer).run()
 
 

@@ -1,4 +1,4 @@
-"""The contract of testbeds: nodes that take messages, and events that come from them."""
+"""The interface of testbeds: messages to nodes, and events from nodes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, NamedTuple, Protocol
 from tracebed.orchestrator.testbeds.nodes import Node
 
 EMULATED_RATE = 1e6
-"""Units of work that an emulated core does in a second: a unit is a microsecond."""
+"""Units of work per second of an emulated core: a unit takes a microsecond."""
 
 
 class Event(NamedTuple):
-    """A message of a node's agent, or `{"type": "lost", "reason": ...}` if the agent is gone."""
+    """A message from the agent of a node, or `{"type": "lost", "reason": ...}` if the agent has ended."""
 
     node: int
-    """Index into the testbed's nodes."""
+    """Index into the nodes of the testbed."""
     message: dict[str, Any]
-    """See the wire protocol in the documentation of testbeds."""
+    """The message, as defined by the wire protocol in the documentation of testbeds."""
     time: float
-    """`time.monotonic()` of its arrival; the message's own `time` is when the agent sent it."""
+    """`time.monotonic()` at arrival. The field `time` of the message is the time at which the agent sent it."""
 
 
 class Testbed(Protocol):
-    """Agents on nodes, and the connection to them.
+    """Agents on nodes, and the connections to them.
 
-    `tracebed.testing.check_testbed` checks what a testbed must fulfil.
+    `tracebed.testing.check_testbed` checks the requirements on a testbed.
     """
 
     @property
@@ -38,20 +38,20 @@ class Testbed(Protocol):
 
     @property
     def units_per_core_second(self) -> float:
-        """Units of work a core does in a second of CPU time: the median of the computing nodes."""
+        """Units of work per second of CPU time of a core: the median over the computing nodes."""
 
     @property
     def hosts(self) -> list[dict[str, Any]]:
-        """Facts of the machines that take part, one dictionary a machine. Empty before the start."""
+        """The facts of each machine of the testbed. Empty before the start."""
 
     def start(self) -> None:
-        """Start the agents. Raises TestbedError, naming node and reason, and leaves nothing behind."""
+        """Start the agents. If that fails, end all processes and raise TestbedError with the node and the reason."""
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
-        """Send a message to the agent of a node, without ever waiting for the agent."""
+        """Send a message to the agent of a node without blocking."""
 
     def receive(self, until: float | None) -> list[Event]:
-        """Return the events that have come, in order; wait for one until `time.monotonic()` is `until`."""
+        """Return the events that have arrived, in order. If none has, wait until `time.monotonic()` is `until`."""
 
     def stop(self) -> None:
-        """End all agents and all jobs; may be called again, and before the start. No process of either is left."""
+        """End all processes of agents and jobs. It may be called repeatedly, and before the start."""

@@ -1,4 +1,4 @@
-"""Facts of a machine that takes part in a run."""
+"""The facts of a machine that are recorded in a run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 
 def host_facts() -> dict[str, Any]:
-    """Return the facts of this machine that are recorded in `run.json`."""
-    import psutil  # takes longer than the start of an agent, most of which report no facts
+    """Return the facts of this machine for `run.json`."""
+    import psutil  # slower than the start of an agent, and most agents do not report host facts
 
     system = os.uname()
     return {
@@ -26,7 +26,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def _cpu_model() -> str | None:
-    """Return the model of the CPU, which psutil does not tell."""
+    """Return the model of the CPU, which psutil does not provide; None: unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,16 +1,16 @@
-"""Which nodes there are: the inventory, a YAML file.
+"""The inventory: a YAML file that describes the nodes of a testbed.
 
-    name: local              # default: the file's name
-    grain_s: 0.05            # wall seconds that one iteration of a job aims at
-    heartbeat_s: 1.0         # wall seconds between two heartbeats of an agent
+    name: local              # default: the name of the file
+    grain_s: 0.05            # target duration of an iteration of a job, wall seconds
+    heartbeat_s: 1.0         # time between two heartbeats of an agent, wall seconds
     nodes:
-      - {name: "n[1-*]", cpus: auto, cores: 2}                        # deal this machine's CPUs
-      - {name: big, cpus: 0-7}                                        # named CPUs
-      - {name: dual, sockets: [8-11, 12-15]}                          # named CPUs, by socket
-      - {name: "e[01-64]", cores: 48, sockets: 2, emulated: true}     # jobs sleep, no CPU is burnt
+      - {name: "n[1-*]", cpus: auto, cores: 2}                        # as many nodes as this machine has CPUs for
+      - {name: big, cpus: 0-7}                                        # given CPUs
+      - {name: dual, sockets: [8-11, 12-15]}                          # given CPUs, by socket
+      - {name: "e[01-64]", cores: 48, sockets: 2, emulated: true}     # jobs sleep instead of computing
 
-Reading one asks nothing of this machine (but for `auto`), so that a simulation can use another machine's;
-`Inventory.check_here` asks whether its CPUs exist here.
+An inventory is read independently of this machine (except for `auto`), so a simulation can use the inventory of
+another machine. `Inventory.check_here` checks whether this process may use its CPUs.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tracebed.yaml_file import YamlFile, shown
 FIELDS = "fields: name, testbed, grain_s, heartbeat_s, nodes"
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 LARGEST = 1_000_000
-"""Largest accepted number of nodes. The largest machines have some 200,000."""
+"""Largest accepted number of nodes. The largest machines have about 200,000 nodes."""
 
 
 class _Group(BaseModel):
-    """A list item of `nodes` as the file has it: one node, or several that differ in number only."""
+    """An item of the list `nodes` in the file: one node, or several nodes that differ only in their names."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -59,9 +59,9 @@ class _Group(BaseModel):
         if not self.emulated and (self.cpus is not None) == by_socket:
             raise ValueError("a node needs either `cpus`, or `sockets` as CPU lists, or `emulated: true`")
         if self.cpus == "auto" and self.sockets is not None:
-            raise ValueError("`cpus: auto` finds the sockets itself")
+            raise ValueError("`sockets` cannot be set with `cpus: auto`, which finds the sockets")
         if self.open_ended and self.cpus != "auto":
-            raise ValueError("a range up to * goes with `cpus: auto` only")
+            raise ValueError("a range up to * requires `cpus: auto`")
         return self
 
     @property
@@ -73,13 +73,13 @@ class _Group(BaseModel):
         return self.name.endswith("-*]")
 
     def nodes(self) -> list[Node]:
-        """Return the nodes of this group. Raises ValueError or InputError where it contradicts itself."""
+        """Return the nodes of this group. Raises ValueError or InputError if its fields are inconsistent."""
         if self.cpus == "auto":
             size = self.cores or 1
             found = split_cpus(size)
             names = list(islice(self.names, len(found) + (not self.open_ended)))
             if not 0 < len(names) <= len(found):
-                raise ValueError(f"this machine's CPUs make only {len(found)} nodes of {size} cores")
+                raise ValueError(f"the CPUs of this machine suffice for only {len(found)} nodes of {size} cores")
             return [Node(name, size, count, mask) for name, (mask, count) in zip(names, found, strict=False)]
         cpus, sockets = None, self.sockets
         if isinstance(sockets, list):
@@ -91,9 +91,9 @@ class _Group(BaseModel):
             cpus = parse_cpus(str(self.cpus))
         cores = self.cores if cpus is None else len(cpus)
         if not cores or (self.cores is not None and cores != self.cores):
-            raise ValueError(f"`cores` is {self.cores}, but there are {cores} CPUs")
+            raise ValueError(f"`cores` is {self.cores}, but the node has {cores} CPUs")
         if cores % (sockets or 1):
-            raise ValueError(f"{cores} cores do not make {sockets} equal sockets")
+            raise ValueError(f"{cores} cores cannot be split into {sockets} equal sockets")
         return [Node(name, cores, sockets or 1, cpus, self.emulated) for name in self.names]
 
 
@@ -110,7 +110,7 @@ class _File(BaseModel):
     @classmethod
     def _installed(cls, name: str) -> str:
         if name not in TESTBEDS.names():
-            raise ValueError(f"no testbed {name!r} is installed: one of {', '.join(TESTBEDS.names())}")
+            raise ValueError(f"testbed {name!r} is not installed (installed: {', '.join(TESTBEDS.names())})")
         return name
 
 
@@ -118,17 +118,17 @@ def load_inventory(source: Path | str) -> Inventory:
     """Read an inventory.
 
     Args:
-        source: a file, or the name of an inventory that is part of tracebed (`local`, `emulated-4`).
+        source: a file, or the name of an inventory that tracebed provides (`local`, `emulated-4`).
 
     Raises:
-        InputError: there is no such file or name, or its content is invalid; then the message has the line.
+        InputError: the file or name does not exist, or the content is invalid (then the message has the line).
     """
     path = Path(source)
     if not path.is_file() and path.name == str(source) and path.suffix not in (".yaml", ".yml"):
         if path.name not in shipped():
             raise unknown("inventory", path.name, [*shipped(), "or a file"])
         path = SHIPPED / f"{path.name}.yaml"
-    examples = f"name a file, or one of {', '.join(shipped())}"
+    examples = f"give a file, or one of {', '.join(shipped())}"
     yaml = YamlFile.read(path, "inventory", hint=FIELDS, unreadable=examples)
     file = yaml.checked(_File)
     nodes: list[Node] = []
@@ -141,7 +141,7 @@ def load_inventory(source: Path | str) -> Inventory:
             raise yaml.error(f"node {shown(group.name)}: {error}", "nodes", index) from error
         for node in found:
             if node.name in names:
-                raise yaml.error(f"two nodes are called {node.name!r}", "nodes", index)
+                raise yaml.error(f"two nodes have the name {node.name!r}", "nodes", index)
             for cpu in node.cpus or ():
                 if cpu in owners:
                     raise yaml.error(f"nodes {owners[cpu]!r} and {node.name!r} share CPU {cpu}", "nodes", index)
@@ -149,15 +149,15 @@ def load_inventory(source: Path | str) -> Inventory:
             names.add(node.name)
         nodes += found
         if len(nodes) > LARGEST:
-            raise yaml.error(f"there are more than {LARGEST:,} nodes", "nodes", index)
+            raise yaml.error(f"the inventory has more than {LARGEST:,} nodes", "nodes", index)
     return Inventory(file.name or path.stem, file.testbed, tuple(nodes), file.grain_s, file.heartbeat_s, str(path))
 
 
 def split_cpus(cores: int) -> list[tuple[tuple[int, ...], int]]:
-    """Split the CPUs that this process may use into nodes of `cores` cores, as many as possible.
+    """Split the CPUs that this process may use into as many nodes of `cores` cores as possible.
 
     Returns:
-        For each node its CPUs and its number of sockets. A node lies in one socket if sockets are large enough.
+        For each node, its CPUs and its number of sockets. A node is in one socket if sockets are large enough.
     """
     by_socket: dict[int, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
@@ -175,7 +175,7 @@ def split_cpus(cores: int) -> list[tuple[tuple[int, ...], int]]:
 
 
 def _socket(cpu: int) -> int:
-    """Return the socket of `cpu`, 0 where the kernel does not tell."""
+    """Return the socket of `cpu`, or 0 if it is unknown."""
     try:
         return int((CPU_TOPOLOGY / f"cpu{cpu}" / "topology" / "physical_package_id").read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The testbed on this machine: one agent for each node, a child process that is reached over pipes."""
+"""The testbed on this machine: one agent per node, each a child process connected by pipes."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.processes import GRACE_S
 
 START_S = 60.0
-"""Time in which agents must answer the first message, s, plus a fifth of a second for each agent."""
+"""Time in which agents must reply to the first message, s, plus 0.2 s per agent."""
 UNSENT_LIMIT = 8 * 2**20
-"""Largest number of bytes kept for an agent that does not read."""
+"""Maximum size of the buffer for an agent that does not read, bytes."""
 
 AGENT = [sys.executable, "-P", "-m", "tracebed.orchestrator.testbeds.agent"]
 
 
 class _Agent:
-    """An agent process as seen from outside."""
+    """An agent process, and the connection to it."""
 
     def __init__(self, index: int, node: Node, log: Path, selector: selectors.BaseSelector) -> None:
         self.index, self.node, self.log = index, node, log
         self.hello: dict[str, Any] = {}
-        """The answer of the agent to the first message; empty until then."""
+        """The reply of the agent to the first message; empty until then."""
         self.lost = False
         with open(log, "ab", opener=partial(os.open, mode=0o600)) as errors:
             self.process = subprocess.Popen(
@@ -49,7 +49,7 @@ class _Agent:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 bufsize=0,
-                start_new_session=True,  # Ctrl-C at a terminal reaches the replayer alone
+                start_new_session=True,  # so that Ctrl-C at a terminal reaches only the replayer
             )
         assert self.process.stdin is not None and self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
@@ -61,7 +61,7 @@ class _Agent:
         self.stdout.close()
 
     def last_words(self) -> str:
-        """Return how the agent ended, and the last line of its log."""
+        """Return the way the agent ended, and the last line of its log."""
         status = self.process.poll()
         how = "closed its output" if status is None else f"ended with status {status}"
         if status is not None and status < 0:
@@ -75,7 +75,7 @@ class _Agent:
         return lines[-1] if lines else ""
 
     def log_hint(self) -> str:
-        """Return what the log tells about a start that failed; the log itself may not outlive the failure."""
+        """Return the last line of the log as a hint for a failed start, since the log itself may be removed."""
         return f"its log ends with: {self.last_line()}" if self.last_line() else "its log is empty"
 
 
@@ -84,14 +84,14 @@ class LocalTestbed:
 
     Args:
         inventory: the nodes.
-        spool: folder for what jobs and agents write: `job-ID/NODE.out`, `job-ID/NODE.heartbeat.jsonl`,
-            `agents/NODE.log`. It is made.
+        spool: folder for the files of jobs and agents, which is created: `job-ID/NODE.out`,
+            `job-ID/NODE.heartbeat.jsonl`, `agents/NODE.log`.
     """
 
     family = "AF_UNIX"
 
     def __init__(self, inventory: Inventory, spool: Path) -> None:
-        """Start nothing yet."""
+        """Prepare the testbed without starting agents."""
         self.inventory = inventory
         self.nodes = inventory.nodes
         self.spool = Path(spool).absolute()
@@ -102,11 +102,11 @@ class LocalTestbed:
         self._events: list[Event] = []
 
     def start(self) -> None:
-        """Start the agents, greet them, and calibrate those of computing nodes, all at the same time.
+        """Start all agents concurrently, and calibrate those of computing nodes.
 
         Raises:
-            InputError: the inventory names CPUs that this process may not use.
-            TestbedError: an agent does not answer; the message has the reason.
+            InputError: the inventory has CPUs that this process may not use.
+            TestbedError: an agent does not start; the message has the reason.
         """
         self.inventory.check_here()
         logs = self.spool / "agents"
@@ -123,7 +123,7 @@ class LocalTestbed:
             raise TestbedError(
                 f"cannot start agents: {error.strerror}",
                 where=error.filename,
-                hint="see the limits on processes and open files (ulimit -a), or use fewer nodes",
+                hint="raise the limits on processes and open files (ulimit -a), or use fewer nodes",
                 transient=True,
             ) from error
         except BaseException:
@@ -144,7 +144,7 @@ class LocalTestbed:
             "heartbeat_s": self.inventory.heartbeat_s,
             "spool": str(self.spool),
             "calibrate": not node.emulated,
-            "host": node is self.nodes[0],  # one machine: its facts once
+            "host": node is self.nodes[0],  # all nodes are on this machine, whose facts are needed once
         }
 
     def _await_hello(self) -> None:
@@ -164,14 +164,14 @@ class LocalTestbed:
                     )
             if not events and time.monotonic() >= until:
                 raise TestbedError(
-                    f"its agent did not say hello within {patience:g} s",
+                    f"its agent did not start within {patience:g} s",
                     where=f"node {silent[0].node.name}",
                     hint=silent[0].log_hint(),
                     transient=True,
                 )
 
     def _take_stock(self) -> None:
-        """Gather rates and host facts from the hellos."""
+        """Collect rates and host facts from the replies of the agents."""
         rates = {agent.node.name: agent.hello["units_per_core_second"] for agent in self._agents}
         rates = {name: rate for name, rate in rates.items() if rate is not None}
         if rates:
@@ -185,21 +185,21 @@ class LocalTestbed:
             warnings.warn("jobs compute with the slower NumPy kernel (no C compiler at installation)", stacklevel=3)
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
-        """Send a message to the agent of a node; what the pipe has no room for is sent later.
+        """Send a message to the agent of a node. If the pipe is full, the rest is sent later.
 
         Raises:
-            TestbedError: the agent has not read for long.
+            TestbedError: more than `UNSENT_LIMIT` bytes are waiting to be sent.
         """
         agent = self._agents[node]
         agent.lines.send(message)
         if len(agent.lines.unsent) > UNSENT_LIMIT:
-            raise TestbedError("its agent does not read any more", where=f"node {agent.node.name}")
+            raise TestbedError("its agent has stopped reading messages", where=f"node {agent.node.name}")
 
     def receive(self, until: float | None) -> list[Event]:
-        """Return the events that have come, in order of arrival.
+        """Return the events that have arrived, in order of arrival.
 
         Args:
-            until: wait for the first until `time.monotonic()` is this; None: as long as it takes.
+            until: `time.monotonic()` until which to wait for the first event; None: no timeout.
         """
         while True:
             for key, mask in wait(self._selector, until):
@@ -218,16 +218,16 @@ class LocalTestbed:
             try:
                 message = decode(line)
             except ValueError:
-                message = {"type": "error", "what": f"its agent wrote a line that is no message: {line[:200]!r}"}
+                message = {"type": "error", "what": f"its agent wrote an invalid message: {line[:200]!r}"}
             self._events.append(Event(agent.index, message, now))
         if agent.lines.closed and not agent.lost:
             agent.lost = True
             with contextlib.suppress(subprocess.TimeoutExpired):
-                agent.process.wait(1.0)  # it has closed its output: it is ending
+                agent.process.wait(1.0)  # an agent that has closed its output is about to end
             self._events.append(Event(agent.index, {"type": "lost", "reason": agent.last_words()}, now))
 
     def stop(self) -> None:
-        """Close the inputs of the agents, which then end their jobs and themselves; kill agents that do not."""
+        """Close the inputs of the agents, which makes them end their jobs and exit. Kill agents that do not exit."""
         for agent in self._agents:
             agent.close()
         for ask in (None, subprocess.Popen.terminate, subprocess.Popen.kill):
@@ -239,18 +239,18 @@ class LocalTestbed:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     agent.process.wait(max(0.0, deadline - time.monotonic()))
         for agent in self._agents:
-            if agent.hello:  # left by an agent that was killed
+            if agent.hello:  # an agent that was killed leaves its sockets
                 shutil.rmtree(agent.hello["sockets"], ignore_errors=True)
         self._agents.clear()
         self._events.clear()
 
     def __enter__(self) -> Self:
-        """Start."""
+        """Start the testbed."""
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
+        """Stop the testbed."""
         self.stop()

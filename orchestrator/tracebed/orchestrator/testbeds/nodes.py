@@ -1,4 +1,4 @@
-"""The nodes of a testbed, as an inventory describes them."""
+"""The nodes of a testbed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SHIPPED = next(
     for folder in (Path(__file__).with_name("inventories"), Path(__file__).parents[4] / "inventory")  # wheel, checkout
     if folder.is_dir()
 )
-"""The folder of the inventories that are part of tracebed."""
+"""The folder of the inventories that tracebed provides."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node of `cores` cores in equal `sockets`; `cpus` are a real node's CPUs by socket, one a core."""
+    """A node of `cores` cores in `sockets` equal sockets. `cpus` has the CPU of each core, ordered by socket."""
 
     name: str
     cores: int
@@ -34,34 +34,34 @@ class Inventory:
 
     name: str
     testbed: str
-    """A name of the registry of testbeds."""
+    """The name of a registered testbed."""
     nodes: tuple[Node, ...]
     grain_s: float = 0.05
-    """Target length of an iteration of a job, wall seconds."""
+    """Target duration of an iteration of a job, wall seconds."""
     heartbeat_s: float = 1.0
     """Time between two heartbeats of an agent, wall seconds."""
     where: str | None = None
-    """The file it was read from."""
+    """The file of the inventory."""
 
     @property
     def execution(self) -> str:
-        """What a run on it is: `computed`, `emulated`, or `computed+emulated` where nodes are mixed."""
+        """The kind of its nodes: `computed`, `emulated`, or `computed+emulated` if there are both kinds."""
         kinds = {"emulated" if node.emulated else "computed" for node in self.nodes}
         return "+".join(sorted(kinds))
 
     def check_here(self) -> None:
-        """Raise InputError unless this process may use every CPU of the inventory on this machine."""
+        """Raise InputError unless this process may use all CPUs of the inventory on this machine."""
         here = os.sched_getaffinity(0)
         for node in self.nodes:
             absent = set(node.cpus or ()) - here
             if absent:
                 raise InputError(
-                    f"node {node.name!r} has CPUs {format_cpus(absent)}, of which this process may use none",
+                    f"node {node.name!r} has CPUs that this process may not use: {format_cpus(absent)}",
                     where=self.where,
-                    hint="name other CPUs, or `cpus: auto`, or `emulated: true`",
+                    hint="set other CPUs, `cpus: auto` or `emulated: true`",
                 )
 
 
 def shipped() -> list[str]:
-    """Return the names of the inventories that are part of tracebed."""
+    """Return the names of the inventories that tracebed provides."""
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))

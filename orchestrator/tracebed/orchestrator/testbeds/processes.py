@@ -1,4 +1,4 @@
-"""The rank processes of an agent: forked from it, in a session of their own, gone when the agent is gone."""
+"""The rank processes of an agent: forked from the agent, each in its own session, killed if the agent dies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracebed.benchmarks.rank import heartbeat_name
 GRACE_S = 2.0
 """Time between SIGTERM and SIGKILL to a rank, s."""
 NAME_BYTES = 255
-"""Length of the longest name that Linux gives a folder."""
+"""Maximum length of a folder name on Linux, bytes."""
 BENCHMARKS: dict[str, Callable[[Launch, socket.socket], int]] = {"pils": pils.run}
 
 _PR_SET_PDEATHSIG = 1
@@ -30,13 +30,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class RankProcess:
-    """A rank process, as its agent sees it.
+    """A rank process of an agent.
 
     Attributes:
         lines: the connection to the rank.
-        finished: the last message of the rank; empty if there was none.
-        killed: why the agent killed the rank; None if it did not.
-        kill_at: when SIGKILL is due, `time.monotonic()`.
+        finished: the message `finished` of the rank; empty if the rank has not sent it.
+        killed: reason for which the agent killed the rank; None: not killed.
+        kill_at: time at which SIGKILL is due, `time.monotonic()`.
     """
 
     lines: Lines
@@ -48,10 +48,10 @@ class RankProcess:
         self.kill_at: float | None = None
 
     def signal(self, number: int) -> None:
-        """Signal the process group of the rank."""
+        """Send a signal to the process group of the rank."""
         try:
             os.killpg(self.pid, number)
-        except ProcessLookupError:  # it has not made its group yet, or is dead and will be reaped
+        except ProcessLookupError:  # the rank has not created its group yet, or is a zombie
             os.kill(self.pid, number)
 
     def kill(self, reason: str) -> None:
@@ -62,7 +62,7 @@ class RankProcess:
             self.signal(signal.SIGTERM)
 
     def outcome(self, code: int) -> tuple[str, str]:
-        """Return the state and the reason of the end of the rank, whose process returned `code`."""
+        """Return the state and the reason of the end of the rank, given the exit code of its process."""
         if self.finished.get("state") == "completed" and code == 0:
             return "completed", self.finished["reason"]
         if self.killed is not None:
@@ -74,7 +74,7 @@ class RankProcess:
         return "failed", f"ended with status {code}; see {self.output}"
 
     def units_done(self) -> int:
-        """Return the work that the rank did: by its last message or, without one, by its last heartbeat."""
+        """Return the units that the rank did, from its message `finished` or else from its last heartbeat."""
         if "units_done" in self.finished:
             return int(self.finished["units_done"])
         try:
@@ -90,18 +90,18 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
     """Start a rank by forking this process.
 
     Args:
-        launch: what the rank is told.
+        launch: the launch parameters of the rank.
         node_cpus: the CPUs of the node, to which this process is pinned; None: the node is emulated.
     """
     launch.folder.mkdir(parents=True, exist_ok=True)
     output = launch.folder / f"{launch.rank}.out"
     ours, theirs = socket.socketpair()
     agent = os.getpid()
-    # Until the child has handlers of its own, a signal to it would wake the agent.
+    # Until the child has its own signal handlers, a signal to the child would wake the agent.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
     try:
         if node_cpus is not None:
-            os.sched_setaffinity(0, launch.cpus)  # for the child: the node's other CPUs may be another job's
+            os.sched_setaffinity(0, launch.cpus)  # inherited by the child; another job may use the other CPUs
         pid = os.fork()
         if pid == 0:
             _become_rank(launch, theirs, output, agent)
@@ -117,10 +117,10 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
 
 
 def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: int) -> NoReturn:
-    """Turn the forked child into the rank: cut off from the agent but for the pipe, and gone when it is gone.
+    """Turn the forked child into the rank, which shares only the socket with the agent and dies with the agent.
 
-    No destructor of the agent's objects may run here, for it would close descriptors that are others' by now:
-    hence `os._exit`, from within the frames that hold them.
+    No destructor of the agent's objects may run in the child, because it would close descriptors that have been reused.
+    Therefore the child ends with `os._exit`, from within the frames that hold these objects.
     """
     status = 1
     try:
@@ -129,7 +129,7 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() == agent:  # else it died before we could ask to be told
+        if os.getppid() == agent:  # otherwise, the agent died before prctl took effect
             pipe = _only_descriptors(control, output)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
             status = BENCHMARKS[launch.program.benchmark](launch, pipe)
@@ -142,11 +142,11 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
 
 
 def _only_descriptors(control: socket.socket, output: Path) -> socket.socket:
-    """Keep nothing open but /dev/null, the output file and the pipe to the agent, which is returned."""
+    """Close all descriptors but /dev/null, the output file and the socket to the agent, and return the socket."""
     null = os.open(os.devnull, os.O_RDONLY)
     written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((null, 0), (written, 1), (written, 2), (control.fileno(), 3)):
-        os.dup2(source, target)  # the agent has 0 to 3 open, so that none of the sources is among them
+        os.dup2(source, target)  # the agent has 0 to 3 open, so no source is among the targets
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if descriptor > 3:
             os.closerange(descriptor, descriptor + 1)
@@ -154,7 +154,7 @@ def _only_descriptors(control: socket.socket, output: Path) -> socket.socket:
 
 
 def folder_name(job: str) -> str:
-    """Return the name of a folder for a job of any name."""
+    """Return a valid folder name for a job of any name."""
     name = "job-" + "".join(char if char.isalnum() or char in "._-" else f"%{ord(char):x}" for char in job)
     if len(name.encode()) <= NAME_BYTES:
         return name

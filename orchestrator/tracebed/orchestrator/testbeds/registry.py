@@ -10,6 +10,6 @@ from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.registry import Registry
 
 Factory = Callable[[Inventory, Path], Testbed]
-"""Makes a testbed of the nodes of an inventory, and of a folder for what agents and jobs write; it starts nothing."""
+"""A function of an inventory and a folder for the files of agents and jobs. It returns a testbed, not started."""
 
 TESTBEDS: Registry[Factory] = Registry("tracebed.testbeds", "testbed")
