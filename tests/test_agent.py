@@ -155,7 +155,7 @@ def test_another_protocol_is_refused_naming_both(tmp_path: Path) -> None:
     with agent.process:
         agent.tell(agent.hello | {"protocol": 7})
         what = agent.hear("error")["what"]
-        assert "protocol 7" in what and "speaks 1" in what
+        assert "protocol is 7" in what and "supports 1" in what
         agent.launch("a")
         assert "before hello" in agent.hear("error")["what"]
         agent.tell(agent.hello)

@@ -121,7 +121,7 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         ("nodes: [\n", 2, "YAML"),
         ("grain_s: 0\nnodes:\n  - {name: a, cpus: 0}\n", 1, "grain_s"),
         ("nodes:\n  - {name: a, cpus: 0}\nheartbeats: 3\n", 3, "heartbeats"),
-        ("testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n", 1, "testbed 'cloud' is not installed (installed: local"),
+        ("testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n", 1, r"testbed 'cloud' is not installed \(installed: local"),
         ("nodes:\n  - name: a\n    cores: many\n    emulated: true\n", 3, "cores"),
         ("nodes:\n  - {name: a, cpus: 0}\n  - {name: b, cpus: 0-1}\n", 3, "share CPU 0"),
         ("nodes:\n  - {name: a, cpus: 0}\n  - {name: a, cpus: 1}\n", 3, "two nodes have the name 'a'"),
@@ -141,7 +141,7 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         (
             "nodes:\n  - {name: 'a[1-1000000]', cores: 1, emulated: true}\n  - {name: b, cores: 1, emulated: true}\n",
             3,
-            "there are more than 1,000,000 nodes",
+            "the inventory has more than 1,000,000 nodes",
         ),
         ("nodes:\n  - {name: a, cores: 99999999999999999999, emulated: true}\n", 2, "100000"),
         ("nodes:\n  - {name: a, cores: 1, sockets: 99999999999999999999, emulated: true}\n", 2, "equal sockets"),

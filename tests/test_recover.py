@@ -303,9 +303,9 @@ def test_a_signal_before_the_replay_begins_leaves_nothing(tmp_path: Path, number
     """The process sends the signal to itself during its imports."""
     command = write_case(tmp_path, 1.0)
     hook = "import builtins, os; real = builtins.__import__\n"
-    hook += "def spy(name, *rest):\n"
+    hook += "def spy(name, *rest, **named):\n"
     hook += f"    if name.endswith('replay.session'): os.kill(os.getpid(), {int(number)})\n"
-    hook += "    return real(name, *rest)\n"
+    hook += "    return real(name, *rest, **named)\n"
     hook += "builtins.__import__ = spy\n"
     command[2] = hook + command[2]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=GUARD_S, check=False)

@@ -126,7 +126,7 @@ class RejectsAll(Fcfs):
         (OpensAFile, "opens a file"),
         (Draws, "differs a second time"),
         (Remembers, "differs"),
-        (ChangesTheState, "changes the state"),
+        (ChangesTheState, "modifies the scheduler state"),
         (Forgets, "is unknown at the end"),
         (RejectsAll, "is rejected without a reason"),
     ],
@@ -209,12 +209,12 @@ def _timed(workload: Workload, file: BinaryIO) -> None:
     [
         (replace(MINE, read=_in_a_hurry), "not InputError"),
         (replace(MINE, read=_halved), "column nodes"),
-        (replace(MINE, read=lambda file: Workload(read(file).table.iloc[:1])), "jobs are read of"),
-        (replace(MINE, write=_timed), "other bytes"),
-        (replace(MINE, recognises=lambda file: False), "is not recognized"),
+        (replace(MINE, read=lambda file: Workload(read(file).table.iloc[:1])), "1 are read"),
+        (replace(MINE, write=_timed), "two outputs of the same workload differ"),
+        (replace(MINE, recognises=lambda file: False), "does not recognize its own output"),
         (replace(MINE, read=csv.read, write=csv.write, recognises=lambda file: True, marks=Marks.LOOSE), "csv"),
-        (replace(MINE, read=None, write=None), "no function"),
-        (replace(MINE, write=None), "give `examples`"),
+        (replace(MINE, read=None, write=None), "neither a reader nor a writer"),
+        (replace(MINE, write=None), "`examples` are required"),
     ],
 )
 def test_a_format_with_a_defect_fails(format: Format, violation: str) -> None:
@@ -228,7 +228,7 @@ def test_a_format_that_is_only_read_is_checked_by_examples(tmp_path: Path) -> No
     path.write_text(json.dumps({"mine": {"job_id": ["1"], "submit_time": [0], "run_time": [1], "nodes": [1]}}))
     check_format(replace(MINE, write=None), examples=[path], damages=50)
     path.write_text('{"mine": {"job_id": [], "submit_time": [], "run_time": [], "nodes": []}}')
-    with pytest.raises(InputError, match="holds no job"):
+    with pytest.raises(InputError, match="contains no jobs"):
         check_format(replace(MINE, write=None), examples=[path])
 
 

@@ -124,10 +124,10 @@ class Early(LocalTestbed):
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
-        (Leaky, "`stop` leaves no process"),
-        (Blocking, "`send` never waits"),
+        (Leaky, "`stop` ends all processes"),
+        (Blocking, "`send` does not block"),
         (Misnumbered, "an event has the index of its node"),
-        (Early, "`receive` returns without events only when its time has come"),
+        (Early, "`receive` returns without events only at its timeout"),
     ],
 )
 def test_a_testbed_that_breaks_a_rule_fails_the_checks(broken: type[LocalTestbed], rule: str) -> None:

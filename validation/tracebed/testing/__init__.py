@@ -1,12 +1,12 @@
-"""Checks for extensions: the invariants that tracebed tests of its own policies, formats and testbeds.
+"""Checks for extensions: the invariants that tracebed's own policies, formats and testbeds satisfy.
 
     from tracebed.testing import check_policy
 
     def test_my_policy():
         check_policy(MyPolicy)
 
-Each check raises AssertionError, with what was violated and in which case, and returns nothing otherwise. The cases
-are drawn from a seed: the same seed gives the same cases.
+Each check returns None, or raises AssertionError with the violated invariant and the case. The cases are drawn from a
+seed: the same seed gives the same cases.
 """
 
 from __future__ import annotations

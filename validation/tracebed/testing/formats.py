@@ -1,4 +1,4 @@
-"""The invariants of a format of workloads or logs."""
+"""The check of formats of workloads and logs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ STRANGE = (
     *(b"", b"-1", b"0", b"1e12", b"99999999999999999999", b"1e308", b"nan", b"inf", b"-0.5", b"1,5", b"None"),
     *(b"Unknown", b"\xff\xfe", b"\0", b'"', b"{", b"[", b"UNLIMITED", "Zürich".encode(), b"x" * 70_000),
 )
-"""Contents of a field that is damaged: numbers out of range, words, signs that are special in some format."""
+"""Values for damaged fields: numbers out of range, words, characters with a meaning in some format."""
 INSTANTS = {"submit_time", "deadline", "earliest_start", "logged_start", "logged_end"}
-"""Columns that are compared relative to the first submission: a format may begin its time there."""
+"""Columns that are compared relative to the first submission, which may be time zero of a format."""
 FIELD = re.compile(rb"[^,;|:\s]+")
 
 
@@ -40,39 +40,43 @@ def check_format(
     damages: int = 200,
     seed: int = 0,
 ) -> None:
-    """Check a format: its own output, files of others, and damaged files.
+    """Check the invariants of a format on its own output, on example files, and on damaged files.
 
-    A format that is written gives the same bytes for the same workload. If it is read, too, it recognizes its own
-    output, which no format with surer marks takes, and reads the same `columns` back. A file in `examples` is
-    recognized and holds a job. A damaged file is read, or refused with an InputError of one line.
+    The invariants are:
+
+    * The writer writes the same bytes for the same workload.
+    * If the format has a reader and a writer, it recognizes its own output and reads the same `columns` back. No format
+      with more specific marks recognizes that output.
+    * Each file in `examples` is recognized and has at least one job.
+    * A damaged file is read, or rejected with a one-line InputError.
 
     Args:
         format: name of an installed format, or a Format.
-        examples: files of the format, for one that is not written.
-        columns: columns of a workload that the format keeps, to within a millionth of their value; instants are
+        examples: files of the format, required if the format has no writer.
+        columns: columns of a workload that the format preserves, with a relative error of at most 1e-6. Times are
             compared relative to the first submission.
-        atol: absolute difference that is allowed, too, in the unit of the column.
-        cases: number of drawn workloads that are written.
-        damages: number of damaged files that are read.
-        seed: seed of all draws.
+        atol: additional absolute tolerance, in the unit of the column.
+        cases: number of random workloads to write.
+        damages: number of damaged files to read.
+        seed: seed of the random numbers.
 
     Raises:
-        AssertionError: an invariant does not hold; the message names it and the case.
-        InputError: there is no such format.
+        AssertionError: an invariant is violated; the message has the invariant and the case.
+        InputError: the format is unknown.
 
     Example:
         >>> from tracebed.testing import check_format
         >>> check_format("csv", cases=3, damages=10)
     """
     chosen = named(format) if isinstance(format, str) else format
-    _require(chosen, chosen.reader or chosen.write or chosen.write_folder, "has no function that reads or writes")
+    _require(chosen, chosen.reader or chosen.write or chosen.write_folder, "has neither a reader nor a writer")
     with tempfile.TemporaryDirectory(prefix="tracebed-") as name, warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", Tolerated)
         folder, files = Path(name), [Path(path) for path in examples]
         for path in files:
             _check_recognized(chosen, path)
-            _require(chosen, len(_jobs(chosen, path)), f"{path} holds no job")
+            _require(chosen, len(_jobs(chosen, path)), f"{path} contains no jobs")
         if chosen.write or chosen.write_folder:
             for number in range(seed, seed + cases):
                 files += _check_round_trip(chosen, number, folder / f"case-{number}", columns, atol)
@@ -81,30 +85,30 @@ def check_format(
 
 
 def _check_round_trip(chosen: Format, number: int, folder: Path, columns: Sequence[str], atol: float) -> list[Path]:
-    """Write a drawn workload, twice, and read it back. Return the file to read."""
+    """Write a random workload twice, and read it back. Return the file to read."""
     workload = workloads.draw(number)
     written = [_written(chosen, workload, folder / part) for part in ("one", "two")]
     contents = [{path.name: path.read_bytes() for path in files} for files in written]
     case = f"workload {number} (tracebed.testing.workloads)"
-    _require(chosen, contents[0] == contents[1], f"{case} is written in other bytes a second time")
+    _require(chosen, contents[0] == contents[1], f"{case}: two outputs of the same workload differ")
     if chosen.reader is None:
         return []
     own = [path for path in written[0] if chosen.recognises(Input.at(path))]
-    _require(chosen, own, f"{case}: its own output is not recognized")
+    _require(chosen, own, f"{case}: the format does not recognize its own output")
     _check_recognized(chosen, own[0])
     again = _jobs(chosen, own[0])
-    _require(chosen, len(again) == len(workload), f"{case}: {len(again)} jobs are read of {len(workload)} written")
+    _require(chosen, len(again) == len(workload), f"{case}: {len(workload)} jobs are written, {len(again)} are read")
     for column in columns:
         before, after = (
             one.floats(column) - (column in INSTANTS) * one.floats("submit_time")[0] for one in (workload, again)
         )
         same = np.allclose(before, after, rtol=1e-6, atol=atol, equal_nan=True)
-        _require(chosen, same, f"{case}: column {column} is {after.tolist()}, and was {before.tolist()}")
+        _require(chosen, same, f"{case}: column {column} is {after.tolist()}, expected {before.tolist()}")
     return own[:1]
 
 
 def _written(chosen: Format, workload: Workload, folder: Path) -> list[Path]:
-    """Write a workload into `folder`; return all files."""
+    """Write a workload to `folder`, and return all files."""
     folder.mkdir(parents=True)
     if chosen.write:
         path = folder / f"drawn{chosen.suffixes[0] if chosen.suffixes else ''}"
@@ -120,11 +124,11 @@ def _check_recognized(chosen: Format, path: Path) -> None:
     file = Input.at(path)
     _require(chosen, chosen.recognises(file) is True, f"{path} is not recognized")
     surer = [other.name for other in known() if other.marks < chosen.marks and other.recognises(file)]
-    _require(chosen, not surer, f"{path} is taken by the format {', '.join(surer)}, whose marks are surer")
+    _require(chosen, not surer, f"{path} is recognized by formats with more specific marks: {', '.join(surer)}")
 
 
 def _check_damages(chosen: Format, files: Sequence[Path], folder: Path, damages: int, rng: random.Random) -> None:
-    _require(chosen, files, "is read, and there is no file to check: give `examples`")
+    _require(chosen, files, "has a reader but no writer, so `examples` are required")
     for number in range(damages):
         path = rng.choice(files)
         data = path.read_bytes()
@@ -136,7 +140,7 @@ def _check_damages(chosen: Format, files: Sequence[Path], folder: Path, damages:
             chosen.recognises(Input.at(damaged))
             _jobs(chosen, damaged)
         except InputError as error:
-            _require(chosen, "\n" not in str(error), f"damaged file {number}: the message has several lines: {error}")
+            _require(chosen, "\n" not in str(error), f"damaged file {number}: the message is not one line: {error}")
         except Exception as error:
             what = f"damaged file {number} raises {type(error).__name__}, not InputError: {error}\n{data[:2000]!r}"
             raise AssertionError(f"format {chosen.name}: {what}") from error
@@ -144,7 +148,7 @@ def _check_damages(chosen: Format, files: Sequence[Path], folder: Path, damages:
 
 
 def _damaged(data: bytes, rng: random.Random) -> bytes:
-    """Return `data` with bytes changed, a piece cut, a line repeated, or a field replaced."""
+    """Return `data` with some bytes changed, a part removed, lines repeated, or a field replaced."""
     lines, at = data.splitlines(keepends=True), rng.randrange(len(data) + 1)
     kind = rng.choice(["bytes", "cut", "end", "line", "field", "field"])
     if kind == "bytes":
@@ -164,7 +168,7 @@ def _damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 def _fields(data: bytes, rng: random.Random) -> Iterator[re.Match[bytes]]:
-    """Yield the fields of one piece of `data`."""
+    """Yield the fields of a random part of `data`."""
     start = rng.randrange(max(1, len(data) - 500))
     return FIELD.finditer(data, start, start + 500)
 
@@ -179,7 +183,7 @@ def _jobs(chosen: Format, path: Path) -> Workload:
         assert chosen.read
         found = chosen.read(file)
     if not len(found.table):
-        raise InputError("holds no job", where=str(path))
+        raise InputError("contains no jobs", where=str(path))
     return jobs_of(found) if isinstance(found, Log) else found
 
 

@@ -1,4 +1,4 @@
-"""The invariants of a scheduling policy."""
+"""The check of scheduling policies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.testing import workloads
 
 ENDED = {"completed", "rejected", "cancelled"}
-"""States in which a job may be at the end of a run without time limits. `unknown`: the policy never started it."""
+"""Valid final states of the jobs in these workloads. The state `unknown` means that the policy never started a job."""
 TABLES = ("jobs", "allocations", "reconfigurations")
 
 
@@ -35,23 +35,26 @@ def check_policy(
     cases: int = 60,
     seed: int = 0,
 ) -> None:
-    """Check a scheduling policy on drawn workloads.
+    """Check the invariants of a scheduling policy on random workloads.
 
-    For each workload: every job that fits the machine runs, once, after its submission; no core is held twice and no
-    node beyond the machine; each job receives the core seconds that it needs; a job that is not malleable, and every
-    job under a policy that is not, keeps its requested nodes; a malleable job stays within its sizes. The same
-    workload gives the same schedule, also on an instance that scheduled another one meanwhile. The policy does not
-    change the state that it reads, read a clock or a file, or draw from a global generator.
+    The invariants are:
+
+    * Each job that fits the machine runs once, after its submission.
+    * No core is allocated twice, and no node outside the machine is allocated.
+    * Each job receives the core seconds that it needs.
+    * A malleable job stays within its sizes. A rigid job, and each job under a rigid policy, keeps its requested nodes.
+    * The same workload gives the same schedule, even if the instance has scheduled other workloads meanwhile.
+    * The policy does not modify the scheduler state, read a clock or a file, or use a global random generator.
 
     Args:
         policy: name of an installed policy, a policy class or an instance.
         parameters: parameters of a policy that is given by name or class.
-        no_starvation: check, too, that a job that needs all nodes starts although smaller jobs keep arriving.
-        cases: number of drawn workloads.
-        seed: seed of the first workload; the others follow.
+        no_starvation: also check that a job that needs all nodes starts although smaller jobs keep arriving.
+        cases: number of workloads.
+        seed: seed of the first workload; the other workloads have the following seeds.
 
     Raises:
-        AssertionError: an invariant does not hold; the message names it and the workload.
+        AssertionError: an invariant is violated; the message has the invariant and the workload.
         InputError: `policy` is not a policy.
 
     Example:
@@ -68,16 +71,16 @@ def check_policy(
         case.check_work()
         case.check_same(_Case.simulate(instance, case.workload, number, name), "a second time")
     again = _Case.simulate(instance, before.workload, seed, name)
-    before.check_same(again, f"after {cases} other workloads: the policy has a memory of its own")
+    before.check_same(again, f"after {cases} other workloads: the policy keeps state between workloads")
     if no_starvation:
         crowd = _Case.simulate(instance, workloads.crowd(), None, name)
         wide = float(crowd.run.jobs.loc[crowd.run.jobs["job_id"] == "wide", "start"].iloc[0])
-        crowd.require(wide <= 100.0, f"the job that needs all nodes starts at {wide:g} s: it starves")
+        crowd.require(wide <= 100.0, f"the job that needs all nodes starves: it starts at {wide:g} s")
 
 
 @dataclass
 class _Case:
-    """One workload under the policy, and the run."""
+    """A workload, and its run under the policy."""
 
     policy: Policy
     workload: Workload
@@ -98,21 +101,21 @@ class _Case:
             _fail(self.name, self.seed, text)
 
     def check_jobs(self) -> None:
-        """Every job that fits runs after its submission."""
+        """Check that each job that fits the machine runs after its submission."""
         for job in self.run.jobs.to_dict("records"):
             what, fits = f"job {job['job_id']}", job["nodes"] <= self.run.total_nodes
             self.require(job["state"] in ENDED, f"{what} is {job['state']} at the end ({job['reason']})")
             self.require(job["state"] == "completed" or job["reason"], f"{what} is {job['state']} without a reason")
-            self.require(fits or job["state"] != "completed", f"{what} runs, and needs more nodes than there are")
+            self.require(fits or job["state"] != "completed", f"{what} runs, but needs more nodes than the machine has")
             self.require(
                 bool(np.isnan(job["start"]) or job["start"] >= job["submit"]), f"{what} starts before its submission"
             )
 
     def check_cores(self) -> None:
-        """No core is held twice, and no node beyond the machine."""
+        """Check that no core is allocated twice, and no node outside the machine is allocated."""
         rows = self.run.allocations
         inside = (rows["node"] >= 0) & (rows["node"] + rows["count"] <= self.run.total_nodes)
-        self.require(bool(inside.all()), "a job holds a node beyond the machine")
+        self.require(bool(inside.all()), "a job holds a node outside the machine")
         rows = rows[rows["end"] > rows["start"]]
         for node, facts in enumerate(self.run.info.nodes):
             own = rows[(rows["node"] <= node) & (node < rows["node"] + rows["count"])]
@@ -121,11 +124,11 @@ class _Case:
             )
             held = changes.groupby(level=0).sum().cumsum()
             self.require(
-                bool((held <= facts.cores).all()), f"more than the {facts.cores} cores of node {node} are held"
+                bool((held <= facts.cores).all()), f"more than the {facts.cores} cores of node {node} are allocated"
             )
 
     def check_sizes(self) -> None:
-        """A rigid job keeps its nodes, a malleable one stays within its sizes."""
+        """Check that each rigid job keeps its nodes, and each malleable job stays within its sizes."""
         jobs = seen_by(self.policy, Jobs.of(self.workload, cores_per_node=1))
         rows = self.run.allocations[self.run.allocations["end"] > self.run.allocations["start"]]
         for job, own in rows.groupby("job_id"):
@@ -135,20 +138,20 @@ class _Case:
                 low, high = jobs.low[number], jobs.high[number]
                 if not jobs.malleable[number]:
                     low = high = jobs.nodes[number]
-                self.require(low <= nodes <= high, f"job {job} holds {nodes} nodes, and may hold {low} to {high}")
+                self.require(low <= nodes <= high, f"job {job} holds {nodes} nodes, but may hold {low} to {high}")
 
     def check_work(self) -> None:
-        """Each completed job has received the core seconds that it needs (all speedups are linear)."""
+        """Check that each completed job has received the core seconds that it needs (all speedups are linear)."""
         rows = self.run.allocations
         received = (rows["cores"] * rows["count"] * (rows["end"] - rows["start"])).groupby(rows["job_id"]).sum()
         table = self.workload.table.set_index("job_id")
         needed = table["run_time"] * table["nodes"] * table["cores_per_node"]
         for job in self.run.jobs.loc[self.run.jobs["state"] == "completed", "job_id"]:
             right = abs(received.get(job, 0.0) - needed[job]) <= 1e-6 * max(1.0, needed[job])
-            self.require(right, f"job {job} received {received.get(job, 0.0):g} core s and needs {needed[job]:g}")
+            self.require(right, f"job {job} received {received.get(job, 0.0):g} core s, but needs {needed[job]:g}")
 
     def check_same(self, other: _Case, when: str) -> None:
-        """Another simulation gave the same tables."""
+        """Check that another simulation gave the same tables."""
         for table in TABLES:
             same = getattr(self.run, table).equals(getattr(other.run, table))
             self.require(same, f"the table {table} of the run differs {when}")
@@ -161,7 +164,7 @@ def _fail(name: str, seed: int | None, text: str) -> None:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators, so that a policy that draws from them gives another schedule each time."""
+    """Seed the global random generators, so that a policy that uses them gives a different schedule for each seed."""
     before, numpys = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed)
@@ -177,7 +180,7 @@ CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_
 
 @dataclass(frozen=True)
 class _Watched:
-    """A policy whose every step is watched: it may read the state, and nothing else."""
+    """A policy that fails the check if a step does anything but read the state."""
 
     policy: Policy
     fail: Callable[[str], None]
@@ -200,14 +203,14 @@ class _Watched:
             with self._alone():
                 decision = next(steps, None)
             if _snapshot(state) != before:
-                self.fail("the policy changes the state that it reads")
+                self.fail("the policy modifies the scheduler state")
             if decision is None:
                 return
             yield decision
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Fail what reads a clock or opens a file in the block."""
+        """Fail the check if the block reads a clock or opens a file."""
 
         def refused(what: str) -> Callable[..., Any]:
             return lambda *_, **__: self.fail(f"the policy {what}")
@@ -220,7 +223,7 @@ class _Watched:
 
 
 def _snapshot(state: State) -> tuple[Any, ...]:
-    """Return what a policy could change by mistake."""
+    """Return a copy of the state that a policy could modify by mistake."""
     return (
         (state.now, state.idle, state.returning, state.settled, state.freed, state.woken),
         tuple(state.queue.jobs()),

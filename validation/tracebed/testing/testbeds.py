@@ -1,4 +1,4 @@
-"""What every testbed must fulfil, as one check."""
+"""The check of testbeds."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.registry import Factory
 
 FLOOD = 2000
-"""Messages that are sent without receiving an answer."""
+"""Number of messages that are sent before a reply is received."""
 MARK = "TRACEBED_CHECK"
-"""Environment variable by which the processes of the checked testbed are found."""
+"""Environment variable that marks the processes of the checked testbed."""
 
 
 def check_testbed(factory: Factory, inventory: Inventory | None = None, *, patience_s: float = 60.0) -> None:
-    """Raise AssertionError, naming the rule, unless the testbeds that `factory` makes fulfil the contract.
+    """Check that the testbeds of `factory` satisfy the contract of `Testbed`.
 
-    The check starts agents, runs a job on all nodes, kills another, floods an agent with messages, and stops the
-    testbed while jobs run. It takes some seconds. Processes on other machines are not looked for.
+    The check starts agents, runs a job on all nodes, kills another job, floods an agent with messages, and stops the
+    testbed while a job is running. It takes a few seconds. Processes on other machines are not checked.
 
     Args:
-        factory: makes a testbed of an inventory and a folder, as an entry point of `tracebed.testbeds` does.
+        factory: a function of an inventory and a folder that returns a testbed (an entry point of `tracebed.testbeds`).
         inventory: nodes that the testbed can reach; None: three emulated nodes.
-        patience_s: how long to wait for an answer, wall seconds.
+        patience_s: maximum time to wait for a reply, wall seconds.
+
+    Raises:
+        AssertionError: a rule is violated; the message has the rule.
 
     Examples:
         >>> from tracebed.orchestrator.testbeds.local import LocalTestbed
@@ -63,11 +66,11 @@ def check_testbed(factory: Factory, inventory: Inventory | None = None, *, patie
         until = time.monotonic() + patience_s
         while processes() and time.monotonic() < until:
             time.sleep(0.05)
-        _demand(not processes(), f"`stop` leaves no process, but {processes()} are left")
+        _demand(not processes(), f"`stop` ends all processes, but {processes()} are still running")
 
 
 class _Check:
-    """The rules for a testbed that has been started, one method each."""
+    """The rules for a running testbed, one method per rule."""
 
     def __init__(self, testbed: Testbed, inventory: Inventory, patience_s: float) -> None:
         self.testbed, self.inventory, self.patience_s = testbed, inventory, patience_s
@@ -84,11 +87,11 @@ class _Check:
         for delay in (-1.0, 0.0, 0.01):
             until = time.monotonic() + delay
             if not self._receive(until):
-                _demand(time.monotonic() >= until, "`receive` returns without events only when its time has come")
-        _demand(time.monotonic() - until < self.patience_s, "`receive` returns when its time has come")
+                _demand(time.monotonic() >= until, "`receive` returns without events only at its timeout")
+        _demand(time.monotonic() - until < self.patience_s, "`receive` returns at its timeout")
 
     def errors(self) -> None:
-        """A message that cannot be followed is answered by its node, and harms nothing."""
+        """Check that a node replies with an error to a message that cannot be processed."""
         for node in range(len(self.names)):
             self.testbed.send(node, {"type": "kill", "job": f"unknown {node}", "reason": "check"})
         for node in range(len(self.names)):
@@ -97,10 +100,10 @@ class _Check:
             _demand(event.time <= time.monotonic(), "an event has the time of its arrival")
 
     def job(self) -> None:
-        """A job on all nodes: its ranks find each other, and each tells its end."""
+        """Check that the ranks of a job on all nodes connect to each other, and that each reports its end."""
         self._start("a job", iterations=5)
         for event in self._await("ended", "a job", len(self.names)):
-            _demand(event.message["state"] == "completed", f"the ranks of a job complete, but: {event.message}")
+            _demand(event.message["state"] == "completed", f"the ranks of a job complete, but found {event.message}")
 
     def kill(self) -> None:
         self._start("killed", iterations=10**6)
@@ -110,11 +113,11 @@ class _Check:
         _demand(states <= {"killed", "failed"}, "`kill` ends the ranks of a job")
 
     def flood(self) -> None:
-        """Sending never waits for the agent, which has more to answer than is received."""
+        """Check that sending does not block while the replies of the agent are not received."""
         begun = time.monotonic()
         for _ in range(FLOOD):
             self.testbed.send(0, {"type": "kill", "job": "flood", "reason": "x" * 1000})
-        _demand(time.monotonic() - begun < self.patience_s / 2, "`send` never waits")
+        _demand(time.monotonic() - begun < self.patience_s / 2, "`send` does not block")
         self._await("error", "flood", FLOOD)
 
     def leave_running(self) -> None:
@@ -152,25 +155,25 @@ class _Check:
         events = self.testbed.receive(until)
         self.heard += events
         for event in events:
-            _demand(event.message["type"] != "lost", f"no agent is lost, but: {event.message}")
+            _demand(event.message["type"] != "lost", f"no agent is lost, but found {event.message}")
         return events
 
     def _await(self, kind: str, job: str, count: int = 1) -> list[Event]:
-        """Return `count` events of a kind and a job, and forget them."""
+        """Wait for `count` events of a kind and a job, and return them."""
         until = time.monotonic() + self.patience_s
         while True:
             found = [e for e in self.heard if (e.message["type"], e.message.get("job")) == (kind, job)]
             if len(found) >= count:
                 self.heard = [event for event in self.heard if event not in found]
                 return found
-            waited = f"{count} events {kind} of {job!r} come within {self.patience_s:g} s, but {len(found)} came"
+            waited = f"{count} `{kind}` events of {job!r} arrive within {self.patience_s:g} s, but {len(found)} arrived"
             _demand(time.monotonic() < until, waited)
             self._receive(until)
 
 
 @contextlib.contextmanager
 def _marked() -> Iterator[Callable[[], list[int]]]:
-    """Mark all processes that are started in the block; yield a function that returns those alive on this machine."""
+    """Mark all processes started in the block. Yield a function that returns the IDs of the running ones."""
     before, mark = os.environ.get(MARK), secrets.token_hex(8)
     os.environ[MARK] = mark
 

@@ -1,4 +1,4 @@
-"""Drawn workloads for the checks: small, with ties, jobs of no length, and every kind of job."""
+"""Random workloads for the checks: small, with simultaneous events, run times of zero, and all kinds of jobs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tracebed.converters.workload import Provenance, System, Workload
 def draw(seed: int, *, cores: int = 4) -> Workload:
     """Return a workload of 1 to 30 rigid and malleable jobs for a system of 1 to 16 nodes.
 
-    Times are multiples of a second in most workloads, so that events coincide. Every limit is at least the run time,
-    and every malleable job has a linear speedup. A job may request more nodes than there are.
+    Times are whole seconds in most workloads, so that events coincide. Each time limit is at least the run time, and
+    each malleable job has a linear speedup. A job may request more nodes than the system has.
 
     Args:
-        seed: seed of all draws.
-        cores: cores of each node.
+        seed: seed of the random numbers.
+        cores: cores per node.
     """
     rng = random.Random(seed)
     machine = rng.choice([1, 2, 3, 5, 8, 16])
@@ -50,7 +50,7 @@ def draw(seed: int, *, cores: int = 4) -> Workload:
 
 
 def crowd(nodes: int = 4) -> Workload:
-    """Return a job that needs all nodes amid a stream of jobs of one node, some of which always run."""
+    """Return a workload of one job that needs all nodes and a stream of one-node jobs, some of which always run."""
     narrow = [{"submit_time": 2.5 * at, "run_time": 10.0, "nodes": 1} for at in range(200)]
     rows = [*narrow, {"submit_time": 1.0, "run_time": 10.0, "nodes": nodes}]
     table = pd.DataFrame(rows).assign(job_id=[*(f"narrow {n}" for n in range(200)), "wide"], time_limit=10.0)
