@@ -99,7 +99,7 @@ def test_eagle(tmp_path: Path) -> None:
     assert table.loc["7", "cores_per_node"] == 36
     assert table.loc["8", "extra_gpus"] == 2.0
     assert table.loc["8", "memory_mib"] == 1024.0
-    assert np.isnan(table.loc["7", "memory_mib"]), "0 is: not asked for"
+    assert np.isnan(table.loc["7", "memory_mib"]), "0 means not requested"
     assert list(table["extra_submit_line"]) == ["s"] * 4
 
 

@@ -130,7 +130,7 @@ class Modelled:
             self.now = max(self.now, at)
             call()
         self.now = self.now if self._events else max(self.now, until)
-        assert self.now < FOREVER_S, f"somebody waits for ever: {self.ranks}"
+        assert self.now < FOREVER_S, f"a rank waits forever: {self.ranks}"
         events = [Event(node, message, self.now) for node, message in self._events]
         self._events.clear()
         return events
@@ -161,7 +161,7 @@ class Modelled:
             self._after(self.draw.choice([0.0, self._delay(), self.draw.expovariate(30)]), lambda: self._masked(rank))
         else:
             assert rank.leader and self.jobs[job].asked is None
-            assert self.nodes[node].name in message["members"], "the leader is told to leave"
+            assert self.nodes[node].name in message["members"], "the leader must stay a member"
             self.jobs[job].asked = message
             self._soon(lambda: self._resize(self.jobs[job]))
 

@@ -16,7 +16,7 @@ import pytest
 
 from redecided import decided, decided_again, emulated
 from test_replayer import CPUS, GUARD_S, workload
-from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, outlived_leader, told
+from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, outlived_leader, until_sent
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.cpus import parse_cpus
@@ -298,11 +298,11 @@ def test_a_limit_accounts_for_the_cores_of_an_overdue_guest(tmp_path: Path) -> N
     """The guest should end after 1 s but stays: at half speed the mate reaches its 10 s limit in 20 s, not 10.5 s."""
 
     def script(sent: Said) -> Iterator[Said]:
-        yield from told(sent, "launch")
+        yield from until_sent(sent, "launch")
         yield [(0, {**LISTENING[1], "job": "mate"}), (0, {**STARTED[1], "job": "mate"})]
-        yield from told(sent, "resize")
+        yield from until_sent(sent, "resize")
         yield [(0, {"type": "resized", "job": "mate", "cpus": "0"})]
-        yield from told(sent, "kill")
+        yield from until_sent(sent, "kill")
         assert [(message["type"], message["job"]) for _, message in sent[-2:]] == [
             ("launch", "guest"),
             ("kill", "mate"),

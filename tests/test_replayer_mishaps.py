@@ -242,7 +242,7 @@ class Scripted:
         pass
 
 
-def told(sent: Said, kind: str, count: int = 1) -> Iterator[Said]:
+def until_sent(sent: Said, kind: str, count: int = 1) -> Iterator[Said]:
     """Yield no events until `count` messages of `kind` have been sent; fail after a timeout."""
     deadline = time.monotonic() + GUARD_S
     while sum(message["type"] == kind for _, message in sent) < count:
@@ -262,11 +262,11 @@ def outlived_leader(state: str, reason: str = "") -> Callable[[Said], Iterator[S
     """Return a script of a job of two ranks: the leader completes, the other rank ends in `state` when killed."""
 
     def script(sent: Said) -> Iterator[Said]:
-        yield from told(sent, "launch")
+        yield from until_sent(sent, "launch")
         yield [LISTENING]
-        yield from told(sent, "launch", 2)
+        yield from until_sent(sent, "launch", 2)
         yield [STARTED, ended(0, "completed")]
-        yield from told(sent, "kill")
+        yield from until_sent(sent, "kill")
         yield [ended(1, state, reason)]
 
     return script
@@ -284,7 +284,7 @@ def test_no_more_ranks_are_launched_for_a_job_that_is_ending(tmp_path: Path) -> 
     """The job is killed at its limit before its leader listens."""
 
     def script(sent: Said) -> Iterator[Said]:
-        yield from told(sent, "kill")
+        yield from until_sent(sent, "kill")
         yield [LISTENING]
         yield [ended(0, "killed", "time limit")]
 
@@ -306,13 +306,13 @@ def test_the_leaders_state_decides_when_its_end_crosses_with_an_expansion(
     tmp_path: Path, leader: tuple[str, str], outcome: tuple[str, str]
 ) -> None:
     def script(sent: Said) -> Iterator[Said]:
-        yield from told(sent, "launch")
+        yield from until_sent(sent, "launch")
         yield [LISTENING]
-        yield from told(sent, "launch", 2)
+        yield from until_sent(sent, "launch", 2)
         yield [STARTED]
-        yield from told(sent, "resize")
+        yield from until_sent(sent, "resize")
         yield [ended(1, "failed", "cannot join")]
-        yield from told(sent, "kill")
+        yield from until_sent(sent, "kill")
         yield [ended(0, *leader)]
 
     run, _ = scripted(tmp_path, one_job(), script)
@@ -326,17 +326,17 @@ def test_nodes_are_held_until_the_last_rank_has_ended(tmp_path: Path) -> None:
     seen: list[list[int]] = []
 
     def script(sent: Said) -> Iterator[Said]:
-        yield from told(sent, "launch")
+        yield from until_sent(sent, "launch")
         yield [LISTENING]
-        yield from told(sent, "launch", 2)
+        yield from until_sent(sent, "launch", 2)
         yield [STARTED, ended(0, "completed")]
         for _ in range(5):
             yield []
             seen.append([node for node, message in sent if message["type"] == "launch"])
         yield [ended(1, "failed", "cannot join")]
-        yield from told(sent, "launch", 3)
+        yield from until_sent(sent, "launch", 3)
         yield [(0, {**LISTENING[1], "job": "b"})]
-        yield from told(sent, "launch", 4)
+        yield from until_sent(sent, "launch", 4)
         yield [(0, {**STARTED[1], "job": "b"})]
         yield [(node, {**message, "job": "b"}) for node, message in (ended(1, "completed"), ended(0, "completed"))]
 
