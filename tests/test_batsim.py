@@ -55,7 +55,7 @@ def test_jobs_and_profiles(tmp_path: Path, version: str, type: str) -> None:
         "jobs that are not rigid, written at their requested size": 1,
         "run times below 1 ms, written as 1 ms": 1,
         "time limits below 1 ms, written as 1 ms": 1,
-        "Batsim has no field for what kind say; kept in extra_data, which it hands to its scheduler": 1,
+        "columns without a field in Batsim (kind), kept in extra_data, which Batsim passes to the scheduler": 1,
     }
 
 
@@ -82,8 +82,8 @@ def test_each_column_is_held_or_warned_of_and_comes_back(tmp_path: Path) -> None
     table = pd.DataFrame([VALUES, usual | {"job_id": "y", "submit_time": 1.0, "run_time": 1.5, "nodes": 2}])
     workload = Workload(table.assign(extra_flag=[True, False]), Provenance(system=System(16, 4)))
     _, tolerated = written(workload, tmp_path / "w.json")
-    (warning,) = (what for what in tolerated if what.startswith("Batsim has no field"))
-    warned = set(re.search("for what (.*) say;", warning)[1].split(", "))  # type: ignore[index]
+    (warning,) = (what for what in tolerated if what.startswith("columns without a field in Batsim"))
+    warned = set(re.search(r"\((.*)\),", warning)[1].split(", "))  # type: ignore[index]
     assert warned == {*SCHEMA, "extra_flag"} - batsim.HELD
     back, _ = read_quietly(tmp_path / "w.json")
     for name in workload.table:
@@ -115,27 +115,27 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
     assert math.isnan(workload.floats("time_limit")[0])
     assert workload.provenance.system.nodes == 8
     assert tolerated == {
-        "jobs whose profile is no delay, run time not known": 1,
-        "jobs with keys that Batsim hands to its scheduler, not kept": 1,
+        "jobs whose profile is not a delay, run time unknown": 1,
+        "jobs with additional keys, not kept": 1,
     }
     workload, tolerated = read_quietly(path, keep_extra=True)
     assert workload.table["extra_extra_data"].tolist() == ["", "colour: red"]
     assert workload.table["extra_priority"].tolist()[1] == 3
-    assert tolerated == {"jobs whose profile is no delay, run time not known": 1}
+    assert tolerated == {"jobs whose profile is not a delay, run time unknown": 1}
 
 
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        ({"profile": "r"}, r"jobs\[1\]: there is no profile 'r'"),
+        ({"profile": "r"}, r"jobs\[1\]: profile 'r' is missing"),
         ({"profile": None}, "profile is null, not a text"),
-        ({"res": -1}, "res is -1, not a number from 0 on"),
+        ({"res": -1}, "res is -1, not a number of at least 0"),
         ({"res": 2.5}, "res is 2.5, not a whole number"),
         ({"id": None}, "id is null"),
         ({"id": True}, "id is true"),
         ({"id": 7}, "job_id is not unique"),
-        ({"id": "\ud800"}, "holds half a character"),
-        ({"extra_data": {"user": "\udfff"}}, "holds half a character"),
+        ({"id": "\ud800"}, "contains a lone surrogate"),
+        ({"extra_data": {"user": "\udfff"}}, "contains a lone surrogate"),
         ({"subtime": "3"}, 'subtime is "3", not a number'),
         ({"walltime": -5}, "walltime is -5, not -1"),
         ({"walltime": 1e300}, "walltime is 1e.300"),
@@ -151,7 +151,7 @@ def test_bad_jobs_are_one_line_with_their_place(tmp_path: Path, job: dict[str, A
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Batsim 6"):
+    with pytest.raises(InputError, match="unknown Batsim version 6"):
         written(workload_of({}), tmp_path / "a.json", version="6")
     with pytest.raises(InputError, match="no job with a run time"):
         written(workload_of({"run_time": math.nan}), tmp_path / "bat")

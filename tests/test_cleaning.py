@@ -198,7 +198,7 @@ def test_records_of_overlapping_exports_are_reported_and_dropped_on_request(tmp_
     other = cori_row("11", "regular_knl", "09 02:00:00", "09 03:00:00", "09 04:00:00", nodes=5)  # other nodes
     twice = [row for row in CORI_ROWS if row.startswith('"11"')]
     files = [write(tmp_path / "a.csv", CORI, CORI_ROWS), write(tmp_path / "b.csv", CORI, [*twice, other])]
-    with pytest.warns(Tolerated, match=r"drop_copies \(5 times\)"):
+    with pytest.warns(Tolerated, match=r"drop_copies\) \(5 times\)"):
         raw = read_raw(files)
     assert isinstance(raw, Log)
     steps = [("drop_copies", {}), ("merge_split", {}), ("unique_ids", {})]

@@ -92,7 +92,7 @@ def test_convert_counts_and_makes_nodes(call: Callable[..., Any]) -> None:
     Path("log.swf").write_text(SWF)
     status, out, err = call("convert", "log.swf", "-o", "w.parquet")
     assert status == ExitCode.OK
-    assert "warning: log.swf: jobs that were allocated other processors than requested (1 time)" in err
+    assert "warning: log.swf: jobs with different requested and allocated processors (1 time)" in err
     assert "nodes 4" in out
     assert read_workload("w.parquet").ints("nodes").tolist() == [2]
     call("convert", "log.swf", "--by", "core", "--from", "swf", "-o", "c.parquet")
@@ -125,12 +125,12 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
     ("arguments", "what"),
     [
         ("convert absent.swf -o w.csv", "absent.swf: no such file (check the path)"),
-        ("convert log.swf -o w.xls", "w.xls: its name asks for no format"),
+        ("convert log.swf -o w.xls", "w.xls: the name has no known output format"),
         ("convert log.swf -o no/w.csv", "folder does not exist"),
         ("convert log.swf --from xls -o w.csv", "no format 'xls'"),
-        ("convert broken.swf -o w.csv", "broken.swf:2: 3 fields, a job has 18"),
+        ("convert broken.swf -o w.csv", "broken.swf:2: line has 3 fields instead of 18"),
         ("describe log.swf --plot w.gif", "w.gif: unsupported picture format"),
-        ("describe .", "is of the format"),
+        ("describe .", "is in format"),
         ("scale log.swf --runtime fast -o w.csv", "--runtime 'fast' is no factor"),
         ("scale log.swf --runtime max=soon -o w.csv", "'soon' is not a duration"),
         ("scale log.swf --start tomorrow -o w.csv", "'tomorrow' is not a time"),
@@ -203,7 +203,7 @@ def test_a_name_of_any_kind_is_one_line(call: Callable[..., Any]) -> None:
         Path(name).write_text(SWF.replace(" 100 4 ", " 500 4 "))
         status, out, err = call("convert", name, "-o", "w.csv")
         assert status == ExitCode.OK, err
-        assert err.splitlines()[0].endswith("jobs that ran longer than requested (1 time)")
+        assert err.splitlines()[0].endswith("jobs that ran longer than their limit (1 time)")
         assert len(err.splitlines()) == 2
         Path(name).write_text("; Version: 2.2\n1 2 3\n")
         status, out, err = call("convert", name, "-o", "w.csv")
@@ -272,7 +272,7 @@ def test_convert_sets_a_system_that_the_file_lacks(call: Callable[..., Any]) -> 
     Path("w.csv").write_text("job_id,submit_time,run_time,nodes\na,0,5,2\nb,9,5,80\n")
     status, _, err = call("convert", "w.csv", "--system", "64x48", "-o", "w.parquet")
     assert status == ExitCode.OK
-    assert "jobs of more nodes than the machine has, kept as they are (clean: over_machine) (1 time)" in err
+    assert "jobs with more nodes than the machine has, kept (clean: over_machine) (1 time)" in err
     workload = read_workload("w.parquet")
     assert workload.provenance.system == System(64, 48)
     step = workload.provenance.steps[-1]

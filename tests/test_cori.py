@@ -55,7 +55,7 @@ def test_both_layouts_in_a_folder_are_one_log(tmp_path: Path) -> None:
     long += '"2022-11-08 01:00:00","1","3600","272","4","0","4","1","80"'
     (folder / "2.csv.gz").write_bytes(gzip.compress("\n".join([CORI_LONG, long]).encode()))
     (folder / "README").write_text("where this comes from")
-    with pytest.warns(Tolerated, match="no log beside"):
+    with pytest.warns(Tolerated, match="files that are not in format"):
         workload = read_workload(folder)
     assert len(workload) == 1
     assert workload.floats("run_time")[0] == 3 * 3600
@@ -132,12 +132,12 @@ def test_summer_time_counts(tmp_path: Path) -> None:
             r"a\.csv:2: Start '11/07/2022 22:00'.*time",
         ),
         (lambda t: t.replace('"Nodes Allocated"', '"Nodes"'), r"a\.csv:1: column 'nodes allocated' is missing"),
-        (lambda t: t.split("\n")[0] + "\n", "holds no job"),
-        (lambda t: t.split("\n")[0], "holds no job"),
-        (lambda t: t.replace('"End"', '"Start"'), r"a\.csv:1: column 'Start' is there twice"),
+        (lambda t: t.split("\n")[0] + "\n", "contains no jobs"),
+        (lambda t: t.split("\n")[0], "contains no jobs"),
+        (lambda t: t.replace('"End"', '"Start"'), r"a\.csv:1: column 'Start' occurs twice"),
         (lambda t: "\n\n" + t.replace('"10000"', '"many"'), r"a\.csv:10: Nodes Allocated 'many' is not a number"),
         (lambda t: t.replace('"10000"', '"many"'), r"a\.csv:8: Nodes Allocated 'many' is not a number"),
-        (lambda t: t.replace('"0.0"', '"0.0","one","two"'), r"a\.csv:9: 12 values where the header names 10"),
+        (lambda t: t.replace('"0.0"', '"0.0","one","two"'), r"a\.csv:9: 12 values, but the header has 10"),
     ],
 )
 def test_bad_input_is_one_line_with_its_place(change: Callable[[str], str], says: str, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_blank_lines_before_the_header_and_any_line_ends_are_accepted(
 def test_a_record_after_an_unclosed_quote_is_not_lost(tmp_path: Path) -> None:
     rows = [*CORI_ROWS]
     rows[4] = '"' + rows[4].replace('"', "")
-    with pytest.raises(InputError, match=r"a\.csv:6: Job '12,cori knl,xfer.*goes on in the next line"):
+    with pytest.raises(InputError, match=r"a\.csv:6: Job '12,cori knl,xfer.*contains a line break"):
         read_workload(write(tmp_path / "a.csv", CORI, rows))
 
 
@@ -230,7 +230,7 @@ def test_inconsistent_times_are_tolerated_and_counted(tmp_path: Path) -> None:
     with pytest.warns(Tolerated) as caught:
         table = read_workload(write(tmp_path / "e.csv", EAGLE, rows)).table.set_index("job_id")
     said = [str(warning.message) for warning in caught]
-    assert any("e.csv:3: submitted after they started" in text for text in said), said
+    assert any("e.csv:3: submitted after their start" in text for text in said), said
     assert any("e.csv:4: run times that are negative" in text and "(2 times)" in text for text in said), said
     assert any("e.csv:5: time limits" in text for text in said), said
     assert table.loc["20", "submit_time"] == table.loc["20", "logged_start"]
@@ -246,7 +246,7 @@ def test_the_raw_records_of_a_log_can_be_read(tmp_path: Path) -> None:
 
 def test_ignored_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "eagle.csv", EAGLE, EAGLE_ROWS)
-    with pytest.warns(Tolerated, match=r"left out, --keep-extra keeps them: name, work_dir, submit_line \(3 times\)"):
+    with pytest.warns(Tolerated, match=r"left out \(keep them with --keep-extra\): name, work_dir, submit_line \(3 times\)"):
         workload = read_workload(path)
     assert workload.provenance.steps[0].parameters["left_out"] == ["name", "work_dir", "submit_line"]
     kept = read_workload(path, keep_extra=True)
@@ -277,7 +277,7 @@ def test_a_folder_of_two_machines_is_refused_until_one_is_chosen(tmp_path: Path)
 def test_a_defect_has_its_line_though_records_of_another_machine_are_ignored(tmp_path: Path) -> None:
     late = cori_row("9", "regular", "07 12:00:00", "07 11:00:00", "07 12:30:00").replace("cori knl", "Perlmutter GPU")
     log = write(tmp_path / "log.csv", CORI, [*PERLMUTTER, late])
-    with pytest.warns(Tolerated, match="log.csv:6: submitted after they started"):
+    with pytest.warns(Tolerated, match="log.csv:6: submitted after their start"):
         read_raw([log], machine="Perlmutter GPU")
 
 

@@ -67,9 +67,9 @@ def test_a_grid() -> None:
     np.testing.assert_array_equal(workload.floats("extra_used_memory_kib"), [20480, 20480, 20480, np.nan])
     assert workload.floats("extra_cpu_time_s")[0] == 580.5
     assert tolerated == {
-        "jobs that began before they were submitted (reservations)": 1,
-        "tasks of bags or workflows, taken as jobs of their own": 1,
-        "submitted after they started: submission taken as the start": 1,
+        "jobs that started before they were submitted (reservations)": 1,
+        "tasks of bags or workflows, read as separate jobs": 1,
+        "records submitted after their start, submit time set to the start": 1,
         "jobs of unknown size": 1,
     }
 
@@ -87,9 +87,9 @@ def test_names_become_pseudonyms_and_extras_come_on_request() -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("1 2 3", "3 fields, a job has 29"),
-        (JOB + " 30", "30 fields, a job has 29"),
-        (JOB.replace(" ", ","), "1 fields, a job has 29"),
+        ("1 2 3", "3 fields instead of 29"),
+        (JOB + " 30", "30 fields instead of 29"),
+        (JOB.replace(" ", ","), "1 fields instead of 29"),
         (job(RunTime="fast"), r"field 4 \(RunTime\) is 'fast', not a number"),
         (job(UsedMemory="1e300"), r"field 7 \(UsedMemory\) is '1e300', too large"),
         (job(ReqTime="inf"), r"field 9 \(ReqTime\) is 'inf', not a number"),
@@ -103,7 +103,7 @@ def test_a_line_that_cannot_be_read_is_an_error_with_its_place(line: str, what: 
 
 
 def test_a_file_of_comments_is_an_error() -> None:
-    with pytest.raises(InputError, match="holds no job"):
+    with pytest.raises(InputError, match="contains no jobs"):
         read(b"# nothing\n\n# at all\n")
 
 

@@ -64,9 +64,9 @@ def test_components_become_jobs() -> None:
     assert workload.column("status").tolist() == ["completed", "failed", *["completed"] * 4]
     np.testing.assert_array_equal(workload.floats("extra_allocated"), [np.nan] * 5 + [48])
     assert tolerated == {
-        "components of jobs with several, taken as jobs that need not start together": 2,
-        "further jobs that a job comes after, left out: a workload has one": 1,
-        "jobs after one that the file has not, taken as after none": 1,
+        "components of multi-component jobs, read as independent jobs": 2,
+        "dependencies after the first of a job, left out": 1,
+        "jobs that depend on a job that is not in the file, dependency left out": 1,
     }
 
 
@@ -81,7 +81,7 @@ def test_a_job_follows_the_component_that_ends_last() -> None:
 def test_a_job_never_follows_itself() -> None:
     workload, tolerated = read(component(after=1, think=5).encode())
     assert "after" not in workload.table or workload.column("after").tolist() == [""]
-    assert tolerated == {"jobs after one that the file has not, taken as after none": 1}
+    assert tolerated == {"jobs that depend on a job that is not in the file, dependency left out": 1}
 
 
 def test_42_fields_instants_since_1970_and_extras() -> None:
@@ -103,7 +103,7 @@ def test_it_is_not_taken_for_swf_nor_swf_for_it() -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("1;2;3", "3 fields, a job has 41"),
+        ("1;2;3", "3 fields instead of 41"),
         (component(api_call_time=1) + ";9", "43 fields"),
         (component().replace(";", ","), "1 fields"),
         (component(run="fast"), r"field 11 \(run\) is 'fast', not a number"),

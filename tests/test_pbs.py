@@ -109,8 +109,8 @@ def test_ignored_records_are_counted(log: Path) -> None:
     assert step.counts == {
         "jobs of unknown size": 2,
         "records of other kinds, left out": 1,
-        "records of whole arrays, whose tasks have their own, left out": 1,
-        "jobs still queued when the log ends, left out": 1,
+        "records of whole job arrays, left out (tasks have their own records)": 1,
+        "jobs still queued at the end of the log, left out": 1,
     }
 
 
@@ -176,7 +176,7 @@ def test_a_last_line_cut_off_is_left_out_and_counted(log: Path) -> None:
 
 E = ended("1.srv", 0, 10, 70)
 BAD = {
-    "no end": (LOG[0] + "\n", "holds no job that ended"),
+    "no end": (LOG[0] + "\n", "contains no jobs that ended"),
     "in the middle": (f"{E}\n03/01/20\n{E}\n", r"20210301:2: not a record: '03/01/20'"),
     "whole line, but none": (f"{E}\n{E[:22]}\n", r"20210301:2: not a record"),
     "another locale": (
@@ -190,15 +190,15 @@ BAD = {
     "a strange exit": (E.replace("Exit_status=0", "Exit_status=ok") + "\n", r"Exit_status=ok is not a whole"),
     "too many cores": (
         E.replace("n1/0*16", "n1/0*999999999") + "\n",
-        r"20210301:1: a job of 2 nodes, 1000000015 cores",
+        r"20210301:1: invalid size of 2 nodes, 1000000015 cores",
     ),
     "too many nodes": (  # without a node name, too
         f"{E[:20]}E;2.srv;ctime=1 start=2 end=3 Resource_List.select={10**20}:ncpus=1\n",
-        r"20210301:1: a job of 100000000000000000 nodes",
+        r"20210301:1: invalid size of 100000000000000000 nodes",
     ),
-    "nothing said": (f"{E}\n{E[:20]}E;2.srv;gone\n{E}\n", r"20210301:2: a record that says nothing"),
-    "too long": (f"{E}\n{'x' * (MAX_LINE + 1)}\n", r"20210301:2: a line of more than 16 MiB"),
-    "another delimiter": (E.replace(";", ",") + "\n", "neither its content nor its name"),
+    "nothing said": (f"{E}\n{E[:20]}E;2.srv;gone\n{E}\n", r"20210301:2: record without values"),
+    "too long": (f"{E}\n{'x' * (MAX_LINE + 1)}\n", r"20210301:2: line longer than 16 MiB"),
+    "another delimiter": (E.replace(";", ",") + "\n", "the format is not recognized"),
 }
 
 
@@ -226,7 +226,7 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
     with pytest.warns(Tolerated) as found:
         table = read_workload(log).table
     messages = " ".join(str(warning.message) for warning in found)
-    for words in ("submitted after they started", "ended before they started", "longer than 300 years"):
+    for words in ("submitted after their start", "end before their start", "longer than 300 years"):
         assert words in messages
     assert table["run_time"].isna().sum() == 2
 

@@ -230,7 +230,7 @@ def test_supercloud() -> None:
     np.testing.assert_array_equal(workload.floats("extra_gpus"), [2, 2, np.nan, np.nan])
     np.testing.assert_array_equal(workload.floats("extra_allocated"), [40, np.nan, np.nan, np.nan])
     assert workload.column("status").tolist() == ["completed", "killed", "cancelled", "pending"]
-    assert tolerated == {"limits of one year, which stand for none": 1}
+    assert tolerated == {"limits of one year, the default, read as no limit": 1}
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,8 @@ def test_invalid_values_are_counted_and_unknown() -> None:
     np.testing.assert_array_equal(workload.floats("run_time"), [np.nan, np.nan, 3600])
     counts = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
     assert counts["jobs of unknown size"] == 2
-    assert counts["run times that are negative or longer than 300 years, taken as not known"] == 2
-    assert counts["ended before they started: end taken as not known"] == 1
+    assert counts["run times that are negative or longer than 300 years, set to unknown"] == 2
+    assert counts["records that end before their start, end set to unknown"] == 1
 
 
 def test_numbers_too_large_to_multiply_are_unknown() -> None:
@@ -297,7 +297,7 @@ def test_numbers_too_large_to_multiply_are_unknown() -> None:
 def test_jobs_larger_than_the_machine_are_counted_and_kept() -> None:
     workload, tolerated = read(lassen.read_log, LASSEN.replace(b",795,", b",796,"))
     assert workload.ints("nodes").tolist() == [16, 796, 1]
-    assert tolerated == {"jobs of more nodes than the machine has, kept as they are (clean: over_machine)": 1}
+    assert tolerated == {"jobs with more nodes than the machine has, kept (clean: over_machine)": 1}
 
 
 def test_a_date_of_another_locale_is_an_error_with_its_line() -> None:

@@ -137,7 +137,7 @@ def test_rows_become_jobs(log: Path) -> None:
     assert jobs.loc["1", "user"].startswith("user-") and jobs.loc["1", "user"] != jobs.loc["1", "group"]
     assert workload.provenance.system == System(name="blue")
     [read_step, *_] = workload.provenance.steps
-    assert read_step.counts == {"rows of steps, left out": 2}
+    assert read_step.counts == {"rows of job steps, left out": 2}
 
 
 def test_an_unknown_state_is_named(log: Path) -> None:
@@ -213,7 +213,7 @@ def test_two_free_texts_and_their_content(log: Path) -> None:
 def test_ambiguous_rows_are_refused(log: Path) -> None:
     fields = ("JobID", "Submit", "End", "NNodes", "JobName", "State", "Comment")
     rows = [ROWS[0], {**ROWS[0], "JobName": "a|FAILED"}]
-    with pytest.raises(InputError, match=r"log.txt:3: 8 fields where the header names 7.*--delimiter"):
+    with pytest.raises(InputError, match=r"log.txt:3: line has 8 fields, but the header has 7.*--delimiter"):
         read(log, table(rows, fields))
 
 
@@ -227,7 +227,7 @@ def test_rows_of_a_resized_job_are_its_segments(log: Path) -> None:
         row("8", submit="11:00:00", start="11:00:00", end="11:01:00", State="RESIZING", Elapsed="00:01:00"),  # cut
     ]
     log.write_text(table(resized))
-    with pytest.warns(Tolerated, match=r"resized jobs, joined to the first \(2 times\)"):
+    with pytest.warns(Tolerated, match=r"resized jobs, merged into one job \(2 times\)"):
         jobs = by_id(read_workload(log))
     assert sorted(jobs.index) == ["8", "9", "9-2"]
     assert jobs.loc["9", ["submit_time", "run_time", "nodes", "logged_end"]].tolist() == [0.0, 210.0, 4, 270.0]
@@ -298,14 +298,14 @@ def test_a_folder_of_months(tmp_path: Path) -> None:
 
 LATE = table(ROWS)
 BAD = {
-    "no row": (table([]), "holds no job"),
-    "no header": (table(ROWS).partition("\n")[2], "neither its content nor its name"),
-    "steps only": (table(ROWS[1:3]), "holds no job"),
+    "no row": (table([]), "contains no jobs"),
+    "no header": (table(ROWS).partition("\n")[2], "the format is not recognized"),
+    "steps only": (table(ROWS[1:3]), "contains no jobs"),
     "no Submit": (
         table(ROWS, ("JobID", "Start", "End", "NNodes", "State")),
-        r"log.txt:1: no column submit \(write it with sacct -aPD",
+        r"log.txt:1: column submit is missing \(export the log with sacct -aPD",
     ),
-    "no size": (table(ROWS, ("JobID", "Submit", "End", "State")), "no column nnodes"),
+    "no size": (table(ROWS, ("JobID", "Submit", "End", "State")), "column nnodes or .* is missing"),
     "for the eye": (
         "JobID    State   Submit   NNodes\n-------- ------- -------- -----\n1        FAILED  2021     2\n",
         "padded",
@@ -318,9 +318,9 @@ BAD = {
     "a strange limit": (LATE.replace("|90:00|", "|soon|"), r"log.txt:12: limit 'soon' is not a time limit"),
     "a cut line": (
         LATE.replace("|00:01:30|Partition_Limit", "\n", 1),
-        r"log.txt:7: 11 fields where the header names 23",
+        r"log.txt:7: line has 11 fields, but the header has 23",
     ),
-    "too long": (LATE + "8|" + "x" * MAX_LINE + "\n", r"log.txt:14: a line of more than 16 MiB"),
+    "too long": (LATE + "8|" + "x" * MAX_LINE + "\n", r"log.txt:14: line longer than 16 MiB"),
 }
 
 
@@ -351,7 +351,7 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
     with pytest.warns(Tolerated) as found:
         jobs = by_id(read_workload(log))
     messages = " ".join(str(warning.message) for warning in found)
-    for words in ("submitted after they started", "longer than 300 years", "ended before"):
+    for words in ("submitted after their start", "longer than 300 years", "end before"):
         assert words in messages
     assert np.isnan(jobs.loc["3", "run_time"]) and np.isnan(jobs.loc["4", "run_time"])
 

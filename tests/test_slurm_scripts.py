@@ -103,7 +103,7 @@ def test_refused_jobs_are_counted(tmp_path: Path) -> None:
     script = tmp_path / "s.sh"
     written(workload_of({"job_id": "refuse1"}, {"job_id": "good"}, {"job_id": "refuse2"}), script, "slurm")
     calls, _, status, error = submitted(script, tmp_path)
-    assert (len(calls), status, error) == (3, 1, "2 of 3 jobs were refused\n")
+    assert (len(calls), status, error) == (3, 1, "2 of 3 jobs were rejected\n")
 
 
 @pytest.mark.parametrize(("limit", "minutes"), [(60.0, 1), (61.0, 2), (0.0, 1), (3600.0, 60)])
@@ -115,7 +115,7 @@ def test_limits_are_minutes_rounded_up(tmp_path: Path, limit: float, minutes: in
 def test_an_invalid_speed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="speed 0"):
         written(workload_of({}), tmp_path / "s.sh", "slurm", speed=0)
-    with pytest.raises(InputError, match="takes no option 'iterations'"):
+    with pytest.raises(InputError, match="does not support option 'iterations'"):
         written(workload_of({}), tmp_path / "s.sh", "slurm", iterations=2)
 
 
@@ -123,8 +123,8 @@ def test_an_invalid_speed_is_refused(tmp_path: Path) -> None:
 def test_each_column_is_held_or_warned_of(tmp_path: Path, format: str, held: set[str]) -> None:
     workload = Workload(pd.DataFrame([VALUES]).assign(extra_n=[1.5]), Provenance(system=System(16, 4)))
     tolerated = written(workload, tmp_path / "w", format)
-    (warning,) = (what for what in tolerated if "has no field" in what)
-    warned = set(re.search("for what (.*) say; left out", warning)[1].split(", "))  # type: ignore[index]
+    (warning,) = (what for what in tolerated if "columns without a field" in what)
+    warned = set(re.search(r"in .* \((.*)\), left out", warning)[1].split(", "))  # type: ignore[index]
     assert warned == {*SCHEMA, "extra_n"} - held
     text = (tmp_path / "w").read_text()
     for name in held & {"user", "group", "partition", "queue"}:
@@ -159,7 +159,7 @@ def test_events_of_the_simulator(tmp_path: Path) -> None:
     assert tolerated == {
         "submissions and run times rounded to whole seconds": 1,
         "time limits rounded up to whole seconds": 1,
-        "names with characters that the events cannot hold, written as _": 1,
+        "names with unsupported characters, written with _": 1,
         "jobs without a user, submitted by user1": 1,
     }
     for line in lines:
@@ -170,5 +170,5 @@ def test_events_of_the_simulator(tmp_path: Path) -> None:
 
 def test_ids_that_are_not_numbers_are_numbered(tmp_path: Path) -> None:
     tolerated = written(workload_of({"job_id": "4"}, {"job_id": "4[2]"}), tmp_path / "w.events", "ub-slurm")
-    assert tolerated["job ids that are no numbers, written as 1, 2, ..."] == 2
+    assert tolerated["job ids that are not numbers, written as 1, 2, ..."] == 2
     assert re.findall(r"jobid_(\d+)", (tmp_path / "w.events").read_text()) == ["1", "2"]

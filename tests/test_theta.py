@@ -107,7 +107,7 @@ def test_years_of_several_machines_are_refused_until_one_is_chosen(tmp_path: Pat
     folder.mkdir()
     (folder / "a.csv").write_text(text(ROWS[:1]))
     (folder / "b.csv").write_text(text([ROWS[1].replace("theta,2", "mira,2")]))
-    with pytest.raises(InputError, match=r"log: holds jobs of 2 machines: theta, mira .choose one"):
+    with pytest.raises(InputError, match=r"log: contains jobs of 2 machines: theta, mira .choose one"):
         read_workload(folder)
     with pytest.warns(Tolerated, match=r"records of other machines, left out .1 time"):
         mira = read_workload(folder, machine="Mira")
@@ -130,15 +130,15 @@ def test_the_shipped_recipe(log: Path) -> None:
 
 
 BAD = {
-    "no row": (text([]), "holds no job"),
+    "no row": (text([]), "contains no jobs"),
     "a column missing": (text(ROWS).replace("END_TIMESTAMP", "ENDED"), r"csv:1: column 'end_timestamp' is missing"),
     "another locale": (
         text(ROWS).replace("2023-08-01 13:00:00", "01/08/2023 13:00"),
         r"csv:5: QUEUED_TIMESTAMP '01/08",
     ),
     "a word for a number": (text(ROWS).replace("4400.0", "many"), r"csv:7: NODES_USED 'many' is not a number"),
-    "a line cut": (text(ROWS).replace(",default,3600.0", "", 1), r"csv:2: 21 values where the header names 23"),
-    "another delimiter": (HEADER + "\n" + text(ROWS, "").replace(",", ";"), "1 values where the header names 23"),
+    "a line cut": (text(ROWS).replace(",default,3600.0", "", 1), r"csv:2: 21 values, but the header has 23"),
+    "another delimiter": (HEADER + "\n" + text(ROWS, "").replace(",", ";"), "1 values, but the header has 23"),
 }
 
 

@@ -184,18 +184,18 @@ HEADER = b"job_id,submit_time,run_time,nodes\n"
 BROKEN = {
     "empty.swf": (b"", "empty"),
     "blank.csv": (b" \n\n", "empty"),
-    "words.txt": (b"Lorem ipsum dolor\n", "neither its content nor its name"),
-    "noise.bin": (bytes(range(256)) * 20, "neither its content nor its name"),
+    "words.txt": (b"Lorem ipsum dolor\n", "the format is not recognized"),
+    "noise.bin": (bytes(range(256)) * 20, "the format is not recognized"),
     "noise.swf": (b";" + bytes(range(256)) * 20, "binary data"),
     "cut.swf.gz": (gzip.compress(b"; Version: 2.2\n" * 99)[:-9], "broken gzip"),
     "lies.swf.gz": (b"\x1f\x8b" + b"nonsense" * 9, "broken gzip"),
     "cut.parquet": (b"PAR1" + b"x" * 50, "not a readable Parquet file"),
-    "ragged.csv": (b"job_id,submit_time,run_time,nodes\n1,0,1\n", "ragged.csv:2: 3 values where the header names 4"),
+    "ragged.csv": (b"job_id,submit_time,run_time,nodes\n1,0,1\n", "ragged.csv:2: 3 values, but the header has 4"),
     "word.csv": (HEADER + b"0,0,1,1\n\n1,now,1,1\n", "word.csv:4: submit_time 'now' is not a number"),
     "part.csv": (b"# tracebed-extras: {}\n" + HEADER + b"0,0,1,1.5\n", "part.csv:3: nodes '1.5' is not a whole number"),
-    "quote.csv": (HEADER + b'"0,0,1,1\n1,0,1,1\n', "a quoted value has no end"),
-    "only.csv": (b"job_id,submit_time,run_time,nodes", "holds no job"),
-    "latin.csv": (HEADER[:-1] + b",user\n0,0,1,1,Z\xfcrich\n", "latin.csv:2: is not UTF-8"),
+    "quote.csv": (HEADER + b'"0,0,1,1\n1,0,1,1\n', "a quoted value is not closed"),
+    "only.csv": (b"job_id,submit_time,run_time,nodes", "contains no jobs"),
+    "latin.csv": (HEADER[:-1] + b",user\n0,0,1,1,Z\xfcrich\n", "latin.csv:2: the file is not UTF-8"),
     "latin-extra.csv": (HEADER[:-1] + b",extra_a\n0,0,1,1,Z\xfcrich\n", "is not UTF-8"),
     "zeros.csv": (bytes(100_000), "binary data, not CSV"),
     "wide.csv": (b"\xff\xfe" + HEADER.decode().encode("utf-16-le"), "UTF-16"),
@@ -215,8 +215,8 @@ BROKEN = {
     "lacks.csv": (b"job_id,submit_time,run_time\n1,0,1\n", "column 'nodes' is missing"),
     "twice.csv": (HEADER + b"1,0,1,1\n\n1,0,1,1\n", "twice.csv:4: job_id is not unique"),
     "same.csv": (b"job_id,submit_time,run_time,nodes,nodes\n1,0,1,1,1\n", "column"),
-    "none.csv": (b"job_id,submit_time,run_time,nodes\n", "holds no job"),
-    "none.swf": (b"; Version: 2.2\n", "holds no job"),
+    "none.csv": (b"job_id,submit_time,run_time,nodes\n", "contains no jobs"),
+    "none.swf": (b"; Version: 2.2\n", "contains no jobs"),
     "bad.csv": (b"# tracebed-provenance: {}\njob_id,submit_time\n", "not a provenance record"),
     "extras.csv": (b"# tracebed-extras: {\njob_id,submit_time\n", "tracebed-extras"),
 }
@@ -236,7 +236,7 @@ def test_a_bad_file_is_an_error_that_names_it(name: str, tmp_path: Path) -> None
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_workload(tmp_path / "absent.swf")
-    with pytest.raises(InputError, match="the folder holds no file"):
+    with pytest.raises(InputError, match="the folder contains no files"):
         read_workload(tmp_path)
 
 
@@ -244,9 +244,9 @@ def test_an_unknown_format_or_option_is_an_error(tmp_path: Path) -> None:
     write_workload(small(), tmp_path / "w.csv")
     with pytest.raises(InputError, match="no format 'xls'"):
         read_workload(tmp_path / "w.csv", format="xls")
-    with pytest.raises(InputError, match=r"takes no option 'by' \(it takes none\)"):
+    with pytest.raises(InputError, match=r"does not support option 'by' \(available options: none\)"):
         read_workload(tmp_path / "w.csv", by="core")
-    with pytest.raises(InputError, match="asks for no format"):
+    with pytest.raises(InputError, match="no known output format"):
         write_workload(small(), tmp_path / "w.xls")
 
 

@@ -1,7 +1,7 @@
-"""A log: the records of a machine's accounting, before they are a workload.
+"""A log: the accounting records of a machine, before cleaning.
 
-The table is that of a workload (see `workload.SCHEMA`), but a row is a record: a job may have several, ids may
-repeat, and texts may be pandas categories. `cleaning` makes jobs of records.
+The table has the columns of a workload (see `workload.SCHEMA`), but each row is a record. A job may have several
+records, ids may repeat, and texts may be pandas categories. `cleaning` turns records into jobs.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tracebed.errors import InputError, tolerate
 
 MAX_SPAN_S = 1e10
 """Longest accepted run time or limit: 317 years."""
-TOO_LARGE = "jobs of more nodes than the machine has, kept as they are (clean: over_machine)"
+TOO_LARGE = "jobs with more nodes than the machine has, kept (clean: over_machine)"
 INSTANTS = ("submit_time", "logged_start", "logged_end", "deadline", "earliest_start")
 
 
 @dataclass(frozen=True)
 class Log:
-    """Records, their provenance, and what messages call them."""
+    """Records, their provenance, and their name in messages."""
 
     table: pd.DataFrame
     provenance: Provenance
@@ -52,33 +52,35 @@ def make_log(
     since_1970: bool = True,
     only: BoolArray | None = None,
 ) -> Log:
-    """Return the log that a reader found.
+    """Return a log made of the columns that a reader found.
 
-    Times become s since the first submission; records without a submit time are left out. What makes no sense
-    is counted, and tolerated so: submitted after the start: at the start; ended before the start, a time
-    span beyond `MAX_SPAN_S`, a size beyond `MAX_SIZE`: not known.
+    Times become s since the first submission. Records without a submit time are left out. Invalid values are
+    counted and repaired: a submit time after the start becomes the start; an end before the start, a time span
+    above `MAX_SPAN_S`, and a size above `MAX_SIZE` become unknown.
 
     Args:
-        files: where it was read from.
-        format: the reader's name.
-        columns: of `workload.SCHEMA` or `extra_...`, a value a record; instants in s since 1970 UTC, NaN not
-            known. Without `run_time`, it is `logged_end` - `logged_start`. `nodes` and `cores_per_node` may be
-            floats: what is no whole size becomes 0 nodes (not known), or 1 core.
+        files: the files of the log.
+        format: the name of the reader.
+        columns: columns of `workload.SCHEMA` or `extra_...`, each of shape (records,). Instants are in s since
+            1970 UTC, NaN if unknown. A missing `run_time` is `logged_end` - `logged_start`. `nodes` and
+            `cores_per_node` may be floats, which are rounded up; invalid sizes become 0 nodes (unknown) or 1 core.
         system: the machine.
-        time_zone: of its clock.
-        parameters: options of the reader, for the provenance.
-        defects: what was tolerated -> which records; each becomes a counted warning that names the first.
-        counts: what was tolerated and is no matter of records -> how often.
-        place: from the number of a record to `file:line`.
-        names: columns that hold names of people and projects.
-        keep_names: do not replace those by pseudonyms.
-        extras: columns that nobody asked for, with names beginning `extra_`.
-        unread: columns that were there and are not kept; a warning names them.
-        only: the records to keep, shape (records,); the others are of another machine. All by default.
-        since_1970: whether instants are; else they are s since the log's start, and stay so.
+        time_zone: the time zone of the machine's clock.
+        parameters: the options of the reader, for the provenance.
+        defects: tolerated defect -> affected records, shape (records,). Each defect gives one warning with the
+            number of records and the place of the first.
+        counts: tolerated defects that do not belong to records -> number of occurrences.
+        place: function from the number of a record to `file:line`.
+        names: columns that hold names of persons and projects.
+        keep_names: keep those names instead of replacing them by pseudonyms.
+        extras: further columns to keep, with names beginning `extra_`.
+        unread: columns of the files that are left out; a warning lists them.
+        only: mask of the records of the chosen machine, shape (records,); default: all records.
+        since_1970: whether instants are in s since 1970. Otherwise they are in s since the start of the log
+            and are not shifted.
 
     Raises:
-        InputError: there is no record with a submit time.
+        InputError: no record has a submit time.
     """
     where = place_of(files)
     found = {**columns, **(extras or {})}
@@ -88,11 +90,11 @@ def make_log(
         found = {name: _taken(values, rows) for name, values in found.items()}
         defects = {what: mask[rows] for what, mask in (defects or {}).items()}
         counts = {"records of other machines, left out": len(only) - len(rows), **(counts or {})}
-    noted = {**(defects or {}), **_mend_times(found), **_mend_sizes(found, system)}
+    noted = {**(defects or {}), **_repair_times(found), **_repair_sizes(found, system)}
     submit = found["submit_time"]
     known = np.isfinite(submit)
     if not known.any():
-        raise InputError("holds no job with a submit time", where=where, hint="check that the file is complete")
+        raise InputError("no record has a submit time", where=where, hint="check that the file is complete")
     origin = float(np.floor(submit[known].min())) if since_1970 else 0.0
     for name in INSTANTS:
         if name in found:
@@ -104,19 +106,19 @@ def make_log(
             row = int(np.argmax(noted[what]))
             first = place(row if rows is None else int(rows[row]))
         tolerate({what: count}, where=first)
-    tolerate({f"columns left out, --keep-extra keeps them: {', '.join(unread)}": len(unread)}, where=where)
+    tolerate({f"columns left out (keep them with --keep-extra): {', '.join(unread)}": len(unread)}, where=where)
     if not keep_names:
         key = hashlib.blake2b(b"".join(file.key for file in files), digest_size=32).digest()
         found |= {name: pseudonyms(found[name], name, key) for name in names if name in found}
     table = pd.DataFrame(
-        {name: values for name, values in found.items() if name in NEEDED or _says(values)}, copy=False
+        {name: values for name, values in found.items() if name in NEEDED or _has_values(values)}, copy=False
     )
     if not known.all():
         table = table[known].reset_index(drop=True)
     if len(files) > 1:
         alike = int(table.duplicated([name for name in ("job_id", *INSTANTS[:3]) if name in table]).sum())
         tolerate(
-            {"records with number and times of an earlier one; if files overlap, clean them: drop_copies": alike},
+            {"records with the id and times of an earlier record (clean: drop_copies)": alike},
             where=where,
         )
     step = Step(
@@ -130,23 +132,23 @@ def make_log(
 
 
 def _taken(values: Any, rows: IntArray) -> Any:
-    """Return some rows of a column."""
+    """Return the selected rows of a column."""
     return values.iloc[rows].reset_index(drop=True) if isinstance(values, pd.Series) else values[rows]
 
 
 def place_of(files: Sequence[Input]) -> str:
-    """Return what messages call a log: its file, or the folder of its files."""
+    """Return the name of a log in messages: its file, or the folder of its files."""
     return files[0].where if len(files) == 1 else str(files[0].path.parent)
 
 
-def _mend_times(found: dict[str, Any]) -> dict[str, BoolArray]:
-    """Make what sense can be made of times, in place; return what was wrong -> in which records."""
+def _repair_times(found: dict[str, Any]) -> dict[str, BoolArray]:
+    """Repair invalid times in place; return defect -> affected records, shape (records,)."""
     submit = np.asarray(found["submit_time"], dtype=np.float64)
     start = np.asarray(found.get("logged_start", np.full(len(submit), np.nan)))
     late = start < submit
     noted = {
         "records without a submit time, left out": ~np.isfinite(submit),
-        "submitted after they started: submission taken as the start": late,
+        "records submitted after their start, submit time set to the start": late,
     }
     found["submit_time"] = np.where(late, start, submit)
     if "run_time" not in found:
@@ -155,18 +157,18 @@ def _mend_times(found: dict[str, Any]) -> dict[str, BoolArray]:
         if name in found:
             values = np.asarray(found[name], dtype=np.float64)
             bad = (values < 0) | (values > MAX_SPAN_S)
-            noted[f"{what} that are negative or longer than 300 years, taken as not known"] = bad
+            noted[f"{what} that are negative or longer than 300 years, set to unknown"] = bad
             found[name] = np.where(bad, np.nan, values)
     if "logged_end" in found:
         end = np.asarray(found["logged_end"])
         backwards = end < start
-        noted["ended before they started: end taken as not known"] = backwards
+        noted["records that end before their start, end set to unknown"] = backwards
         found["logged_end"] = np.where(backwards | (end - start > MAX_SPAN_S), np.nan, end)
     return noted
 
 
-def _mend_sizes(found: dict[str, Any], system: System | None) -> dict[str, BoolArray]:
-    """Make whole numbers of sizes, in place; return what was wrong -> in which records."""
+def _repair_sizes(found: dict[str, Any], system: System | None) -> dict[str, BoolArray]:
+    """Round sizes up to integers in place; return defect -> affected records, shape (records,)."""
     noted: dict[str, BoolArray] = {}
     for name, least in (("nodes", 0), ("cores_per_node", 1)):
         values = np.asarray(found.get(name, np.zeros(0, np.int64)))
@@ -176,7 +178,7 @@ def _mend_sizes(found: dict[str, Any], system: System | None) -> dict[str, BoolA
             if name == "nodes":
                 noted["jobs of unknown size"] = ~sound
             else:
-                noted["impossible numbers of cores on a node, taken as 1"] = ~sound & ~np.isnan(values)
+                noted["jobs with an invalid number of cores per node, set to 1"] = ~sound & ~np.isnan(values)
     if system is not None and system.nodes is not None and "nodes" in found:
         noted[TOO_LARGE] = np.asarray(found["nodes"]) > system.nodes
     return noted
@@ -186,11 +188,11 @@ NEEDED = tuple(name for name, column in SCHEMA.items() if column.default is None
 
 
 def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
-    """Replace names by keyed hashes, the same for the same name; the empty name stays.
+    """Replace names by keyed hashes. Equal names get equal pseudonyms; the empty name stays empty.
 
-    The key is drawn from the content of the log's files. The same files give the same pseudonyms, so that whoever has
-    the files can compute the pseudonym of any name: a pseudonym of a public log protects nobody.
-    Forty bits: among 10,000 names two share one with probability 5e-5.
+    The key is a hash of the log's files, so the same files always give the same pseudonyms. Anyone with access to the
+    files can compute the pseudonym of any name: pseudonyms do not protect the users of a public log.
+    Pseudonyms have 40 bits: two of 10,000 names collide with probability 5e-5.
     """
     names = labels if isinstance(labels, pd.Categorical) else pd.Categorical(pd.Series(labels, dtype="str"))
 
@@ -202,8 +204,8 @@ def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
     return relabel(names.codes, hidden)
 
 
-def _says(values: Any) -> bool:
-    """Tell whether any record says something in this column."""
+def _has_values(values: Any) -> bool:
+    """Return whether any record has a value in this column."""
     if isinstance(values, pd.Categorical):
         return list(values.categories) not in ([], [""])
     values = values.to_numpy() if isinstance(values, pd.Series) else np.asarray(values)

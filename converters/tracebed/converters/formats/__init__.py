@@ -1,1 +1,1 @@
-"""Files of workloads: one module a format, all of them known to `registry`."""
+"""File formats of workloads and logs, one module per format, registered in `registry`."""

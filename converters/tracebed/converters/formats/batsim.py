@@ -1,7 +1,7 @@
 """Batsim: a workload of jobs and profiles in JSON, and a SimGrid platform.
 
-Format: the documentation of Batsim (batsim.readthedocs.io). Every job is a delay here: it keeps its nodes for its
-run time. Version 5 renamed the types of profiles.
+Format: the documentation of Batsim (batsim.readthedocs.io). Every job is written with a delay profile: the job
+occupies its nodes for its run time. Batsim 5 renamed the profile types.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tracebed.converters.workload import Kind, Provenance, Step, System, Workloa
 from tracebed.errors import InputError, tolerate
 
 DELAY = {"4": "delay", "5": "DelayProfile"}
-"""Version of Batsim -> the type of a profile that waits."""
+"""Version of Batsim -> name of the delay profile type."""
 HELD = {"job_id", "submit_time", "run_time", "time_limit", "nodes"}
 FIELDS = ("id", "subtime", "res", "profile", "walltime")
 SHORTEST = 0.001
-"""Batsim takes no delay and no limit of 0 s; s."""
+"""Shortest delay and time limit written, in s: Batsim rejects 0 s."""
 OURS = "tracebed"
-"""Key under which our provenance stands; Batsim does not look at it."""
+"""Key of the provenance in the JSON file; Batsim ignores it."""
 PLATFORM = """<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
 <platform version="4.1">
@@ -50,7 +50,7 @@ PLATFORM = """<?xml version='1.0'?>
 
 
 def recognises(file: Input) -> bool:
-    """Tell a workload by the key that each of its jobs has, or by its number of resources."""
+    """Return whether the head of the file has the key `subtime` of jobs or `nb_res` of the workload."""
     head = file.head
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and (b'"subtime"' in head or b'"nb_res"' in head)
 
@@ -59,22 +59,22 @@ def recognises(file: Input) -> bool:
 
 
 def write(workload: Workload, file: BinaryIO, *, version: str = "5") -> None:
-    """Write the workload alone.
+    """Write the workload file without a platform.
 
     Args:
-        workload: jobs without run time or nodes are left out; the first submission becomes time 0.
-        file: opened.
-        version: of Batsim, `4` (and 3) or `5`: how the type of the profiles is called.
+        workload: the jobs. Jobs without run time or nodes are left out; the first submission becomes time 0.
+        file: the open file.
+        version: the version of Batsim, `4` (also for 3) or `5`, which sets the name of the profile type.
 
     Raises:
-        InputError: no job can be run, or there is no such version.
+        InputError: no job can be run, or `version` is invalid.
     """
     if version not in DELAY:
-        raise InputError(f"Batsim {version}", hint=f"version {' or '.join(DELAY)}")
+        raise InputError(f"unknown Batsim version {version}", hint=f"use {' or '.join(DELAY)}")
     workload, counts = ready(workload, "Batsim")
     machine = _machine(workload)
     tolerate({**counts, **_losses(workload, machine)})
-    warn_of(list(unheld(workload, HELD)), "Batsim", "kept in extra_data, which it hands to its scheduler")
+    warn_of(list(unheld(workload, HELD)), "Batsim", "kept in extra_data, which Batsim passes to the scheduler")
     delays = {time: f"delay_{time:g}_{number}" for number, time in enumerate(np.unique(_delays(workload)).tolist())}
     names = ("job_id", "submit_time", "nodes", "time_limit")
     rows = zip(*(workload.column(name).tolist() for name in names), _delays(workload).tolist(), strict=True)
@@ -100,7 +100,7 @@ def write(workload: Workload, file: BinaryIO, *, version: str = "5") -> None:
 
 
 def write_folder(workload: Workload, folder: Path, *, version: str = "5") -> None:
-    """Write workload.json (see `write`) and platform.xml: the system's nodes, and a host for the scheduler."""
+    """Write workload.json (see `write`) and platform.xml, with the nodes of the system and a host for the scheduler."""
     with (folder / "workload.json").open("wb") as file:
         write(workload, file, version=version)
     machine = _machine(workload.runnable()[0])
@@ -116,19 +116,19 @@ def _delays(workload: Workload) -> Any:
 
 
 def _losses(workload: Workload, machine: int) -> dict[str, int]:
-    """Return what is written as something else, and how often."""
+    """Return information that is lost or changed in the file -> number of occurrences."""
     kind, nodes = workload.column("kind"), workload.ints("nodes")
     cores, known = workload.ints("cores_per_node"), workload.provenance.system
     return {
-        f"nodes of the system not known, the platform has those of the largest job, {machine:,}": int(not known.nodes),
+        f"unknown number of nodes of the system, set to the size of the largest job, {machine:,}": int(not known.nodes),
         f"jobs larger than the machine's {machine:,} nodes": int((nodes > machine).sum()),
         "jobs that are not rigid, written at their requested size": int((kind != Kind.RIGID).sum()),
-        "jobs on some of their nodes' cores: a resource of Batsim is a whole node": int(
+        "jobs on part of the cores of a node, written as whole nodes": int(
             (cores < (known.cores_per_node or cores.max())).sum()
         ),
         "run times below 1 ms, written as 1 ms": int((workload.floats("run_time") < SHORTEST).sum()),
         "time limits below 1 ms, written as 1 ms": int((workload.floats("time_limit") < SHORTEST).sum()),
-        "job ids with '!', before which Batsim reads the name of a workload": sum(
+        "job ids with '!', which Batsim uses as the separator after a workload name": sum(
             "!" in job_id for job_id in workload.column("job_id")
         ),
     }
@@ -138,19 +138,19 @@ def _losses(workload: Workload, machine: int) -> dict[str, int]:
 
 
 def read(file: Input, *, keep_extra: bool = False) -> Workload:
-    """Read a workload; the run time of a job whose profile is no delay is not known.
+    """Read a workload. The run time of a job is unknown unless its profile is a delay.
 
     Args:
         file: the JSON file.
-        keep_extra: keep `extra_data` and other keys of jobs as extra_... too.
+        keep_extra: keep `extra_data` and other keys of jobs as columns `extra_...`.
 
     Raises:
-        InputError: it is no list of jobs, a job names a profile that is not there, or a value makes no sense.
+        InputError: the file is not a workload, the profile of a job is missing, or a value is invalid.
     """
     document = load(file)
     items, profiles, counts = document.items("jobs"), document.item("profiles"), Counter[str]()
     if not items:
-        raise InputError("holds no job", where=file.where, hint="check that the file is complete")
+        raise InputError("contains no jobs", where=file.where, hint="check that the file is complete")
     ours = document.item(OURS).values
     columns: dict[str, Any] = {
         "job_id": [job.text("id") for job in items],
@@ -165,7 +165,7 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
         names = dict.fromkeys(name for job in items for name in job.values if name not in FIELDS)
         columns |= extras_of(items, list(names), "extra_")
     else:
-        counts["jobs with keys that Batsim hands to its scheduler, not kept"] = _more(items)
+        counts["jobs with additional keys, not kept"] = _more(items)
     tolerate(counts, where=file.where)
     size = document.whole("nb_res", 0) or None
     before = Provenance.from_json(json.dumps(ours), where=file.where) if ours else Provenance(System(size))
@@ -179,30 +179,30 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
 def _run_time(job: Item, profiles: Item, counts: Counter[str]) -> float:
     name = job.text("profile")
     if name not in profiles.values:
-        raise InputError(f"there is no profile {name[:60]!r}", where=job.where, hint="add it, or remove the job")
+        raise InputError(f"profile {name[:60]!r} is missing", where=job.where, hint="add it, or remove the job")
     profile = Item(profiles.item(name).values, f"{profiles.where}, {name[:60]}")
     if profile.values.get("type") in DELAY.values():
         return profile.number("delay", least=0.0)
-    counts["jobs whose profile is no delay, run time not known"] += 1
+    counts["jobs whose profile is not a delay, run time unknown"] += 1
     return float("nan")
 
 
 def _limit(job: Item) -> float:
     limit = job.number("walltime", -1.0)
     if limit < 0 and limit != -1:
-        job.refuse("walltime", "-1 (none) or a time")
+        job.refuse("walltime", "-1 (no limit) or a time")
     return limit if limit >= 0 else float("nan")
 
 
 def _notes(job: Item) -> Item:
-    """Return what we kept of a job; raise InputError if it is not JSON any more."""
+    """Return the values that tracebed stored in `extra_data`; raise InputError if it is not JSON."""
     text = job.values.get("extra_data")
     if text is None:
         return Item({}, job.where)
     try:
         return Item({"extra_data": json.loads(str(text))}, job.where).item("extra_data")
     except (ValueError, RecursionError):
-        raise InputError("extra_data is not JSON", where=job.where, hint="undo the edit") from None
+        raise InputError("extra_data is not JSON", where=job.where, hint="restore or rewrite the file") from None
 
 
 def _more(items: Sequence[Item]) -> int:

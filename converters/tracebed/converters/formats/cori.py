@@ -1,8 +1,8 @@
-"""Accounting of NERSC's Cori and Perlmutter: CSV in two layouts, told apart by their headers.
+"""Accounting of NERSC's Cori and Perlmutter: CSV in two layouts, distinguished by their headers.
 
-A record is a job's use of one day: at midnight it is cut in two (the first ends at 23:59:59), and the same job
-number with another submission is another run of it. There is no time limit, no state, no request. On shared
-nodes `Raw Hours` tell which part of the node a job had; that share is kept in `extra_node_share`.
+A record is the part of a job in one day: a job that runs over midnight has a record that ends at 23:59:59 and
+another. The same job id with another submit time is another run of the job. Time limits, states and requests are
+missing. On shared nodes, `Raw Hours` gives the share of the node, stored in `extra_node_share`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ZONE = "America/Los_Angeles"
 
 
 def recognises(file: Input) -> bool:
-    """Tell the log by the names of its columns."""
+    """Return whether the file has the columns of this log."""
     return {"job", "host name", "partition", "elapsed secs", "nodes allocated"} <= set(file.columns)
 
 
@@ -57,14 +57,14 @@ def read_log(
     """Read daily files.
 
     Args:
-        files: their host names tell the machine.
+        files: the CSV files; the host names give the machine.
         keep_extra: keep every other column as `extra_...`.
         keep_names: keep the names of users and projects.
-        time_zone: of the clock that the times were written by.
-        machine: the host (Perlmutter CPU) whose jobs to read, if the files have several.
+        time_zone: the time zone of the times in the files.
+        machine: the host to read (such as Perlmutter CPU), if the files have several.
 
     Raises:
-        InputError: a column is missing, a value is invalid, or the files mix machines and none is chosen.
+        InputError: a column is missing, a value is invalid, or the files have several machines and `machine` is None.
     """
     c = read_columns(files, WANTED, extras=keep_extra)
     start, end, nodes = c.instants("start", time_zone), c.instants("end", time_zone), c.numbers("nodes")
@@ -102,7 +102,7 @@ def read_log(
 
 
 SHARED = 0.99
-"""A job whose part of its nodes is below this shared them; rounded hours of whole nodes are above it."""
+"""A job with a node share below this shared its nodes. Shares of whole nodes exceed it despite rounded hours."""
 
 
 FORMAT = Format(

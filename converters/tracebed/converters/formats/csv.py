@@ -1,7 +1,7 @@
-"""Workloads as CSV: the provenance in a comment on the first line, the columns' names, a row a job.
+"""Workloads as CSV: provenance in a comment on the first line, a header, and one row per job.
 
-Dtypes are those of the workload's schema; columns outside it (`extra_...`) say theirs in a second comment.
-Nothing between two commas is an empty text, or a number that is not known.
+Dtypes are those of the workload schema; the dtypes of other columns (`extra_...`) are in a second comment. An empty
+value is an empty text or an unknown number.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ ARROW_TYPES = {"str": pa.string(), "float64": pa.float64(), "int64": pa.int64(),
 
 
 def recognises(file: Input) -> bool:
-    """Tell a workload's CSV by its provenance line, or by the names in its header."""
+    """Return whether the file has a provenance line, or the columns of a workload."""
     ours = {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns) and not file.head.startswith(PARQUET)
     return file.header.startswith(PROVENANCE) or ours
 
 
 def read(file: Input) -> Workload:
-    """Read a workload; raise InputError, with the line, where the file is broken or no workload.
+    """Read a workload. Lines above the header that begin with `#` are comments.
 
-    Lines above the names that begin with `#` are comments.
+    Raises:
+        InputError: the file is broken or is not a workload; the error names the line.
     """
     if b"\0" in file.head:
         raise InputError("binary data, not CSV", where=file.where, hint="check the file")
@@ -61,7 +62,7 @@ def read(file: Input) -> Workload:
         names = [name.strip('" ') for name in header.split(",")]
         raise unreadable(error, file, names, lambda row: _place(file, above, row - 1 - above)) from None
     if any(pa.types.is_binary(kind) for kind in content.schema.types) or not _named(content):
-        raise InputError("is not UTF-8", where=file.where, hint="make it UTF-8: iconv -f LATIN1 -t UTF-8")
+        raise InputError("the file is not UTF-8", where=file.where, hint="convert it: iconv -f LATIN1 -t UTF-8")
     try:
         return Workload(content.to_pandas(), provenance, where=file.where)
     except RowError as error:
@@ -71,7 +72,7 @@ def read(file: Input) -> Workload:
 
 
 def _named(content: pa.Table) -> bool:
-    """Return whether the names of the columns are UTF-8."""
+    """Return whether the column names are UTF-8."""
     try:
         return bool(content.column_names)
     except UnicodeDecodeError:
@@ -79,10 +80,10 @@ def _named(content: pa.Table) -> bool:
 
 
 def _place(file: Input, above: int, record: int) -> str:
-    """Return `file:line` of a record below `above` lines, 0 being that of the names.
+    """Return `file:line` of a record; record 0 is the header, which follows the first `above` lines.
 
-    Lines are counted only now, that somebody asks: empty ones are no records, and in quotes a record goes on. Where
-    quotes stand elsewhere than around a value, the count may miss the record: `file, row`.
+    Line numbers are computed lazily, only for error messages. Empty lines are not records, and a quoted value may
+    span lines. If quotes inside values mislead the count, return `file, row N`.
     """
     records, quotes = -1, 0
     for number, line in file.lines():
@@ -95,7 +96,7 @@ def _place(file: Input, above: int, record: int) -> str:
 
 
 def _content(file: Input, above: int, types: Mapping[str, pa.DataType], *, careful: bool = False) -> pa.Table:
-    """Return the table below `above` lines; only in a single thread does Arrow count the rows."""
+    """Return the table below the first `above` lines. With `careful`, Arrow uses one thread and reports row numbers."""
     with file.open() as stream:
         return pc.read_csv(
             stream,
@@ -110,12 +111,12 @@ def _extras(line: str, where: str) -> dict[str, str]:
         dtypes = json.loads(line.removeprefix(EXTRAS))
         return {str(name): str(dtype) for name, dtype in dtypes.items() if ARROW_TYPES[dtype]}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        hint = "remove that line to let the types be guessed"
+        hint = "remove the line; types are then inferred"
         raise InputError(f"broken tracebed-extras line: {error!r}", where=where, hint=hint) from None
 
 
 def write(workload: Workload, file: BinaryIO) -> None:
-    """Write provenance, header and rows; the same workload gives the same bytes."""
+    """Write provenance, header and rows; equal workloads give identical files."""
     extras = {name: dtype_of(values) for name, values in _columns(workload.table) if name not in SCHEMA}
     file.write(f"{PROVENANCE}{workload.provenance.to_json()}\n".encode())
     if extras:

@@ -1,6 +1,6 @@
-"""NREL's Eagle (and Kestrel, in the same columns): CSV or Parquet, a row a job or an array's task.
+"""NREL's Eagle (and Kestrel, with the same columns): CSV or Parquet, one row per job or array task.
 
-Tasks of an array share their `job_id`. What is told is what was asked for: nodes, cores, GPUs, memory.
+Tasks of an array have the same `job_id`. Nodes, cores, GPUs and memory are those requested.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ ZONE = "America/Denver"
 
 
 def recognises(file: Input) -> bool:
-    """Tell the log by the names of its columns."""
+    """Return whether the file has the columns of this log."""
     return {"job_id", "wallclock_req", "nodes_req", "processors_req"} <= set(file.columns)
 
 
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = ZONE
 ) -> Log:
-    """Read one file or several.
+    """Read one or several files.
 
     Args:
-        files: CSV or Parquet.
+        files: the CSV or Parquet files.
         keep_extra: keep every other column (name, work_dir, submit_line) as `extra_...`.
         keep_names: keep the names of users and accounts.
-        time_zone: of the clock that the times were written by.
+        time_zone: the time zone of the times in the files.
 
     Raises:
-        InputError: a column is missing or a value is none.
+        InputError: a column is missing or a value is invalid.
     """
     c = read_columns(files, WANTED, extras=keep_extra)
     nodes, cores, memory = c.numbers("nodes"), c.numbers("cores"), c.numbers("memory")

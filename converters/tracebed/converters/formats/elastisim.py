@@ -1,7 +1,7 @@
-"""ElastiSim: a list of jobs in JSON, an application model of them, a platform, a configuration.
+"""ElastiSim: a list of jobs in JSON, application models, a platform, and a configuration.
 
-Formats: the documentation of ElastiSim (elastisim.github.io), and inputs that it was seen to take. A job that
-ElastiSim simulates alone, on the nodes that it asked for, runs exactly as long as in the workload.
+Formats: the documentation of ElastiSim (elastisim.github.io), and experiments with ElastiSim. A job that ElastiSim
+simulates alone on its requested nodes has exactly the run time of the workload.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ HELD = {
     *("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max", "nodes_pref"),
     *("speedup", "speedup_parameters"),
 }
-"""Columns that ElastiSim acts on; job_id by mapping.csv."""
+"""Columns that ElastiSim uses; job_id is stored in mapping.csv."""
 SPEEDUP = {"speedup", "speedup_parameters"}
 RESIZABLE = (Kind.MOLDABLE.value, Kind.MALLEABLE.value)
 LONGEST_WALLTIME = 2**31 - 1
-"""ElastiSim holds a limit in 32 bits."""
+"""Longest time limit in s: ElastiSim uses 32 bits."""
 LONGEST_RUN = 9e9
-"""Nanoseconds in 64 bits, s."""
+"""Longest run time in s: nanoseconds must fit 64 bits."""
 EPOCH = 5e8
-"""A first submit time beyond this (s; nearly 16 years) counts from 1970."""
+"""If the first submit time exceeds this (s; nearly 16 years), times are since 1970."""
 OURS = "tracebed"
-"""Key of the jobs file under which our provenance stands; ElastiSim looks at `jobs` only."""
+"""Key of the provenance in the jobs file; ElastiSim reads only `jobs`."""
 CONFIGURATION = {
     "jobs_file": "jobs.json",
     "platform_file": "platform.xml",
@@ -67,7 +67,7 @@ CONFIGURATION = {
         )
     },
 }
-"""Paths are those of the folder in which ElastiSim is started. Sensing changes schedules: it stays off."""
+"""Paths are relative to the folder in which ElastiSim is started. Sensing is off because it changes schedules."""
 PLATFORM = """<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
 <platform version="4.1">
@@ -100,7 +100,7 @@ PLATFORM = """<?xml version='1.0'?>
 
 
 def recognises(file: Input) -> bool:
-    """Tell a jobs file by what each of its jobs must name."""
+    """Return whether the head of the file has the key `application_model`, which each job must have."""
     return file.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and b'"application_model"' in file.head
 
 
@@ -108,27 +108,27 @@ def recognises(file: Input) -> bool:
 
 
 def write_folder(workload: Workload, folder: Path, *, iterations: int = 10, kassel_inflation: bool = False) -> None:
-    """Write jobs.json, platform.xml, configuration.json, application models, and mapping.csv (ElastiSim's id, job_id).
+    """Write jobs.json, platform.xml, configuration.json, application models, and mapping.csv (ElastiSim id, job_id).
 
     Args:
-        workload: jobs without run time or nodes are left out; the first submission becomes time 0.
-        folder: to start ElastiSim in: `elastisim configuration.json`.
-        iterations: of a malleable job: it may be resized between them.
-        kassel_inflation: take run time x requested nodes as the work of a job and let its speedup, not
-            corrected by its efficiency there, decide how long that takes (as Kassel's conversion does): jobs
-            whose speedup is not linear then run longer than in the workload.
+        workload: the jobs. Jobs without run time or nodes are left out; the first submission becomes time 0.
+        folder: the folder to write to. Run `elastisim configuration.json` in this folder.
+        iterations: the number of iterations of a malleable job, which can be resized between iterations.
+        kassel_inflation: set the sequential work of a job to run time x requested nodes, without correction for
+            the parallel efficiency, as in Kassel's conversion. Jobs with a speedup below linear then run longer
+            than in the workload.
 
     Raises:
-        InputError: no job can be run, a speedup is none, or `iterations` is below 1.
+        InputError: no job can be run, a speedup is invalid, or `iterations` is below 1.
     """
     if iterations < 1:
-        raise InputError(f"{iterations} iterations", hint="at least 1")
+        raise InputError(f"invalid number of iterations {iterations}", hint="use at least 1")
     workload, counts = ready(workload, "ElastiSim")
     jobs, files = _jobs(workload, iterations, kassel_inflation)
     machine = _machine(workload)
     tolerate({**counts, **_losses(workload, machine)})
     beside = unheld(workload, HELD)
-    warn_of(list(beside), "ElastiSim", "kept as attributes, which it hands to its scheduler and does not act on")
+    warn_of(list(beside), "ElastiSim", "kept as attributes, which ElastiSim only passes to the scheduler")
     lines = ",\n".join(json.dumps(job) for job in jobs)
     (folder / "jobs.json").write_text(f'{{"jobs": [\n{lines}\n],\n"{OURS}": {workload.provenance.to_json()}}}\n')
     (folder / "platform.xml").write_text(PLATFORM.format(last=machine - 1))
@@ -142,13 +142,13 @@ def write_folder(workload: Workload, folder: Path, *, iterations: int = 10, kass
 
 
 def _machine(workload: Workload) -> int:
-    """Return the nodes of the platform: the system's, else those of the largest job."""
+    """Return the number of nodes of the platform: that of the system, or else the size of the largest job."""
     known = workload.provenance.system.nodes
     return known or int(max(workload.ints("nodes").max(), workload.ints("nodes_max").max()))
 
 
 def _jobs(workload: Workload, iterations: int, inflated: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the jobs as ElastiSim reads them, and the formula of each application model's file."""
+    """Return the jobs in ElastiSim's format, and the formula of each application model file."""
     names = (
         *("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max", "nodes_pref"),
         *("speedup", "speedup_parameters"),
@@ -162,7 +162,9 @@ def _jobs(workload: Workload, iterations: int, inflated: bool) -> tuple[list[dic
         job_id, submit, run_time, limit, nodes, kind, least, most, preferred, name, parameters = row
         speedup = parse(name, parameters, f"speedup of job {job_id!r}")
         if run_time > LONGEST_RUN:
-            raise InputError(f"a run time of {run_time:g} s", where=f"job {job_id!r}", hint="clean the workload first")
+            raise InputError(
+                f"run time of {run_time:g} s is too long", where=f"job {job_id!r}", hint="clean the workload first"
+            )
         work = run_time * nodes / speedup.of(nodes) if inflated else run_time
         table = ""
         if speedup.points:
@@ -190,32 +192,32 @@ def _jobs(workload: Workload, iterations: int, inflated: bool) -> tuple[list[dic
 
 
 def _attribute(value: Any) -> Any:
-    """Return a value as ElastiSim takes it: it ends itself at true and false."""
+    """Return a value that ElastiSim accepts; ElastiSim aborts on true and false."""
     return int(value) if isinstance(value, bool) else value
 
 
 def _losses(workload: Workload, machine: int) -> dict[str, int]:
-    """Return what is written as something else, and how often."""
+    """Return information that is lost or changed in the files -> number of occurrences."""
     nodes, least, most = (workload.ints(name) for name in ("nodes", "nodes_min", "nodes_max"))
     kind, cores, limit = workload.column("kind"), workload.ints("cores_per_node"), workload.floats("time_limit")
     resizable = np.isin(kind.astype(str), RESIZABLE)
     rigid, known = kind == Kind.RIGID, workload.provenance.system
     return {
-        f"jobs larger than the machine's {machine:,} nodes: ElastiSim never starts them and ends in a deadlock": int(
+        f"jobs larger than the machine's {machine:,} nodes, which deadlock ElastiSim": int(
             (np.where(resizable, least, nodes) > machine).sum()
         ),
-        f"nodes of the system not known, the platform has those of the largest job, {machine:,}": int(not known.nodes),
-        "evolving jobs written as rigid ones: in ElastiSim they ask for nodes by a formula": int(
+        f"unknown number of nodes of the system, set to the size of the largest job, {machine:,}": int(not known.nodes),
+        "evolving jobs, written as rigid since ElastiSim requires a formula for their requests": int(
             (kind == Kind.EVOLVING).sum()
         ),
-        "rigid jobs with bounds other than their size, which are not written": int(
+        "rigid jobs with bounds that differ from their size, bounds left out": int(
             (rigid & ((least != nodes) | (most != nodes))).sum()
         ),
-        "smallest sizes of no node, written as 1": int((resizable & (least < 1)).sum()),
+        "minimum sizes of 0 nodes, written as 1": int((resizable & (least < 1)).sum()),
         "time limits rounded up to whole seconds": int((np.ceil(limit) != limit)[~np.isnan(limit)].sum()),
-        "time limits of no second, written as 1 s": int((limit == 0).sum()),
-        "time limits beyond 68 years left out": int((limit > LONGEST_WALLTIME).sum()),
-        "jobs on some of their nodes' cores: ElastiSim gives them whole nodes": int(
+        "time limits of 0 s, written as 1 s": int((limit == 0).sum()),
+        "time limits longer than 68 years, left out": int((limit > LONGEST_WALLTIME).sum()),
+        "jobs on part of the cores of a node, written as whole nodes": int(
             (cores < (known.cores_per_node or cores.max())).sum()
         ),
     }
@@ -226,17 +228,17 @@ def _losses(workload: Workload, machine: int) -> dict[str, int]:
 
 @dataclass
 class Neighbours:
-    """The files beside a jobs file: application models, and the platform."""
+    """The files in the folder of a jobs file: application models and the platform."""
 
     folder: Path
     speed: float | None = None
-    """Of a node, flop/s."""
+    """Speed of a node, flop/s."""
     nodes: int | None = None
     found: dict[str, Item | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, file: Input) -> Neighbours:
-        """Look at the platform beside `file`: nodes and speed of its clusters."""
+        """Read the number of nodes and their speed from the platform in the folder of `file`."""
         beside = cls(file.path.parent)
         platforms = sorted(beside.folder.glob("*.xml")) if file.raw is None else []
         for path in platforms:
@@ -251,7 +253,7 @@ class Neighbours:
         return beside
 
     def model(self, name: str) -> Item | None:
-        """Return an application model, by the path that the job names or beside the jobs file; None if not there."""
+        """Return an application model, found by its path or in the folder of the jobs file; None if missing."""
         if name not in self.found:
             self.found[name] = None
             for path in (self.folder / name, self.folder / Path(name).name):
@@ -264,7 +266,7 @@ class Neighbours:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # no name that a file can have
+    except (OSError, ValueError):  # the text is not a valid file name
         return False
 
 
@@ -274,23 +276,23 @@ def _flops(text: str) -> float | None:
 
 
 def read(file: Input, *, keep_extra: bool = False) -> Workload:
-    """Read a jobs file; what jobs run is looked for in the application models that they name, beside it.
+    """Read a jobs file and the application models of its jobs.
 
-    The run time is what an application model amounts to on the preferred nodes (arguments.num_nodes_pref, else
-    the most), where it only waits and computes; else it is not known. Jobs are named by ElastiSim's own
-    numbers: their place by submit time.
+    The run time is computed from the application model on the preferred nodes (arguments.num_nodes_pref, or else the
+    maximum) if the model only waits and computes; otherwise it is unknown. Job ids are ElastiSim's numbers, the ranks
+    by submit time.
 
     Args:
         file: the jobs file.
-        keep_extra: keep attributes, arguments and GPUs as extra_... too.
+        keep_extra: keep attributes, arguments and GPUs as columns `extra_...`.
 
     Raises:
-        InputError: it is no list of jobs, or a job's value makes no sense.
+        InputError: the file is not a list of jobs, or a value is invalid.
     """
     document = load(file)
     items = document.items("jobs")
     if not items:
-        raise InputError("holds no job", where=file.where, hint="check that the file is complete")
+        raise InputError("contains no jobs", where=file.where, hint="check that the file is complete")
     beside, counts = Neighbours.of(file), Counter[str]()
     ours = document.item(OURS).values
     rows = [_row(job, beside, counts, bool(ours)) for job in items]
@@ -307,7 +309,7 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
         arguments = [job.item("arguments") for job in items]
         columns |= extras_of(arguments, _names(arguments), "extra_argument_")
     if keep_extra and any(columns["extra_gpus_per_node"]):
-        counts.pop("jobs that want GPUs, which are not kept", None)
+        counts.pop("jobs that request GPUs, request left out", None)
     else:
         columns.pop("extra_gpus_per_node", None)
     tolerate(counts, where=file.where)
@@ -322,7 +324,7 @@ def _names(items: Sequence[Item]) -> list[str]:
 def _dated(
     table: pd.DataFrame, file: Input, beside: Neighbours, ours: Any, counts: dict[str, int], keep_extra: bool
 ) -> tuple[pd.DataFrame, Provenance]:
-    """Return the jobs, from the first submission on if times are instants since 1970, and where they come from."""
+    """Return the jobs and their provenance; times since 1970 are shifted to the first submission."""
     first = float(table["submit_time"].min())
     start = first if first >= EPOCH else None
     if start is not None:
@@ -334,11 +336,11 @@ def _dated(
 
 
 def _row(job: Item, beside: Neighbours, counts: Counter[str], ours: bool) -> dict[str, Any]:
-    """Return the columns of one job; count what is not as it might be."""
+    """Return the values of one job, and count defects in `counts`."""
     kind = job.text("type").lower()
     if kind not in (*Kind, "adaptive"):
         job.refuse("type", "one of rigid, moldable, malleable, evolving, adaptive")
-    counts["adaptive jobs (malleable and evolving), taken as malleable"] += kind == "adaptive"
+    counts["adaptive jobs (malleable and evolving), read as malleable"] += kind == "adaptive"
     arguments = job.item("arguments")
     if kind == Kind.RIGID:
         least = most = preferred = job.whole("num_nodes", least=1)
@@ -347,15 +349,15 @@ def _row(job: Item, beside: Neighbours, counts: Counter[str], ours: bool) -> dic
         if least > most:
             job.refuse("num_nodes_max", f"at least num_nodes_min, {least}")
         requested = arguments.whole("num_nodes_pref", most)
-        counts["jobs without a preferred size, the most nodes taken"] += "num_nodes_pref" not in arguments.values
+        counts["jobs without a preferred size, set to the maximum"] += "num_nodes_pref" not in arguments.values
         preferred = min(max(requested, least), most)
-        counts["preferred sizes out of the job's bounds, the nearest taken"] += preferred != requested
+        counts["preferred sizes outside the bounds of the job, set to the nearest bound"] += preferred != requested
     nodes = arguments.whole("requested", preferred, least=1) if ours else preferred
     limit = job.number("walltime", 0.0, least=0.0)
     ignored = isinstance(job.values.get("walltime"), float)
-    counts["walltimes that are no whole numbers, which ElastiSim ignores: no limit"] += ignored
+    counts["walltimes that are not integers, ignored as in ElastiSim"] += ignored
     gpus = job.whole("num_gpus_per_node" if kind == Kind.RIGID else "num_gpus_per_node_min", 0)
-    counts["jobs that want GPUs, which are not kept"] += gpus > 0
+    counts["jobs that request GPUs, request left out"] += gpus > 0
     row = {
         "job_id": "",
         "submit_time": job.number("submit_time"),
@@ -372,24 +374,24 @@ def _row(job: Item, beside: Neighbours, counts: Counter[str], ours: bool) -> dic
     }
     model = beside.model(job.text("application_model"))
     if model is None:
-        counts["jobs whose application model is not there, run time not known"] += 1
+        counts["jobs whose application model is missing, run time unknown"] += 1
         return row
     try:
         row["run_time"] = _seconds(model, arguments, nodes, beside)
         if not ours and least < most:
             row["speedup"], row["speedup_parameters"] = _speedup(model, arguments, (least, nodes, most), beside)
     except models.CannotTell:
-        counts["jobs whose application model does not tell how long they run, run time not known"] += 1
+        counts["jobs whose application model does not determine the run time, run time unknown"] += 1
     return row
 
 
 def _seconds(model: Item, arguments: Item, nodes: int, beside: Neighbours) -> float:
-    """Return the run time on `nodes` nodes, s, to the nanosecond."""
+    """Return the run time on `nodes` nodes in s, rounded to nanoseconds."""
     return round(models.run_time(model, arguments.values, nodes, beside.speed) * models.NANO) / models.NANO
 
 
 def _speedup(model: Item, arguments: Item, sizes: tuple[int, int, int], beside: Neighbours) -> tuple[str, str]:
-    """Return `linear` if the model is so at a job's sizes, else a table of up to 16 of them."""
+    """Return `linear` if the speedup is linear between the job's bounds, otherwise a table of up to 17 sizes."""
     least, nodes, most = sizes
     chosen = sorted({*np.unique(np.geomspace(least, most, 16).round().astype(int)).tolist(), nodes})
     times = {n: _seconds(model, arguments, n, beside) for n in chosen}

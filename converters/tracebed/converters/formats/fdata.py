@@ -1,7 +1,7 @@
-"""F-DATA: jobs of RIKEN's Fugaku, a Parquet file a month, in the columns of Fujitsu's job manager.
+"""F-DATA: jobs of RIKEN's Fugaku, one Parquet file per month, with the columns of Fujitsu's job manager.
 
-`adt`, `sdt` and `edt` are submission, start and end; `elpl` is the time limit, s; `nnumr` and `cnumr` are the
-nodes and cores that were asked for. Who submitted a job has a pseudonym already.
+`adt`, `sdt` and `edt` are the submit, start and end times; `elpl` is the time limit in s; `nnumr` and `cnumr` are
+the requested nodes and cores. User names are already pseudonyms.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ STATES = {"COMPLETED": JobState.COMPLETED, "FAILED": JobState.FAILED}
 
 
 def recognises(file: Input) -> bool:
-    """Tell the table by the names of its columns."""
+    """Return whether the file has the columns of this table."""
     return {"jid", "adt", "sdt", "edt", "nnumr", "elpl"} <= set(file.columns)
 
 
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = ZONE
 ) -> Log:
-    """Read the files of some months.
+    """Read the files of one or several months.
 
     Args:
-        files: Parquet, or CSV in the same columns.
-        keep_extra: keep every other column as `extra_...`, but `embedding`, 384 numbers a job.
-        keep_names: keep the users' pseudonyms of the data set, which are the same in all its files.
-        time_zone: of the machine's clock; times in the files have their own, as a rule.
+        files: Parquet files, or CSV files with the same columns.
+        keep_extra: keep every other column as `extra_...`, except `embedding`, which has 384 numbers per job.
+        keep_names: keep the user pseudonyms of the data set, which are the same in all its files.
+        time_zone: the time zone of times without one; times in the files usually have a time zone.
 
     Raises:
-        InputError: a column is missing or a value is none.
+        InputError: a column is missing or a value is invalid.
     """
     c = read_columns(files, WANTED, extras=keep_extra, skip=("embedding",))
     requested, allocated = c.numbers("nodes"), c.numbers("nodes_alloc")

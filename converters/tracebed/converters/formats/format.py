@@ -1,4 +1,4 @@
-"""What a format is: its name, its marks, and the functions that read and write it."""
+"""The `Format` class: the name of a format, its marks, and its functions for reading and writing."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from tracebed.converters.workload import Workload
 
 
 class Marks(enum.IntEnum):
-    """How sure the marks are by which a format is recognized; surer formats are tried first."""
+    """Reliability of the marks that identify a format; formats with more reliable marks are tried first."""
 
     OWN_NAMES = 1
-    """Names of columns or keys that no other format has."""
+    """Column names or keys that no other format has."""
     COMMON_NAMES = 2
-    """Names of columns that other formats may have, too."""
+    """Column names that other formats may have too."""
     LINES = 3
-    """The shape of a line and its number of fields."""
+    """The pattern of a line and its number of fields."""
     LOOSE = 4
-    """The shape of a line that lines of other formats may have, too."""
+    """The pattern of a line, which lines of other formats may match too."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format of workloads or logs. The entry point of the same name in the group `tracebed.formats` names it."""
+    """A format of workloads or logs, registered by an entry point of the same name in the group `tracebed.formats`."""
 
     name: str
     summary: str
-    """What the format holds, in a few words."""
+    """The contents of the format in a few words."""
     recognises: Callable[[Input], bool]
-    """Whether a file has the marks of this format; looks at the `head` or the `columns` of the file."""
+    """`recognises(file)`: whether a file has the marks of this format, in its `head` or its `columns`."""
     marks: Marks = Marks.OWN_NAMES
     suffixes: tuple[str, ...] = ()
-    """Ends of the names of such files."""
+    """File name endings of this format."""
     read: Callable[..., Workload] | None = None
-    """`read(file: Input, **options)`: of a file that holds jobs."""
+    """`read(file: Input, **options)`: reader of a file of jobs."""
     read_log: Callable[..., Log] | None = None
-    """`read_log(files: Sequence[Input], **options)`: of a log in one file or several that hold records."""
+    """`read_log(files: Sequence[Input], **options)`: reader of a log, one or several files of records."""
     write: Callable[..., None] | None = None
-    """`write(workload: Workload, file: BinaryIO, **options)`."""
+    """`write(workload: Workload, file: BinaryIO, **options)`: writer of a single file."""
     write_folder: Callable[..., None] | None = None
-    """`write_folder(workload: Workload, folder: Path, **options)`, for a format of several files.
+    """`write_folder(workload: Workload, folder: Path, **options)`: writer of a format with several files.
 
-    If the format has `write`, too, a name with an ending means the one file.
+    If the format also has `write`, a path with an ending selects `write`.
     """
     written: str = ""
-    """One of the files that `write_folder` makes. An earlier folder with this file may be replaced."""
+    """A file that `write_folder` always creates. An existing folder with this file may be replaced."""
 
     @property
     def reader(self) -> Callable[..., Workload] | Callable[..., Log] | None:
-        """The function that reads the format; None if the format is only written."""
+        """The reader of the format; None if the format is write-only."""
         return self.read_log or self.read
 
     @property
     def pseudonymizes(self) -> bool:
-        """Whether names of users and projects become pseudonyms: the reader has an option to keep the names."""
+        """Whether the reader replaces user and project names by pseudonyms, that is, has the option `keep_names`."""
         return self.reader is not None and "keep_names" in inspect.signature(self.reader).parameters

@@ -1,7 +1,7 @@
-"""Grid Workloads Format (Grid Workloads Archive): 29 fields a job, `#` comments, -1 for what is not known.
+"""Grid Workloads Format (Grid Workloads Archive): 29 fields per job, `#` comments, -1 for unknown values.
 
-It is SWF with sites, users by name, and instants since 1970. There are no nodes: each processor counts as a
-node of one core. A wait of less than -1 s is one of a reservation that began before it was submitted.
+The format extends SWF with sites, user names, and times since 1970. It has no nodes, so each processor becomes a
+node with one core. A wait time below -1 s belongs to a reservation that started before it was submitted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FIELDS = (
     *("ReqResources", "VOID", "ProjectID"),
 )
 OTHERS = ("ExecutableID", "OrigSiteID", "JobStructureParams", "ReqPlatform", "UsedResources", "ReqResources")
-"""Kept on request, as they are."""
+"""Fields kept as text by `keep_extra`."""
 STATES = {str(code): word for code, word in SWF.items() if word}
 
 
 def recognises(file: Input) -> bool:
-    """Tell a job by its 29 fields, the second to the fifth numbers; braces are another format's."""
+    """Return whether the first line has 29 fields, numbers in fields 2 to 5, and no braces (another format's)."""
     fields = first_line(file, b"#").split()
     return len(fields) == len(FIELDS) and not any("{" in text for text in fields) and all(map(_number, fields[1:5]))
 
@@ -38,16 +38,16 @@ def recognises(file: Input) -> bool:
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str | None = None
 ) -> Log:
-    """Read one file or several.
+    """Read one or several files.
 
     Args:
-        files: text.
-        keep_extra: keep executables, sites of submission, projects, virtual organisations and resources.
-        keep_names: keep the names of users, groups, projects and virtual organisations.
-        time_zone: of the grid's clock, to tell the hour of the day by.
+        files: the text files.
+        keep_extra: keep executables, submission sites, projects, virtual organizations and resources.
+        keep_names: keep the names of users, groups, projects and virtual organizations.
+        time_zone: the time zone of the grid, used for hours of the day.
 
     Raises:
-        InputError: a line has not 29 fields, or a word stands where a number must.
+        InputError: a line does not have 29 fields, or a value is not a number.
     """
     f = read_fields(files, FIELDS, str.split, "#", len(FIELDS))
     submit, wait, run = f.known("SubmitTime"), f.numbers("WaitTime"), f.known("RunTime")
@@ -85,8 +85,8 @@ def read_log(
         time_zone=time_zone,
         parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
         defects={
-            "jobs that began before they were submitted (reservations)": wait < 0,
-            "tasks of bags or workflows, taken as jobs of their own": ~np.isin(structure.codes, single),
+            "jobs that started before they were submitted (reservations)": wait < 0,
+            "tasks of bags or workflows, read as separate jobs": ~np.isin(structure.codes, single),
         },
         place=f.place,
         names=("user", "group", "extra_project", "extra_organisation"),

@@ -1,6 +1,6 @@
-"""LLNL's Lassen (the LAST data set): `final_csm_allocation_history_hashed.csv`, a row an allocation.
+"""LLNL's Lassen (the LAST data set): `final_csm_allocation_history_hashed.csv`, one row per allocation.
 
-LSF gave whole nodes, so a job has all 44 cores of each; the columns of processors and GPUs are 0 throughout.
+LSF allocated whole nodes, so a job has all 44 cores of each node. The columns of processors and GPUs are all 0.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ ZONE = "America/Los_Angeles"
 
 
 def recognises(file: Input) -> bool:
-    """Tell the table by the names of its columns."""
+    """Return whether the file has the columns of this table."""
     return {"allocation_id", "primary_job_id", "job_submit_time", "begin_time"} <= set(file.columns)
 
 
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = ZONE
 ) -> Log:
-    """Read the history of allocations.
+    """Read the allocation history.
 
     Args:
-        files: CSV.
+        files: the CSV files.
         keep_extra: keep every other column as `extra_...`.
         keep_names: keep the hashes of users and accounts.
-        time_zone: of the clock that the times were written by.
+        time_zone: the time zone of the times in the files.
 
     Raises:
-        InputError: a column is missing or a value is none.
+        InputError: a column is missing or a value is invalid.
     """
     c = read_columns(files, WANTED, extras=keep_extra)
     exit_status, gpus = c.numbers("exit"), c.numbers("gpus")

@@ -1,8 +1,9 @@
-"""Modular Workload Format (Corbalan and D'Amico, JSSPP 2021): 41 or 42 fields between `;`, a line a component.
+"""Modular Workload Format (Corbalan and D'Amico, JSSPP 2021): 41 or 42 fields separated by `;`, one component a line.
 
-A job of a modular machine has components, each on a module of its own, with its own size, wait and run time.
-A workload has one shape a job. So each component becomes a job: `7` of a job with one component, `7+0`, `7+1`
-of one with several; `extra_job` is the number that they share. That they start together is lost, and counted.
+A job on a modular machine has components, each on a separate module, with its own size, wait time and run time.
+Since a job of a workload has one size, each component becomes a job: `7` for a job with one component, `7+0` and
+`7+1` for a job with two. `extra_job` is the id of the whole job. The common start of the components is lost and
+counted.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ FIELDS = (
     *("memory_alloc", "frequency_alloc", "average_power", "nam_alloc", "storage_alloc", "network_alloc"),
     *("licenses_alloc", "after", "dependency", "think", "api_call_time"),
 )
-"""Up to `licenses` what was asked for, from `module` on what was got."""
+"""The fields up to `licenses` describe the request, the fields from `module` on the allocation."""
 FEWEST = len(FIELDS) - 1
 OTHERS = (
     *("name", "component_name", "executable", "memory", "frequency", "reference_power", "nam", "local_storage"),
     *("network", "constraint", "hint", "licenses", "module", "average_power", "dependency", "api_call_time"),
 )
-"""Kept on request, as they are."""
+"""Fields kept as text by `keep_extra`."""
 STATES = {str(code): word for code, word in SWF.items() if word}
 
 
 def recognises(file: Input) -> bool:
-    """Tell a component by its 41 or 42 fields, the first two numbers."""
+    """Return whether the first line has 41 or 42 fields, the first two of which are integers."""
     fields = _split(first_line(file, b";#"))
     return FEWEST <= len(fields) <= len(FIELDS) and all(re.fullmatch(r"\d+", text) for text in fields[:2])
 
@@ -48,26 +49,26 @@ def recognises(file: Input) -> bool:
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str | None = None
 ) -> Log:
-    """Read one file or several.
+    """Read one or several files.
 
     Args:
-        files: text.
-        keep_extra: keep names, memory, frequency, power, network, licences, ... as `extra_...`.
-        keep_names: for likeness with other readers: the format names no users.
-        time_zone: of the machine's clock.
+        files: the text files.
+        keep_extra: keep names, memory, frequency, power, network, licenses, ... as `extra_...`.
+        keep_names: has no effect, since the format has no user names; accepted as in the other readers.
+        time_zone: the time zone of the machine.
 
     Raises:
-        InputError: a line has other than 41 or 42 fields, or a word stands where a number must.
+        InputError: a line does not have 41 or 42 fields, or a value is not a number.
     """
     f = read_fields(files, FIELDS, _split, ";#", FEWEST)
     submit, run, wait = f.known("submit"), f.known("run"), f.known("component_wait")
     wait = np.where(np.isnan(wait), f.known("wait"), wait)
     start = submit + wait
     nodes, cores = _size(f, "")
-    nodes_got, cores_got = _size(f, "_alloc")
-    unasked = ~(nodes > 0)
-    nodes, cores = np.where(unasked, nodes_got, nodes), np.where(unasked, cores_got, cores)
-    allocated = nodes_got * np.fmax(cores_got, 1.0)
+    nodes_alloc, cores_alloc = _size(f, "_alloc")
+    unknown = ~(nodes > 0)
+    nodes, cores = np.where(unknown, nodes_alloc, nodes), np.where(unknown, cores_alloc, cores)
+    allocated = nodes_alloc * np.fmax(cores_alloc, 1.0)
     limit = f.known("limit")
     ids, several = _component_ids(f)
     after, left_out = _after(f, ids, start + run)
@@ -94,7 +95,7 @@ def read_log(
         },
         time_zone=time_zone,
         parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        defects={"components of jobs with several, taken as jobs that need not start together": several.to_numpy()},
+        defects={"components of multi-component jobs, read as independent jobs": several.to_numpy()},
         counts=left_out,
         place=f.place,
         keep_names=keep_names,
@@ -108,7 +109,7 @@ def _split(line: str) -> list[str]:
 
 
 def _size(f: Fields, suffix: str) -> tuple[FloatArray, FloatArray]:
-    """Return nodes, and cores on each: processes times threads, each 1 where not known."""
+    """Return nodes and cores per node, shape (components,). Cores are processes times threads, each 1 if unknown."""
     processes, threads = f.known(f"processes{suffix}"), f.known(f"threads{suffix}")
     known = (processes > 0) | (threads > 0)
     cores = np.where(processes > 0, processes, 1.0) * np.where(threads > 0, threads, 1.0)
@@ -116,7 +117,7 @@ def _size(f: Fields, suffix: str) -> tuple[FloatArray, FloatArray]:
 
 
 def _component_ids(f: Fields) -> tuple[pd.Series[str], pd.Series[bool]]:
-    """Return the name of each component as a job, and whether its job has several."""
+    """Return the job id of each component, and whether its job has several components."""
     job = f.texts("job")
     several = job.duplicated(keep=False) & (job != "")
     component = f.texts("component").where(lambda text: text != "", job.groupby(job).cumcount().astype("str"))
@@ -124,7 +125,7 @@ def _component_ids(f: Fields) -> tuple[pd.Series[str], pd.Series[bool]]:
 
 
 def _after(f: Fields, ids: pd.Series[str], end: FloatArray) -> tuple[pd.Series[str], dict[str, int]]:
-    """Return whom each component waits for: the first job of its list, there the component that ends last."""
+    """Return the dependency of each component: the component that ends last in the first job of its list."""
     last: dict[str, int] = {}
     for row, job in enumerate(f.texts("job")):
         if job not in last or not end[row] < end[last[job]]:
@@ -138,8 +139,8 @@ def _after(f: Fields, ids: pd.Series[str], end: FloatArray) -> tuple[pd.Series[s
         more += max(0, len(wanted) - 1)
         after.append(ids[last[first]] if first else "")
     counts = {
-        "further jobs that a job comes after, left out: a workload has one": more,
-        "jobs after one that the file has not, taken as after none": unknown,
+        "dependencies after the first of a job, left out": more,
+        "jobs that depend on a job that is not in the file, dependency left out": unknown,
     }
     return pd.Series(after, dtype="str"), counts
 

@@ -1,8 +1,8 @@
-"""Accounting of PBS Pro, OpenPBS and Torque: `MM/DD/YYYY HH:MM:SS;KIND;job;key=value ...`, mostly a file a day.
+"""Accounting of PBS Pro, OpenPBS and Torque: `MM/DD/YYYY HH:MM:SS;KIND;job;key=value ...`, usually one file per day.
 
-An E record (ended) is a job. Without one, these make jobs too: D or A (deleted, aborted) of a job never seen to
-start; R (rerun): the run that came to nothing; S (started): a job that still ran when the log was taken.
-Times in E records are instants; only the stamps of the lines are on the server's clock.
+Each E record (ended) is a job. Jobs without an E record are read from D or A records (deleted, aborted), R records
+(rerun: the unsuccessful run) and S records (started: the job was running when the log was written).
+Times in E records are instants. Only the timestamps of the lines are in the server's time zone.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ BETWEEN = re.compile(r" +(?=[A-Za-z_][\w.]*=)")
 NUMBER = re.compile(r"-?\d{1,15}(\.\d*)?$")
 MEMORY = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.IGNORECASE)
 SLOTS = re.compile(r"(\d{1,9})(?:-(\d{1,9})|\*(\d{1,9}))?$")
+SPELLINGS = (("ncpus", "ppn"), ("ngpus", "gpus"))
+"""Names of cores and GPUs in a request, of PBS Pro and of Torque."""
 MOST = 10**8
-"""Nodes or cores of one job, beyond which a record is broken."""
+"""Largest accepted number of nodes or cores of one job."""
 RESOURCES = ("nodes", "select", "nodect", "ncpus", "ngpus", "walltime", "mem", "pmem")
 USED = frozenset(
     (
@@ -43,25 +45,25 @@ USED = frozenset(
         *(f"Resource_List.{name}" for name in RESOURCES),
     )
 )
-"""What is read of a record; the rest is kept on request only."""
+"""Keys of a record that are read; other keys are kept by `keep_extra`."""
 
 
 @dataclass
 class Record:
-    """A line: of which job, what it says, where it stands, and what was made of it."""
+    """An accounting record: its job, its values, its place in the file, and the derived state."""
 
     job: str
     stamp: float
-    """s since 1970 on the server's clock."""
+    """Timestamp of the line, s since 1970 in the server's time zone."""
     values: dict[str, str]
     place: str
     deleted: bool = False
     status: str = ""
     ended: float = math.nan
-    """End on the server's clock, where the record itself has none."""
+    """End in s since 1970 in the server's time zone, if the record has no end."""
 
     def number(self, name: str) -> float:
-        """Return a value as a number, NaN where there is none, or 0 (not known)."""
+        """Return a value as a number, NaN if it is missing or 0 (unknown)."""
         text = self.values.get(name, "")
         if not text:
             return math.nan
@@ -70,12 +72,12 @@ class Record:
         return float(text) or math.nan
 
     def wrong(self, name: str, what: str) -> InputError:
-        """Return what to raise of a value that is none."""
+        """Return the error for an invalid value."""
         text = self.values[name][:40]
         return InputError(f"{name}={text} is not {what}", where=self.place, hint="correct or remove the line")
 
     def limit(self) -> float:
-        """Return the requested wall time, s."""
+        """Return the requested wall time in s, NaN if missing."""
         text = self.values.get("Resource_List.walltime", "")
         limit = span(text) if text else math.nan
         if limit is None:
@@ -83,7 +85,7 @@ class Record:
         return limit or math.nan
 
     def memory(self, name: str) -> float:
-        """Return an amount of memory, MiB."""
+        """Return an amount of memory in MiB, NaN if missing."""
         text = self.values.get(name, "")
         if not text:
             return math.nan
@@ -94,24 +96,24 @@ class Record:
         return float(found[1]) * scale / 2.0**20 or math.nan
 
     def size(self) -> tuple[int, int]:
-        """Return nodes and cores: those it had, else those it asked for; 0 nodes: not known."""
+        """Return the allocated, or else the requested, nodes and cores; 0 nodes if unknown."""
         if self.values.get("exec_host"):
-            nodes, cores = self.had()
+            nodes, cores = self.allocated()
         elif "Resource_List.select" in self.values:
-            nodes, cores, _ = self.asked("Resource_List.select")
+            nodes, cores, _ = self.requested("Resource_List.select")
         elif "Resource_List.nodes" in self.values:
-            nodes, cores, _ = self.asked("Resource_List.nodes")
+            nodes, cores, _ = self.requested("Resource_List.nodes")
         else:
             known = (self.number("Resource_List.nodect"), self.number("Resource_List.ncpus"))
             nodes, cores = (int(value) if value > 0 else 0 for value in known)
         if nodes > MOST or cores > MOST:
             raise InputError(
-                f"a job of {nodes} nodes, {cores} cores", where=self.place, hint="correct or remove the line"
+                f"invalid size of {nodes} nodes, {cores} cores", where=self.place, hint="correct or remove the line"
             )
         return nodes, cores
 
-    def had(self) -> tuple[int, int]:
-        """Count `n1/0-15+n2/0,2-4+n3/0*8`: nodes by name, cores by slots."""
+    def allocated(self) -> tuple[int, int]:
+        """Return the nodes and cores of `exec_host`, such as `n1/0-15+n2/0,2-4+n3/0*8`."""
         hosts, cores = set(), 0
         for piece in self.values["exec_host"].split("+"):
             host, _, slots = piece.partition("/")
@@ -119,38 +121,38 @@ class Record:
             for part in slots.split(",") if slots else ["0"]:
                 found = SLOTS.match(part)
                 if not found:
-                    raise self.wrong("exec_host", "nodes and their cores such as n1/0-15+n2/0*16")
+                    raise self.wrong("exec_host", "a list of nodes and cores such as n1/0-15+n2/0*16")
                 first, last, times = found.groups()
                 cores += int(times) if times else max(int(last) - int(first), 0) + 1 if last else 1
         return len(hosts), cores
 
-    def asked(self, name: str) -> tuple[int, int, int]:
-        """Count nodes, cores and GPUs of `2:ncpus=16:ngpus=2+1:ncpus=4` or `4:ppn=32:fast+n7:ppn=8`."""
+    def requested(self, name: str) -> tuple[int, int, int]:
+        """Return nodes, cores and GPUs of `2:ncpus=16:ngpus=2+1:ncpus=4` or `4:ppn=32:fast+n7:ppn=8`."""
         nodes = cores = gpus = 0
         for chunk in self.values[name].partition("#")[0].split("+"):
             first, *rest = chunk.split(":")
-            count = int(first[:18]) if re.match(r"\d+$", first) else 1  # else a node's name
-            wants = dict(item.split("=", 1) for item in [first, *rest] if "=" in item)
-            each = [wants.get(one) or wants.get(other) or "" for one, other in (("ncpus", "ppn"), ("ngpus", "gpus"))]
+            count = int(first[:18]) if re.match(r"\d+$", first) else 1  # otherwise the name of a node
+            resources = dict(item.split("=", 1) for item in [first, *rest] if "=" in item)
+            each = [resources.get(pbs) or resources.get(torque) or "" for pbs, torque in SPELLINGS]
             if not all(re.match(r"\d{0,9}$", text) for text in each):
                 raise self.wrong(name, "chunks such as 2:ncpus=16")
             nodes, cores, gpus = nodes + count, cores + count * int(each[0] or 1), gpus + count * int(each[1] or 0)
         return nodes, cores, gpus
 
     def gpus(self) -> float:
-        """Return the GPUs that it asked for, NaN where none."""
+        """Return the requested GPUs, NaN if there are none."""
         named = self.number("Resource_List.ngpus")
-        asked = [self.asked(f"Resource_List.{name}")[2] for name in ("nodes", "select") if self.has(name)]
-        return named if named > 0 else float(max(asked, default=0)) or math.nan
+        chunks = [self.requested(f"Resource_List.{name}")[2] for name in ("nodes", "select") if self.has(name)]
+        return named if named > 0 else float(max(chunks, default=0)) or math.nan
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a Resource_List of this name."""
+        """Return whether the record has the value `Resource_List.name`."""
         return bool(self.values.get(f"Resource_List.{name}"))
 
 
 @dataclass
 class Records:
-    """What the lines so far say of jobs."""
+    """The records read so far, by job."""
 
     jobs: list[Record] = field(default_factory=list)
     queued: dict[str, Record] = field(default_factory=dict)
@@ -159,16 +161,16 @@ class Records:
     counts: Counter[str] = field(default_factory=Counter)
 
     def take(self, kind: str, record: Record) -> None:
-        """Take the next line."""
+        """Add the record of the next line."""
         if "[]" in record.job:
-            self.counts["records of whole arrays, whose tasks have their own, left out"] += 1
+            self.counts["records of whole job arrays, left out (tasks have their own records)"] += 1
         elif kind == "E":
             record.deleted = self.deleted.pop(record.job, None) is not None
             self._over(record)
         elif kind == "R":
             run = record if "start" in record.values else self.started.get(record.job)
             if run is None:
-                self.counts["reruns of which nothing else is known, left out"] += 1
+                self.counts["reruns without a record of the run, left out"] += 1
             else:
                 run.status, run.ended = RecordState.REQUEUED, record.stamp
                 self._over(run)
@@ -189,7 +191,7 @@ class Records:
             self.queued.pop(record.job, None)
 
     def finish(self) -> None:
-        """Make jobs of what never ended, or never started."""
+        """Add the jobs that did not end or did not start."""
         for job, last in self.deleted.items():
             begun, queued = self.started.pop(job, None), self.queued.pop(job, None)
             if begun is None and any(True for name in ("ctime", "qtime") if name in last.values):
@@ -205,11 +207,11 @@ class Records:
             begun.status = RecordState.RUNNING
             self.jobs.append(begun)
             self.queued.pop(begun.job, None)
-        self.counts["jobs still queued when the log ends, left out"] += len(self.queued)
+        self.counts["jobs still queued at the end of the log, left out"] += len(self.queued)
 
 
 def recognises(file: Input) -> bool:
-    """Tell an accounting log by its first line."""
+    """Return whether the first line is an accounting record."""
     first = file.head.lstrip().partition(b"\n")[0]
     return LINE.match(first.decode("utf-8", "replace")) is not None
 
@@ -217,23 +219,23 @@ def recognises(file: Input) -> bool:
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = "UTC"
 ) -> Log:
-    """Read accounting files, in the order of their names: a job may be submitted in one and end in another.
+    """Read accounting files in the order of their names; a job may be submitted in one file and end in another.
 
     Args:
-        files: of one server.
-        keep_extra: keep what else E records say, each as a text column `extra_...`.
+        files: the accounting files of one server.
+        keep_extra: keep the other values of the records as text columns `extra_...`.
         keep_names: keep the names of users and groups.
-        time_zone: of the server's clock, which the stamps of the lines are on.
+        time_zone: the server's time zone, which the timestamps of the lines use.
 
     Raises:
-        InputError: a line is no record, or a value is none; the last line of a log being written may be cut off.
+        InputError: a line is not a record, or a value is invalid. An incomplete last line is left out instead.
     """
     records = Records()
     for file in files:
         _read(file, records, keep_extra)
     records.finish()
     if not records.jobs:
-        raise InputError("holds no job that ended", where=files[0].where, hint="add the files of later days")
+        raise InputError("contains no jobs that ended", where=files[0].where, hint="add the files of later days")
     jobs = records.jobs
     nodes, cores = np.array([job.size() for job in jobs], dtype=np.float64).T
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -280,7 +282,7 @@ def read_log(
 
 
 def _read(file: Input, records: Records, keep_extra: bool) -> None:
-    """Take all lines of a file; a last line without a line end may be cut off, and is left out."""
+    """Read the records of a file. An incomplete last line, without a line end, is left out."""
     broken: InputError | None = None
     last: Record | None = None
     for number, line in file.lines():
@@ -305,11 +307,11 @@ def _read(file: Input, records: Records, keep_extra: bool) -> None:
 
 
 def _record(line: str, place: str, keep_extra: bool) -> tuple[str, Record]:
-    """Return the kind of a line, and what it says."""
+    """Return the kind of record and the record of a line."""
     found = LINE.match(line)
     if not found or not found[4]:
         raise InputError(
-            f"not a record: {line[:40]!r}", where=place, hint="records read MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
+            f"not a record: {line[:40]!r}", where=place, hint="the format is MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
         )
     date, clock, kind, job, body = found.groups()
     day, second = _midnight(date), span(clock)
@@ -317,10 +319,10 @@ def _record(line: str, place: str, keep_extra: bool) -> tuple[str, Record]:
         raise InputError(f"'{date} {clock}' is not MM/DD/YYYY HH:MM:SS", where=place, hint="correct the line")
     try:
         values = dict(item.split("=", 1) for item in body.split(" ") if item)
-    except ValueError:  # a value holds blanks
+    except ValueError:  # a value contains blanks
         values = dict(item.split("=", 1) for item in BETWEEN.split(body.strip()) if "=" in item)
         if kind in "ES" and not values:
-            raise InputError("a record that says nothing", where=place, hint="correct or remove the line") from None
+            raise InputError("record without values", where=place, hint="correct or remove the line") from None
     if not keep_extra:
         values = {name: values[name] for name in USED & values.keys()}
     return kind, Record(job, day + second, values, place)
@@ -328,7 +330,7 @@ def _record(line: str, place: str, keep_extra: bool) -> tuple[str, Record]:
 
 @lru_cache
 def _midnight(date: str) -> float | None:
-    """Return MM/DD/YYYY as s since 1970, None where there is no such day."""
+    """Return MM/DD/YYYY as s since 1970, or None if the date is invalid."""
     try:
         return datetime.strptime(date, "%m/%d/%Y").replace(tzinfo=UTC).timestamp()
     except ValueError:

@@ -1,7 +1,7 @@
-"""Jobs of CINECA's Marconi100: PM100 (exclusive jobs with their power), and the job table of M100 ExaData.
+"""Jobs of CINECA's Marconi100 in Parquet: PM100 (exclusive jobs with power data) and the job table of M100 ExaData.
 
-Parquet. What is meant by a job's size is what was asked for; cores may be counted as hardware threads, four a
-core, and are then divided by them. Power stands in lists, a value each 20 s: kept on request, as text.
+The size of a job is the requested size. Cores may be counted as hardware threads, four per core, and are then
+divided by four. Power data are lists with a value every 20 s, kept as text by `keep_extra`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ CORES = 32
 SYSTEM = System(980, CORES, "CINECA Marconi100")
 ZONE = "Europe/Rome"
 THREADS = 4
-"""Of a POWER9 core."""
+"""Hardware threads of a POWER9 core."""
 ENDLESS = 2.0**32 - 3
-"""Limits from here on are Slurm's codes for none (minutes)."""
+"""Time limits from this value on (minutes) are Slurm's codes for no limit."""
 
 
 def recognises(file: Input) -> bool:
-    """Tell the table by the names of its columns."""
+    """Return whether the file has the columns of one of these tables."""
     columns = set(file.columns)
     sizes = {"num_nodes_req", "num_nodes_alloc"} <= columns or {"num_nodes", "num_cpus", "cpus_alloc_layout"} <= columns
     return sizes and {"job_id", "submit_time", "start_time", "end_time", "time_limit"} <= columns
@@ -53,16 +53,16 @@ def recognises(file: Input) -> bool:
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = ZONE
 ) -> Log:
-    """Read one table or several.
+    """Read one or several tables.
 
     Args:
-        files: Parquet, or CSV in the same columns.
+        files: Parquet files, or CSV files with the same columns.
         keep_extra: keep every other column (power, memory, priority, nodes) as `extra_...`.
-        keep_names: keep the numbers of users and groups.
-        time_zone: of the machine's clock; times in the files have their own, as a rule.
+        keep_names: keep the numeric ids of users and groups.
+        time_zone: the time zone of times without one; times in the files usually have a time zone.
 
     Raises:
-        InputError: a column is missing or a value is none.
+        InputError: a column is missing or a value is invalid.
     """
     c = read_columns(files, WANTED, extras=keep_extra)
     nodes, gpus = c.numbers("nodes"), c.numbers("gpus")

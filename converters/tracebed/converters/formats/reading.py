@@ -1,4 +1,4 @@
-"""Reading: a file, or a log's files, of any format as a workload; the format is recognized by its content."""
+"""Functions that read a file, or the files of a log, in any format; the format is recognized by the content."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from tracebed.errors import InputError, tolerate
 
 
 def read_workload(path: Path | str, format: str | None = None, **options: Any) -> Workload:
-    """Read a workload; its format is known by its content, else by its name, unless `format` says it.
+    """Read a workload. The format is `format`, or is recognized by the content or else by the name of the file.
 
-    A file that tracebed wrote brings its provenance with it and is read as the very same workload. Of any
-    other file the provenance is the file itself (name, SHA-256) and a step `read` with what was tolerated.
-    Of a log the records of one job become one job, and its number is made unique (see `cleaning.audit.jobs_of`).
+    A file written by tracebed contains its provenance and gives an identical workload. For any other file, the
+    provenance is the file (name, SHA-256) and a step `read` with the tolerated defects. The records of a job in a
+    log are merged into one job with a unique id (see `cleaning.audit.jobs_of`).
 
     Args:
-        path: the file, also compressed (gzip, zstd, bzip2, zip), or a log's folder of files.
-        format: the name of one.
-        options: of the format's reader (`by="core"` of swf).
+        path: the file, optionally compressed (gzip, zstd, bzip2, zip), or the folder with the files of a log.
+        format: the name of the format.
+        options: options of the format's reader, such as `by="core"` for swf.
 
     Raises:
-        InputError: no such file, a broken one, of no known format, without a job, the same one twice, or an option
-            is not taken.
+        InputError: a file does not exist, is broken, has an unknown format, has no jobs or occurs twice, or the
+            reader does not accept an option.
     """
     found = read_raw([Path(path)], format, **options)
     return jobs_of(found) if isinstance(found, Log) else found
 
 
 def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -> Workload | Log:
-    """Read files, or a folder of them, as `read_workload` does, but leave a log's records as they are, for cleaning."""
+    """Read files or folders like `read_workload`, but return the unmerged records of a log, for cleaning."""
     files = [file for path in paths for file in inputs_at(path)]
     chosen, files = _chosen(files, format)
     first: dict[str, Input] = {}
     for file in files:
         if first.setdefault(file.source.sha256, file) is not file:
             what = f"has the same content as {first[file.source.sha256].where}"
-            raise InputError(what, where=file.where, hint="read it once only")
+            raise InputError(what, where=file.where, hint="give the file only once")
     reader = chosen.reader
     if reader is None:
-        raise InputError(f"the format {chosen.name} is written only", where=files[0].where, hint="name another")
+        raise InputError(f"format {chosen.name} is write-only", where=files[0].where, hint="use another format")
     check_options(reader, options, f"reading {chosen.name}", files[0].where)
     found: Workload | Log
     if chosen.read_log is not None:
@@ -55,50 +55,50 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         found = reader(files[0], **options)
     else:
         raise InputError(
-            f"{len(files)} files of the format {chosen.name}", where=str(paths[0]), hint="read one at a time"
+            f"{len(files)} files in format {chosen.name}", where=str(paths[0]), hint="read one file at a time"
         )
     if not len(found.table):
-        raise InputError("holds no job", where=files[0].where, hint="check that the file is complete")
+        raise InputError("contains no jobs", where=files[0].where, hint="check that the file is complete")
     return found
 
 
 def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]]:
-    """Return the format of a log's files, and those that are of it."""
+    """Return the format of a log, and the files in this format."""
     if format:
         return named(format), files
     formats = [recognised(file) for file in files]
     for file, found in zip(files, formats, strict=True):
         if found is None and _utf16(file.head):
-            hint = "make it UTF-8 first: iconv -f UTF-16 -t UTF-8"
-            raise InputError("is a text of two bytes a character (UTF-16)", where=file.where, hint=hint)
-    if not any(formats):  # a name helps only where no content does: logs lie beside tables of other things
+            hint = "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8"
+            raise InputError("the file is UTF-16 text", where=file.where, hint=hint)
+    if not any(formats):  # names are less reliable: a folder may contain unrelated tables next to a log
         formats = [by_name(Path(file.name)) for file in files]
     first = next((found for found in formats if found is not None), None)
     if first is None:
         raise InputError(
-            "neither its content nor its name tells its format",
+            "the format is not recognized by content or name",
             where=files[0].where,
-            hint=f"say which it is, with `convert --from`: {', '.join(FORMATS.names())}",
+            hint=f"select it with --from: {', '.join(FORMATS.names())}",
         )
     for file, found in zip(files, formats, strict=True):
         if found is not None and found != first:
             raise InputError(
-                f"is of the format {found.name}, and {files[formats.index(first)].where} of {first.name}",
+                f"is in format {found.name}, but {files[formats.index(first)].where} is in format {first.name}",
                 where=file.where,
-                hint="read them one at a time",
+                hint="read the files one at a time",
             )
     strange = sum(found is None for found in formats)
-    tolerate({f"files that are no log beside those of the format {first.name}, left out": strange})
+    tolerate({f"files that are not in format {first.name}, ignored": strange})
     return first, [file for file, found in zip(files, formats, strict=True) if found is not None]
 
 
 def _utf16(head: bytes) -> bool:
-    """Tell a text of two bytes a character by its byte order mark, or by every other byte being 0."""
+    """Return whether a text is UTF-16, which has a byte order mark, or zeros in every other byte."""
     return head.startswith((b"\xff\xfe", b"\xfe\xff")) or any(
         len(head) > 3 and not any(head[odd:64:2]) and all(head[1 - odd : 64 : 2]) for odd in (0, 1)
     )
 
 
 def recognised(file: Input) -> Format | None:
-    """Return the first format that takes the content of `file` for its own."""
+    """Return the first format that recognizes the content of `file`, or None."""
     return next((format for format in known() if format.recognises(file)), None)

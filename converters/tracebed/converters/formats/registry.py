@@ -1,6 +1,6 @@
-"""The formats that are installed, by name.
+"""The installed formats, by name.
 
-A new format is a module with a `FORMAT` and one line in `pyproject.toml`, here or in a package of its own:
+A new format is a module with a `FORMAT` and one line in `pyproject.toml`, in tracebed or in another package:
 
     [project.entry-points."tracebed.formats"]
     mine = "my_package.mine:FORMAT"
@@ -22,7 +22,7 @@ FORMATS: Registry[Format] = Registry("tracebed.formats", "format")
 
 
 def known() -> list[Format]:
-    """Return all formats, those with the surest marks first. One that cannot be loaded is left out with a warning."""
+    """Return all formats, the most reliable marks first; warn about formats that cannot be loaded."""
     found = []
     for name in FORMATS.names():
         try:
@@ -33,7 +33,7 @@ def known() -> list[Format]:
 
 
 def named(name: str) -> Format:
-    """Return the format `name`. Raises InputError if there is no such format, or its package is broken."""
+    """Return the format `name`. Raise InputError if the format does not exist or its package is broken."""
     format = FORMATS.load(name)
     if not isinstance(format, Format):
         raise InputError(f"format {name} is not a Format", where=FORMATS.entries[name].value)
@@ -41,7 +41,7 @@ def named(name: str) -> Format:
 
 
 def by_name(path: Path) -> Format | None:
-    """Return the format to which the name of a file belongs, or None."""
+    """Return the format with the ending of a file name, ignoring compression endings, or None."""
     name = path.name.lower()
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
@@ -49,10 +49,10 @@ def by_name(path: Path) -> Format | None:
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], doing: str, where: str) -> None:
-    """Raise InputError where a reader or writer does not take one of the options."""
+    """Raise InputError if a reader or writer does not accept one of the options."""
     taken = inspect.signature(function).parameters
     for option in options:
         if option not in taken:
             known = [name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY]
-            hint = f"it takes {', '.join(known) or 'none'}"
-            raise InputError(f"{doing} takes no option {option!r}", where=where, hint=hint)
+            hint = f"available options: {', '.join(known) or 'none'}"
+            raise InputError(f"{doing} does not support option {option!r}", where=where, hint=hint)

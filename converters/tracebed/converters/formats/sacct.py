@@ -1,8 +1,8 @@
-"""Slurm's accounting, as `sacct -P` prints it (`--parsable`, any `--delimiter`), the fields in any order.
+"""Slurm accounting from `sacct -P` (or `--parsable`, any `--delimiter`), with fields in any order.
 
-A row is a job, or a step of one, which is left out. A job resized while it ran has a row for each size, all but
-the last in state RESIZING: each begins (`Submit`) when the one before it ends, and `Start` is that of the job in all
-of them (as Slurm 22.05 writes it). They become one job of the first size; `extra_segments` has the staircase.
+A row is a job or a job step; steps are left out. A job that was resized has a row for each size, all but the last in
+state RESIZING. The `Submit` time of each row is the end of the previous row, and `Start` is the start of the job in
+all rows (observed in Slurm 22.05). The rows become one job with the first size; `extra_segments` lists all sizes.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ WANTED = {
 NEEDED = (("jobid", "jobidraw"), ("submit",), ("end", "elapsed", "elapsedraw"))
 USED = frozenset(name for wanted in WANTED.values() for name in wanted.names)
 SIZES = ("nnodes", "allocnodes", "reqnodes", "alloctres", "reqtres")
-ASK = "sacct -aPD -S DATE -o JobID,Cluster,User,Account,Partition,QOS,Submit,Eligible,Start,End,Elapsed,Timelimit,State"
-ASK += ",NNodes,NCPUS,ReqMem,AllocTRES,ReqTRES,NodeList"
+COMMAND = "sacct -aPD -S DATE -o JobID,Cluster,User,Account,Partition,QOS,Submit,Eligible,Start,End,Elapsed"
+COMMAND += ",Timelimit,State,NNodes,NCPUS,ReqMem,AllocTRES,ReqTRES,NodeList"
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
 
 
 def recognises(file: Input) -> bool:
-    """Tell the table by a job's number and two other fields of sacct among the columns."""
+    """Return whether the columns contain the job id and at least two other fields of sacct."""
     names = set(Header.of(file).lower)
     return bool(names & {"jobid", "jobidraw"}) and len(names & FIELDS) >= 3
 
@@ -72,25 +72,26 @@ def read_log(
     time_zone: str = "UTC",
     machine: str | None = None,
 ) -> Log:
-    """Read one table or several.
+    """Read one or several tables.
 
     Args:
-        files: what sacct printed, with its header.
+        files: the output of sacct, with its header.
         keep_extra: keep every other column as `extra_...`.
         keep_names: keep the names of users and accounts.
-        time_zone: of the clock of ISO times; sacct prints that of the machine it runs on.
-        machine: the cluster whose jobs to read, if the files have several (sacct -M).
+        time_zone: the time zone of ISO times; sacct uses that of the machine it runs on.
+        machine: the cluster to read, if the files have several (sacct -M).
 
     Raises:
-        InputError: a column is missing, a value or a line is invalid, or the files mix clusters and none is chosen.
+        InputError: a column is missing, a value or line is invalid, or the files have several clusters and
+            `machine` is None.
     """
-    mended = Counter[str]()
+    repaired = Counter[str]()
     whole = []
     for file in files:
         header = _checked(file)
         text, found = one_line_each(file, header, USED)
         whole.append(text)
-        mended += found
+        repaired += found
     quoted = any(Header.of(file).delimiter == b"," for file in files)
     c = read_columns(whole, WANTED, extras=keep_extra, quoted=quoted)
     columns = _columns(c, time_zone)
@@ -106,10 +107,10 @@ def read_log(
         time_zone=time_zone,
         parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names, "machine": machine},
         counts={
-            "rows of steps, left out": int(steps.sum()),
-            "rows of resized jobs, joined to the first": int(later.sum()),
+            "rows of job steps, left out": int(steps.sum()),
+            "rows of resized jobs, merged into one job": int(later.sum()),
             "rows of other clusters, left out": int((~only).sum()),
-            **mended,
+            **repaired,
         },
         place=lambda row: c.place(int(rows[row])),
         names=("user", "group"),
@@ -120,19 +121,19 @@ def read_log(
 
 
 def _checked(file: Input) -> Header:
-    """Return a file's header; raise InputError where what a workload needs is not asked for."""
+    """Return the header of a file; raise InputError if a required field is missing."""
     header = Header.of(file)
-    where = f"{file.where}:1"
+    where, hint = f"{file.where}:1", f"export the log with {COMMAND}"
     if header.padded:
-        raise InputError("columns padded with blanks, their values cut", where=where, hint=f"write it with {ASK}")
+        raise InputError("columns are padded with blanks and values are truncated", where=where, hint=hint)
     for choices in (*NEEDED, SIZES):
         if not set(choices) & set(header.lower):
-            raise InputError(f"no column {' or '.join(choices)}", where=where, hint=f"write it with {ASK}")
+            raise InputError(f"column {' or '.join(choices)} is missing", where=where, hint=hint)
     return header
 
 
 def _columns(c: Columns, zone: str) -> dict[str, Any]:
-    """Return the columns of a workload, a value a row (rows of steps too)."""
+    """Return the columns of a workload, each of shape (rows,), including the rows of steps."""
     status = slurm_states(c.labels("state"))
     submit, eligible = c.instants("submit", zone), c.instants("eligible", zone)
     start, end, run = _times(c, zone, status)
@@ -174,7 +175,7 @@ def _columns(c: Columns, zone: str) -> dict[str, Any]:
 
 
 def _het_jobs(job: pd.Series[str]) -> dict[str, Any]:
-    """Return the number of the whole job of each component (`123+1`), where there is any."""
+    """Return the job id of the whole heterogeneous job for each component (`123+1`), if there are any."""
     component = job.str.contains("+", regex=False).to_numpy(dtype=bool)
     whole = np.full(len(job), "", dtype=object)
     whole[component] = [name.partition("+")[0] for name in job[component]]
@@ -182,7 +183,7 @@ def _het_jobs(job: pd.Series[str]) -> dict[str, Any]:
 
 
 def _times(c: Columns, zone: str, status: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return start, end and run time (without what the job was suspended); NaN where it never started, never ended."""
+    """Return start, end and run time without suspension, each of shape (rows,); NaN if the job did not start or end."""
     start, end = c.instants("start", zone), c.instants("end", zone)
     elapsed = parsed(c, "elapsed", span, "a time such as 1-02:03:04")
     if "start" not in c:
@@ -191,7 +192,8 @@ def _times(c: Columns, zone: str, status: Any) -> tuple[FloatArray, FloatArray, 
         end = start + elapsed
     nodes = c.labels("node list")
     nowhere = [code for code, name in enumerate(nodes.categories) if name == "None assigned"]
-    start = np.where(np.isin(nodes.codes, nowhere) & ~(elapsed > 0), np.nan, start)  # older ones write the end there
+    # For jobs that did not start, older Slurm versions set the start to the end.
+    start = np.where(np.isin(nodes.codes, nowhere) & ~(elapsed > 0), np.nan, start)
     states = [code for code, name in enumerate(status.categories) if name in UNFINISHED]
     end = np.where(np.isin(status.codes, states), np.nan, end)
     run = np.where(np.isnan(elapsed), end - start, elapsed)
@@ -205,7 +207,7 @@ def _limit(text: str) -> float | None:
 
 
 def _resource(name: str) -> Any:
-    """Return a function from `billing=4,cpu=4,mem=8G,node=2` to the number of one of these."""
+    """Return a function that extracts the amount of a resource from TRES such as `billing=4,cpu=4,mem=8G,node=2`."""
     pattern = re.compile(rf"(?:^|,){name}=([\d.]+[KMGTPE]?)")
 
     def read(text: str) -> float | None:
@@ -219,7 +221,7 @@ GPUS = re.compile(r"(?:^|,)gres/gpu(:[^=,]*)?=(\d+)")
 
 
 def _gpus(text: str) -> float | None:
-    """Return the GPUs of `cpu=4,gres/gpu:a100=2,gres/gpu=2`: of all types, else the sum over types."""
+    """Return the GPUs in TRES such as `cpu=4,gres/gpu:a100=2,gres/gpu=2`: the total, or else the sum over types."""
     found = GPUS.findall(text)
     every = [float(count) for kind, count in found if not kind]
     return every[0] if every else sum(float(count) for _, count in found)
@@ -229,7 +231,7 @@ MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)[cn?]?$")
 
 
 def _memory(c: Columns, nodes: FloatArray, cores: FloatArray) -> FloatArray:
-    """Return MiB a node: of a job's total, or (before Slurm 21.08) of `4000Mc` a CPU, `16Gn` a node."""
+    """Return MiB per node, from the total or (before Slurm 21.08) from `4000Mc` per CPU or `16Gn` per node."""
 
     def mib(text: str) -> float | None:
         found = MEMORY.match(text)
@@ -242,7 +244,7 @@ def _memory(c: Columns, nodes: FloatArray, cores: FloatArray) -> FloatArray:
 
 
 def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> BoolArray:
-    """Join rows of resized jobs to the first of each, in place; return which rows are gone so."""
+    """Merge the rows of each resized job into its first row, in place; return the mask of the other rows."""
     status, nodes = columns["status"], columns["nodes"]
     gone = np.zeros(len(c), bool)
     resizing = jobs & (np.asarray(status) == "resizing")

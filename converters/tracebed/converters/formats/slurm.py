@@ -1,7 +1,7 @@
-"""Slurm: a bash script that submits a workload to a real cluster, each job at its time, as a job that sleeps.
+"""Slurm: a bash script that submits a workload to a real cluster as jobs that sleep, each at its submit time.
 
-Options are those of sbatch(1). The script waits for instants since its start, not from job to job: being late for
-one does not delay the others.
+Options are those of sbatch(1). The script waits for times since its start, not between jobs, so that a late
+submission does not delay the following ones.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ set -u
 declare -i failed=0
 now() {{ echo "${{EPOCHREALTIME/[.,]/}}"; }}
 start=$(now)
-at() {{ # wait until so many microseconds after the start
+at() {{ # wait until $1 microseconds after the start
     local -i left=$((start + $1 - $(now)))
     if ((left > 0)); then sleep "$((left / 1000000)).$(printf %06d $((left % 1000000)))"; fi
 }}
 
 """
 END = """
-if ((failed > 0)); then echo "$failed of {jobs} jobs were refused" >&2; exit 1; fi
+if ((failed > 0)); then echo "$failed of {jobs} jobs were rejected" >&2; exit 1; fi
 """
 
 
 def recognises(file: Input) -> bool:
-    """Tell that no file is read as this: it is for writing."""
+    """Return False, since the format is write-only."""
     return False
 
 
 def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0) -> None:
-    """Write the script.
+    """Write the submission script.
 
     Args:
-        workload: jobs without run time or nodes are left out; the first is submitted at once.
-        file: opened.
-        speed: trace seconds a second: submissions, run times and limits are divided by it.
+        workload: the jobs. Jobs without run time or nodes are left out; the first job is submitted at once.
+        file: the open file.
+        speed: trace seconds per second. Submit times, run times and limits are divided by this speed.
 
     Raises:
         InputError: no job can be run, or `speed` is not above 0.
     """
     if not 0 < speed < np.inf:
-        raise InputError(f"speed {speed}", hint="above 0")
+        raise InputError(f"invalid speed {speed}", hint="use a number above 0")
     workload, counts = ready(workload, "Slurm")
     submit, run, limit = (workload.floats(name) / speed for name in ("submit_time", "run_time", "time_limit"))
     minutes = np.maximum(1.0, np.ceil(limit / 60.0))
@@ -79,17 +79,17 @@ def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0) -> None:
 
 
 def _plain(seconds: float) -> str:
-    """Return a time for sleep(1), to the millisecond."""
+    """Return a time in s for sleep(1), rounded to milliseconds."""
     return f"{seconds:.3f}".rstrip("0").rstrip(".")
 
 
 def _losses(workload: Workload, limit: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, int]:
-    """Return what is written as something else, and how often."""
+    """Return information that is lost or changed in the script -> number of occurrences."""
     run = workload.floats("run_time")
     return {
         "jobs that are not rigid, written at their requested size": int((workload.column("kind") != Kind.RIGID).sum()),
         "time limits rounded up to whole minutes": int((limit % 60 != 0)[~np.isnan(limit)].sum()),
-        "jobs that run longer than their limit, which Slurm ends": int((run > workload.floats("time_limit")).sum()),
+        "jobs that run longer than their limit, which Slurm kills": int((run > workload.floats("time_limit")).sum()),
         "job ids with control characters, written as _": sum(
             bool(CONTROL.search(job_id)) for job_id in workload.column("job_id")
         ),

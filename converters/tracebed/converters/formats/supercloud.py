@@ -1,7 +1,7 @@
 """MIT Supercloud: `slurm-log.csv` (`scheduler-log.csv`), the job table of Slurm's database.
 
-States are numbers, limits minutes, times s since 1970 and 0 where there is none. What a job got and asked for
-is text, `1=20,2=170000,4=1,1002=2`: the resource's number, and how much of it.
+States are numbers, limits are in minutes, times are in s since 1970, or 0 if missing. Allocated and requested
+resources are texts such as `1=20,2=170000,4=1,1002=2`, pairs of resource number and amount.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.format import Format
+from tracebed.converters.formats.tools.amounts import first_positive
 from tracebed.converters.formats.tools.columns import read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import slurm_states
@@ -32,8 +33,8 @@ WANTED = {
     "start": want("time", "time_start", needed=True),
     "end": want("time", "time_end", needed=True),
     "state": want("label", "state"),
-    "got": want("label", "tres_alloc", needed=True),
-    "asked": want("label", "tres_req"),
+    "allocated": want("label", "tres_alloc", needed=True),
+    "requested": want("label", "tres_req"),
 }
 SYSTEM = System(name="MIT Supercloud")
 ZONE = "America/New_York"
@@ -41,17 +42,17 @@ STATES = (
     *("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL"),
     *("PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"),
 )
-"""By their numbers, the lowest byte of Slurm's."""
+"""State names by number, the lowest byte of Slurm's state."""
 CORES, MEMORY, NODES = 1, 2, 4
 GPUS = (1001, 1002)
-"""Numbers of resources; memory in MiB; GPUs of the kinds tesla and volta."""
+"""Resource numbers. Memory is in MiB; the GPU types are tesla and volta."""
 YEAR = 525_600
-"""The limit of who asked for none, minutes."""
+"""Time limit of jobs that did not request one, in minutes."""
 ENDLESS = 2.0**32 - 3
 
 
 def recognises(file: Input) -> bool:
-    """Tell the table by the names of its columns."""
+    """Return whether the file has the columns of this table."""
     return {"id_job", "time_submit", "tres_alloc", "nodes_alloc", "timelimit"} <= set(file.columns)
 
 
@@ -61,22 +62,22 @@ def read_log(
     """Read the job table.
 
     Args:
-        files: CSV.
+        files: the CSV files.
         keep_extra: keep every other column (node lists, array numbers, priority) as `extra_...`.
-        keep_names: keep the numbers of users.
-        time_zone: of the machine's clock.
+        keep_names: keep the numeric ids of users.
+        time_zone: the time zone of the machine.
 
     Raises:
-        InputError: a column is missing or a value is none.
+        InputError: a column is missing or a value is invalid.
     """
     c = read_columns(files, WANTED, extras=keep_extra)
-    got, asked, limit = c.labels("got"), c.labels("asked"), c.numbers("limit")
-    nodes = _first(c.numbers("nodes"), resource(asked, NODES), resource(got, NODES))
-    cores = _first(c.numbers("cores"), resource(asked, CORES), resource(got, CORES))
+    allocated, requested, limit = c.labels("allocated"), c.labels("requested"), c.numbers("limit")
+    nodes = first_positive(c.numbers("nodes"), resource(requested, NODES), resource(allocated, NODES))
+    cores = first_positive(c.numbers("cores"), resource(requested, CORES), resource(allocated, CORES))
     default = limit == YEAR
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        memory = _first(resource(asked, MEMORY), resource(got, MEMORY)) / nodes
-        allocated = np.where(resource(got, CORES) != cores, resource(got, CORES), np.nan)
+        memory = first_positive(resource(requested, MEMORY), resource(allocated, MEMORY)) / nodes
+        other_cores = np.where(resource(allocated, CORES) != cores, resource(allocated, CORES), np.nan)
         cores_per_node = np.ceil(cores / nodes)
     started, ended = c.numbers("start"), c.numbers("end")
     return make_log(
@@ -96,13 +97,13 @@ def read_log(
             "status": slurm_states(numbered_states(c.labels("state"))),
             "logged_start": np.where(started > 0, c.instants("start", time_zone), np.nan),
             "logged_end": np.where((started > 0) & (ended > 0), c.instants("end", time_zone), np.nan),
-            "extra_gpus": _first(np.nansum([resource(got, kind) for kind in GPUS], axis=0)),
-            "extra_allocated": allocated,
+            "extra_gpus": first_positive(np.nansum([resource(allocated, kind) for kind in GPUS], axis=0)),
+            "extra_allocated": other_cores,
         },
         system=SYSTEM,
         time_zone=time_zone,
         parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        defects={"limits of one year, which stand for none": default},
+        defects={"limits of one year, the default, read as no limit": default},
         place=c.place,
         names=("user", "group"),
         keep_names=keep_names,
@@ -112,7 +113,7 @@ def read_log(
 
 
 def resource(labels: pd.Categorical, number: int) -> FloatArray:
-    """Return how much of a resource each text tells, NaN where nothing: `1=20,4=1` tells 1 of number 4."""
+    """Return the amount of a resource in each text, shape (records,), NaN if missing: 1 for number 4 in `1=20,4=1`."""
     pattern = re.compile(rf"(?:^|,)\s*{number}=(\d{{1,15}})\s*(?=,|$)")
     amounts = [
         float(found[1]) if (found := pattern.search(str(text).strip("\"' "))) else np.nan for text in labels.categories
@@ -122,21 +123,13 @@ def resource(labels: pd.Categorical, number: int) -> FloatArray:
 
 
 def numbered_states(labels: pd.Categorical) -> pd.Categorical:
-    """Return Slurm's numbers of states as its words; what is no such number stays as it is."""
+    """Return Slurm's state numbers as state names; other labels stay unchanged."""
 
     def word(text: str) -> str:
         number = int(text) & 0xFF if text.isascii() and text.isdigit() else len(STATES)
         return STATES[number] if number < len(STATES) else text
 
     return relabel(labels.codes, [word(str(text)) for text in labels.categories])
-
-
-def _first(*candidates: FloatArray) -> FloatArray:
-    """Return the first of each record's values that is positive, NaN where none is."""
-    result = np.full(len(candidates[0]), np.nan)
-    for values in reversed(candidates):
-        result = np.where(values > 0, values, result)
-    return result
 
 
 FORMAT = Format(

@@ -1,12 +1,12 @@
-"""Standard Workload Format, version 2.2: 18 numbers a job, `;` comments.
+"""Standard Workload Format, version 2.2: 18 numbers per job, `;` comments.
 
-The format: Chapin et al. 1999, and the Parallel Workloads Archive. The reader takes what is found in the wild
-and counts it. The writer puts what the 18 fields cannot hold into comments (see `swf_header`), so that
-tracebed reads the very same workload again.
+Format: Chapin et al. 1999, and the Parallel Workloads Archive. The reader tolerates and counts the deviations of
+real logs. The writer stores data that does not fit the 18 fields in comments (see `swf_header`), so that tracebed
+reads back an identical workload.
 
-A job's processors (requested, else allocated) become whole nodes: on nodes of c cores, p processors are
-ceil(p / c) nodes with ceil(p / nodes) cores on each. c is MaxProcs / MaxNodes of the header. Two families of
-logs say nodes and cores in fields beyond the 18th (see `swf_extension`); these are then the size.
+The processors of a job (requested, or else allocated) become whole nodes: on nodes with c cores, p processors are
+ceil(p / c) nodes with ceil(p / nodes) cores each, where c is MaxProcs / MaxNodes of the header. Two families of
+logs have nodes and cores in fields after the 18th (see `swf_extension`), which then give the size.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tracebed.errors import InputError, tolerate
 
 
 def recognises(file: Input) -> bool:
-    """Tell SWF by a leading `;`, or by a first line of 17 fields or more that begins with five numbers."""
+    """Return whether the file begins with `;`, or with a line of at least 17 fields, the first five numbers."""
     first = file.head.lstrip().split(b"\n", 1)[0]
     if first.startswith(b";"):
         return True
@@ -43,18 +43,18 @@ def recognises(file: Input) -> bool:
 
 
 def read(file: Input, *, by: str = "node") -> Workload:
-    """Read a log or a written workload.
+    """Read a log, or a workload written by tracebed.
 
     Args:
         file: the file.
-        by: `node`: processors become whole nodes of the header's cores a node; `core`: each core counts as a
-            node of one core.
+        by: `node` converts processors to whole nodes with the cores per node of the header; `core` converts
+            each processor to a node with one core.
 
     Raises:
-        InputError: a line cannot be read at all.
+        InputError: a line is invalid.
     """
     if by not in ("node", "core"):
-        raise InputError(f"by={by!r}", hint="node or core")
+        raise InputError(f"invalid option by={by!r}", hint="use node or core")
     if b"\0" in file.text:
         raise InputError("binary data, not SWF", where=file.where, hint="check the file")
     lines = read_lines(file)
@@ -62,7 +62,7 @@ def read(file: Input, *, by: str = "node") -> Workload:
     if header.provenance is not None:
         if by == "core":
             raise InputError(
-                "tracebed wrote this file, with nodes of its own",
+                "the file was written by tracebed and already has nodes",
                 where=file.where,
                 hint="read the original log by core",
             )
@@ -88,13 +88,13 @@ def read(file: Input, *, by: str = "node") -> Workload:
 
 
 def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) -> None:
-    """Write a workload, and warn of the columns that only tracebed will see.
+    """Write a workload, and warn about columns that only tracebed can read back.
 
     Args:
-        workload: any.
-        file: opened.
-        whole_seconds: round times and memory in the job lines to whole numbers, for programs that read no others
-            (AccaSim, AleaNG); what that loses is kept in comments.
+        workload: the workload.
+        file: the open file.
+        whole_seconds: round times and memory in the job lines to integers, for programs that read only integers
+            (AccaSim, AleaNG). The exact values are kept in comments.
     """
     provenance, table = workload.provenance, workload.table
     fields = encode(workload)
@@ -105,7 +105,7 @@ def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) ->
     decoded = decode(FieldLines(fields), labels.system("node").cores_per_node or 1).table
     lost = not_held(table, decoded)
     if lost:
-        what = f"SWF has no field for what {', '.join(lost)} say; kept in comments that only tracebed reads"
+        what = f"columns without a field in SWF ({', '.join(lost)}), kept in comments that only tracebed reads"
         tolerate({what: len(lost)})
     header += swf_header.our_lines(provenance, table, lost)
     file.write(("\n".join(header) + "\n").encode())
@@ -117,7 +117,7 @@ def _mismatch(header: Header, lines: FieldLines) -> dict[str, int]:
     said, found = header.number("MaxJobs"), len(lines.fields)
     if said in (None, found):
         return {}
-    return {f"the header says MaxJobs {said}, the file has {found} job lines": 1}
+    return {f"header with MaxJobs {said}, but {found} job lines": 1}
 
 
 FORMAT = Format(

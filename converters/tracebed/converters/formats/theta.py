@@ -1,7 +1,7 @@
-"""ALCF's public job logs, DIM_JOB_COMPOSITE (`ANL-ALCF-DJC-THETA_20230101_20231231.csv`): Theta, and its siblings.
+"""ALCF's public job logs, DIM_JOB_COMPOSITE (`ANL-ALCF-DJC-THETA_20230101_20231231.csv`), of Theta and other machines.
 
-The columns grew over the years and are found by name, in any case. Times have no zone; ALCF's own accounting tools
-take and print UTC, and so they are read. Only Theta's size is known here; of another machine its name is kept.
+The columns changed over the years and are found by name, ignoring case. Times without a time zone are read as UTC,
+which ALCF's accounting tools use. Only the size of Theta is built in; for other machines, only the name is known.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STATUSES = (JobState.COMPLETED, JobState.KILLED, JobState.FAILED)
 
 
 def recognises(file: Input) -> bool:
-    """Tell the log by the names of its columns."""
+    """Return whether the file has the columns of this log."""
     return {"queued_timestamp", "walltime_seconds", "nodes_requested"} <= set(file.columns)
 
 
@@ -58,14 +58,14 @@ def read_log(
     """Read yearly or monthly files.
 
     Args:
-        files: a column tells the machine.
+        files: the CSV files; a column gives the machine.
         keep_extra: keep every other column as `extra_...`.
-        keep_names: keep the pseudonyms of users and projects that the log has.
-        time_zone: of the clock that the times were written by.
-        machine: the machine (theta) whose jobs to read, if the files have several.
+        keep_names: keep the log's own pseudonyms of users and projects.
+        time_zone: the time zone of the times in the files.
+        machine: the machine to read (such as theta), if the files have several.
 
     Raises:
-        InputError: a column is missing, a value is invalid, or the files mix machines and none is chosen.
+        InputError: a column is missing, a value is invalid, or the files have several machines and `machine` is None.
     """
     c = read_columns(files, WANTED, extras=keep_extra)
     name, only = one_machine(c.labels("machine"), machine, place_of(files))
@@ -73,7 +73,7 @@ def read_log(
     nodes = first_positive(c.numbers("nodes"), c.numbers("requested nodes"))
     cores = np.ceil(first_positive(c.numbers("cores"), c.numbers("requested cores")) / nodes)
     if system.cores_per_node:
-        cores = np.full(len(c), float(system.cores_per_node))  # Theta gave whole nodes
+        cores = np.full(len(c), float(system.cores_per_node))  # Theta allocated whole nodes
     start, limit, run = c.instants("start", time_zone), c.numbers("limit"), c.numbers("run")
     end = c.instants("end", time_zone)
     run = np.where(np.isnan(run), end - start, run)
@@ -110,13 +110,13 @@ def read_log(
 
 
 def _statuses(exits: FloatArray, over: BoolArray) -> IntArray:
-    """Return 0 completed, 1 killed (ended by something else than itself, its time over), 2 failed, -1 not known."""
+    """Return 0 completed, 1 killed (failed at or after the limit), 2 failed, -1 unknown, shape (records,)."""
     return np.where(np.isnan(exits), -1, np.where(exits == 0, 0, np.where(over, 1, 2)))
 
 
 FORMAT = Format(
     "theta",
-    "ALCF Theta and its siblings",
+    "ALCF Theta and other ALCF machines",
     recognises,
     read_log=read_log,
 )

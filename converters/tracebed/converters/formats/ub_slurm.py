@@ -1,9 +1,9 @@
-"""Events of the Slurm simulator of the University at Buffalo: a line a submission, with options of sbatch.
+"""Events of the Slurm simulator of the University at Buffalo: one line per submission, with options of sbatch.
 
     -dt 16 -e submit_batch_job | -J jobid_4 -sim-walltime 21 --uid=ann -t 1:00 -n 24 --ntasks-per-node=12 pseudo.job
 
-Format: as the simulator's tutorials and sources have it (ubccr-slurm-simulator). `-dt` counts from the start of the
-simulation, `-sim-walltime` is the run time. Written files were not run in the simulator.
+Format: the tutorials and sources of the simulator (ubccr-slurm-simulator). `-dt` is the time since the start of the
+simulation, `-sim-walltime` is the run time. Written files have not been tested with the simulator.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ HELD = {
 }
 NAMES = {"user": "--uid=", "group": "-A ", "partition": "-p ", "queue": "-q "}
 STRANGE = re.compile(r"[^\w.@+-]")
-"""What the simulator would take for the end of a word, or of the line."""
-NOBODY = "user1"
+"""Characters that the simulator may read as the end of a word or line."""
+DEFAULT_USER = "user1"
 MAX_ID = 2**31 - 1
 
 
 def recognises(file: Input) -> bool:
-    """Tell that no file is read as this: it is for writing."""
+    """Return False, since the format is write-only."""
     return False
 
 
 def write(workload: Workload, file: BinaryIO) -> None:
-    """Write the events; jobs without run time or nodes are left out, the first submission is at 0.
+    """Write the events. Jobs without run time or nodes are left out; the first submission becomes time 0.
 
     Raises:
         InputError: no job can be run.
@@ -52,15 +52,15 @@ def write(workload: Workload, file: BinaryIO) -> None:
             "jobs that are not rigid, written at their requested size": int(
                 (workload.column("kind") != Kind.RIGID).sum()
             ),
-            "job ids that are no numbers, written as 1, 2, ...": renumbered,
+            "job ids that are not numbers, written as 1, 2, ...": renumbered,
             "submissions and run times rounded to whole seconds": int(((submit % 1 != 0) | (run % 1 != 0)).sum()),
             "time limits rounded up to whole seconds": int((limit % 1 != 0)[~np.isnan(limit)].sum()),
-            "names with characters that the events cannot hold, written as _": changed,
-            f"jobs without a user, submitted by {NOBODY}": names["user"].count(""),
+            "names with unsupported characters, written with _": changed,
+            f"jobs without a user, submitted by {DEFAULT_USER}": names["user"].count(""),
         }
     )
     warn_of(list(unheld(workload, HELD)), "the events file", "left out")
-    names["user"] = [name or NOBODY for name in names["user"]]
+    names["user"] = [name or DEFAULT_USER for name in names["user"]]
     columns: list[Any] = [numbers, np.rint(submit).astype(int).tolist(), np.rint(run).astype(int).tolist()]
     columns += [np.ceil(limit).tolist(), workload.ints("nodes").tolist(), workload.ints("cores_per_node").tolist()]
     columns += [workload.floats("memory_mib").tolist()]
@@ -77,7 +77,7 @@ def write(workload: Workload, file: BinaryIO) -> None:
 
 
 def _numbers(workload: Workload) -> tuple[list[int], int]:
-    """Return job ids as numbers, and how many jobs got another one: all, where any is no number that Slurm can hold."""
+    """Return job ids as numbers, and the count of renumbered jobs: all if an id is not a valid Slurm job id."""
     ids = workload.column("job_id").tolist()
     if all(re.fullmatch("[1-9][0-9]{0,9}", job_id) and int(job_id) <= MAX_ID for job_id in ids):
         return [int(job_id) for job_id in ids], 0
@@ -85,7 +85,7 @@ def _numbers(workload: Workload) -> tuple[list[int], int]:
 
 
 def _duration(seconds: int) -> str:
-    """Return a time limit as Slurm reads it: days-hours:minutes:seconds."""
+    """Return a time limit in Slurm's format, days-hours:minutes:seconds."""
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours // 24}-{hours % 24:02}:{minutes:02}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""Writing: a workload as a file or folder of any format that can hold one."""
+"""Functions that write a workload as a file or folder in any format."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tracebed.files import replacing, replacing_folder
 
 
 def write_workload(workload: Workload, path: Path | str, format: str | None = None, **options: Any) -> None:
-    """Write a workload in the format that the name of `path` asks for, or `format`; compressed if it ends in `.gz`.
+    """Write a workload in `format`, or in the format given by the name of `path`; compressed if it ends in `.gz`.
 
-    The file (or folder, of a format with several files) appears whole or not at all; what stood there before
-    is lost only to a complete successor.
+    The file (or folder, for a format with several files) is written atomically: an existing one is replaced only by a
+    complete one.
 
     Raises:
-        InputError: the name asks for no format that can be written, the place cannot be written to, or an
-            option is not taken.
+        InputError: the name has no format that can be written, the path is not writable, or the writer does not
+            accept an option.
     """
     path = Path(path)
     chosen, writer = writer_for(path, format)
@@ -35,16 +35,16 @@ def write_workload(workload: Workload, path: Path | str, format: str | None = No
 
 
 def writer_for(path: Path, name: str | None = None) -> tuple[Format, Callable[..., None]]:
-    """Return the format that `write_workload` would choose, and its function: a check before a long log is read.
+    """Return the format that `write_workload` would use, and its writer, to check a path before reading a long log.
 
     Raises:
-        InputError: the name asks for no format that can be written.
+        InputError: the name has no format that can be written.
     """
     chosen = named(name) if name else by_name(path)
     writer = (chosen.write if path.suffix else None) or chosen.write_folder or chosen.write if chosen else None
     if chosen is None or writer is None:
         writable = ", ".join(suffix for format in known() if format.write for suffix in format.suffixes)
         others = ", ".join(format.name for format in known() if format.write_folder)
-        hint = f"end it in {writable}" + (f", or write it --to one of {others}" if others else "")
-        raise InputError("its name asks for no format that can be written", where=str(path), hint=hint)
+        hint = f"use a name ending in {writable}" + (f", or --to with one of {others}" if others else "")
+        raise InputError("the name has no known output format", where=str(path), hint=hint)
     return chosen, writer

@@ -1,1 +1,1 @@
-"""What several formats share: files, columns, fields, amounts, states, JSON."""
+"""Tools shared by several formats: files, columns, fields, amounts, states, JSON."""

@@ -1,4 +1,4 @@
-"""How batch systems write amounts: times such as `1-02:03:04`, sizes such as `16gb`; and columns of them."""
+"""Parsers for times such as `1-02:03:04` and sizes such as `16gb`, and for columns of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([kmgtpe]?)$", re.IGNORECASE)
 
 
 def span(text: str) -> float | None:
-    """Return `[D-]HH:MM:SS`, `D:HH:MM:SS`, `MM:SS.mmm` or plain seconds as s; None where it is none of these."""
+    """Return `[D-]HH:MM:SS`, `D:HH:MM:SS`, `MM:SS.mmm` or plain seconds in s; None if the text is none of these."""
     if text.isdecimal() and text.isascii():
         return float(text)
     found = SPAN.match(text)
@@ -28,19 +28,24 @@ def span(text: str) -> float | None:
 
 
 def amount(text: str) -> float | None:
-    """Return a number with a suffix K, M, G, T, P (powers of 1024, as Slurm means them even of nodes) as a number."""
+    """Return a number with a suffix K, M, G, T, P or E as a float; None if the text is not an amount.
+
+    Suffixes are powers of 1024, as in Slurm, which uses them for numbers of nodes too.
+    """
     found = AMOUNT.match(text)
     return float(found[1]) * 1024.0 ** POWERS[found[2].lower()] if found else None
 
 
 def parsed(columns: Columns, name: str, read: Callable[[str], float | None], what: str) -> FloatArray:
-    """Return a column of labels as numbers, each distinct text read once; NaN where there is none.
+    """Return a column of labels as numbers, shape (records,), NaN where a value is missing.
+
+    Each distinct label is parsed once.
 
     Raises:
-        InputError: `read` returns None: the text is not `what`.
+        InputError: `read` returns None for a label, which then is not `what`.
     """
     labels = columns.labels(name)
-    values = np.full(len(labels.categories) + 1, np.nan)  # the last is of code -1
+    values = np.full(len(labels.categories) + 1, np.nan)  # the last value belongs to code -1
     for code, label in enumerate(labels.categories):
         text = str(label).strip()
         if text in NOTHING:
@@ -57,7 +62,7 @@ def parsed(columns: Columns, name: str, read: Callable[[str], float | None], wha
 
 
 def first_positive(*choices: FloatArray) -> FloatArray:
-    """Return the first of some arrays that is above 0, a record at a time; NaN where none is."""
+    """Return for each record the first positive value of `choices`, each of shape (records,); NaN if there is none."""
     result = np.full(len(choices[0]), np.nan)
     for values in reversed(choices):
         result = np.where(values > 0, values, result)

@@ -1,11 +1,11 @@
-"""Columns of logs that are tables (CSV, Parquet), found by name, of one or several files, fast.
+"""Columns of tabular logs (CSV, Parquet), found by name, in one or several files.
 
-A reader says which columns it wants, by all the names they go by, and of which kind:
+A reader lists the columns that it needs, each with all its possible names and its kind:
 
-    number  float64; NaN where there is none
-    time    float64, s since 1970 (see `Columns.instants` for those without a time zone)
-    label   a Categorical: texts that repeat (users, partitions); empty where there is none
-    text    texts that do not (job ids)
+    number  float64; NaN if missing
+    time    float64, s since 1970 (see `Columns.instants` for times without a time zone)
+    label   a Categorical of texts that repeat (users, partitions); empty if missing
+    text    texts that do not repeat (job ids); empty if missing
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 
 NOTHING = ["", "None", "none", "NULL", "null", "Unknown", "NaN", "nan", "NaT", "N/A", "NA"]
-"""How logs write that they do not know."""
+"""Spellings of a missing value in logs."""
 CSV_TYPES = {
     "number": pa.float64(),
     "time": pa.timestamp("us"),
@@ -38,11 +38,11 @@ CSV_TYPES = {
     "text": pa.string(),
 }
 FAR = 1e11
-"""Numbers of a time above this are milliseconds or finer, not seconds, since 1970."""
+"""Times above this are in milliseconds or finer units since 1970, not in seconds."""
 
 
 class Want(NamedTuple):
-    """A column that a reader wants: its names in lower case, the best first; its kind; whether it must be there."""
+    """A column to read: its kind, its possible names in lower case (preferred first), whether it is required."""
 
     kind: str
     names: tuple[str, ...]
@@ -56,17 +56,17 @@ def want(kind: str, *names: str, needed: bool = False) -> Want:
 
 @dataclass
 class Columns:
-    """What was read: a value a record in each column."""
+    """The columns read, each of shape (records,)."""
 
     files: Sequence[Input]
     rows: list[int]
-    """Records of each file."""
+    """Number of records in each file."""
     values: dict[str, Any]
     extras: dict[str, pd.Series[Any]] = field(default_factory=dict)
     absolute: Sequence[set[str]] = ()
-    """Of each file, the times that are instants, not somebody's wall clock."""
+    """For each file, the time columns that hold instants, not local wall-clock times."""
     unread: tuple[str, ...] = ()
-    """Columns that were there and are not kept."""
+    """Columns of the files that are left out."""
 
     def __len__(self) -> int:
         return sum(self.rows)
@@ -78,18 +78,18 @@ class Columns:
         return name in self.values
 
     def numbers(self, name: str) -> FloatArray:
-        """Return a column of numbers, NaN throughout where no file has it."""
+        """Return a column of numbers, shape (records,); all NaN if no file has the column."""
         found: FloatArray = self.values[name] if name in self.values else np.full(len(self), np.nan)
         return found
 
     def labels(self, name: str) -> Any:
-        """Return a column of labels, empty throughout where no file has it."""
+        """Return a column of labels, shape (records,); all empty if no file has the column."""
         return self.values[name] if name in self.values else relabel(np.full(len(self), -1), [])
 
     def instants(self, name: str, zone: str) -> FloatArray:
-        """Return times as s since 1970 UTC; those without a time zone are on the clock of `zone`.
+        """Return times in s since 1970 UTC, shape (records,). Times without a time zone are in `zone`.
 
-        An hour that the clock has twice is taken as the second (standard time).
+        Times in the hour that occurs twice when daylight saving time ends are taken as standard time.
         """
         ends = np.cumsum(self.rows)[:-1]
         pieces = np.split(self.numbers(name), ends)
@@ -97,7 +97,7 @@ class Columns:
         return np.concatenate([piece if name in zoned else utc(piece, zone) for piece, zoned in files])
 
     def place(self, row: int) -> str:
-        """Return `file:line` of a record (of Parquet `file, row`)."""
+        """Return `file:line` of a record (`file, row N` for Parquet)."""
         for file, count in zip(self.files, self.rows, strict=True):
             if row < count:
                 return _place(file, row)
@@ -106,11 +106,15 @@ class Columns:
 
 
 def utc(seconds: FloatArray, zone: str) -> FloatArray:
-    """Return wall-clock times, written as s since 1970 of that clock, as s since 1970 UTC."""
+    """Convert wall-clock times, in s since 1970 local time, to s since 1970 UTC.
+
+    Raises:
+        InputError: the time zone is unknown.
+    """
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
-        raise InputError(f"time zone {zone!r} is not known", hint="name one such as America/Denver") from None
+        raise InputError(f"unknown time zone {zone!r}", hint="use a name such as America/Denver") from None
     if zone == "UTC" or not len(seconds):
         return seconds
     known = np.isfinite(seconds)
@@ -129,17 +133,17 @@ def read_columns(
     quoted: bool = True,
     skip: Sequence[str] = (),
 ) -> Columns:
-    """Read the wanted columns of all files, one after another.
+    """Read the wanted columns of all files and concatenate the records.
 
     Args:
-        files: CSV (delimiter as in the header) or Parquet.
-        wanted: our name -> what is wanted.
+        files: CSV files (the delimiter is detected in the header) or Parquet files.
+        wanted: our name -> the column to read.
         extras: also read every other column.
-        quoted: whether values may stand in double quotes.
-        skip: columns that are no extras either, as the file spells them: too large to be of use.
+        quoted: whether values may be in double quotes.
+        skip: columns to ignore, in the spelling of the file; too large to be useful as extras.
 
     Raises:
-        InputError: a needed column is missing, a line has too few values, a value is not of its kind.
+        InputError: a required column is missing, a line has too few values, or a value does not match its kind.
     """
     tables, absolute, unread = [], [], dict[str, None]()
     for file in files:
@@ -166,7 +170,7 @@ def read_columns(
 
 
 def _spelt(file: Input) -> list[str]:
-    """Return the names of a file's columns as it spells them."""
+    """Return the names of a file's columns in the spelling of the file."""
     if file.head.startswith(PARQUET):
         with _parquet(file):
             return list(pq.read_schema(file.seekable()).names)
@@ -174,7 +178,7 @@ def _spelt(file: Input) -> list[str]:
 
 
 def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
-    """Return our name -> the file's name of each wanted column that is there."""
+    """Return our name -> the file's name, for each wanted column that the file has."""
     spelt = _spelt(file)
     by_lower = {name.lower(): name for name in reversed(spelt)}
     found = {}
@@ -182,8 +186,8 @@ def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
         theirs = next((by_lower[name] for name in names if name in by_lower), None)
         if theirs is not None:
             if [name.lower() for name in spelt].count(theirs.lower()) > 1:
-                twice = f"column {theirs!r} is there twice"
-                raise InputError(twice, where=f"{file.where}:1", hint="remove or rename one")
+                twice = f"column {theirs!r} occurs twice"
+                raise InputError(twice, where=f"{file.where}:1", hint="remove or rename one of them")
             found[ours] = theirs
         elif needed:
             shown = ", ".join(repr(name[:20]) for name in spelt[:8])
@@ -198,7 +202,7 @@ def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
 def _read(
     file: Input, wanted: Mapping[str, Want], found: Mapping[str, str], others: Sequence[str], quoted: bool
 ) -> tuple[pa.Table, set[str]]:
-    """Return one file's columns, renamed and of the types in `CSV_TYPES`, and which times are instants."""
+    """Return the columns of one file, renamed and converted to their kinds, and the time columns that hold instants."""
     if file.head.startswith(PARQUET):
         table = _read_parquet(file, [*found.values(), *others])
     else:
@@ -217,23 +221,23 @@ def _read(
 def _read_parquet(file: Input, names: Sequence[str]) -> pa.Table:
     with _parquet(file):
         table = pq.read_table(file.seekable(), columns=list(dict.fromkeys(names)))
-        table.validate(full=True)  # texts that are no UTF-8 fail anywhere later
+        table.validate(full=True)  # invalid UTF-8 would fail later, at an unpredictable place
         return table
     raise AssertionError("unreachable")
 
 
 @contextmanager
 def _parquet(file: Input) -> Iterator[None]:
-    """Raise InputError where the block meets a broken Parquet file."""
+    """Raise InputError if the block fails on a broken Parquet file."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-        raise InputError(f"not a readable Parquet file: {line}", where=file.where, hint="fetch it again") from None
+        raise InputError(f"not a readable Parquet file: {line}", where=file.where, hint="download it again") from None
 
 
 def _read_csv(file: Input, kinds: Mapping[str, str], others: Sequence[str], quoted: bool) -> pa.Table:
-    """Read a CSV with all its types at once; where that fails, as texts, which tells where it fails."""
+    """Read a CSV file with its column types; if that fails, read all values as texts to find the invalid one."""
     parse = {"delimiter": delimiter_of(file.header), "quote_char": '"' if quoted else False}
     names = list(dict.fromkeys([*kinds, *others]))
 
@@ -271,13 +275,13 @@ ARROW_KINDS = {"double": "a number", "int64": "a whole number", "bool": "true or
 def unreadable(
     error: Exception, file: Input, names: Sequence[str] = (), place: Callable[[int], str] | None = None
 ) -> InputError:
-    """Return what Arrow found wrong with a CSV, as an error that names the line.
+    """Return an error of Arrow about a CSV file as an InputError that names the line.
 
     Args:
-        error: Arrow's.
-        file: the CSV.
-        names: of its columns, where a message may name one.
-        place: Arrow's number of a row -> `file:line`; else each line that is not empty is taken for a row.
+        error: the error of Arrow.
+        file: the CSV file.
+        names: the column names, if the message refers to columns by number.
+        place: function from Arrow's row number to `file:line`; by default, each line that is not empty is a row.
     """
     text = str(error).splitlines()[0][:400]
     number = re.search(r"Row #(\d+)", text)
@@ -286,27 +290,31 @@ def unreadable(
         where = place(int(number[1])) if place else _place(file, int(number[1]) - 2)
     hint = "correct or remove the line"
     if "Empty CSV" in text:
-        what, hint = "holds no job", "check that the file is complete"
+        what, hint = "contains no jobs", "check that the file is complete"
     elif fields := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", text):
-        what, hint = f"{fields[2]} values where the header names {fields[1]}", "complete or remove the line"
+        what, hint = f"{fields[2]} values, but the header has {fields[1]} columns", "complete or remove the line"
         if int(fields[2]) < int(fields[1]) and fields[3].count('"') % 2 and not fields[3].endswith("..."):
-            what, hint = "a quoted value has no end", "close the quote, or complete the line"
+            what, hint = "a quoted value is not closed", "close the quote, or complete the line"
     elif value := re.search(r"column #(\d+):.*conversion error to (\w+): invalid value '(.*)'", text):
         name = names[int(value[1])] if int(value[1]) < len(names) else f"column {int(value[1]) + 1}"
         what = f"{name[:40]} {_short(value[3])} is not {ARROW_KINDS.get(value[2], value[2])}"
     elif "UTF8" in text:
-        what, hint = "is not UTF-8", "make it UTF-8: iconv -f LATIN1 -t UTF-8"
+        what, hint = "the file is not UTF-8", "convert it: iconv -f LATIN1 -t UTF-8"
     elif "straddl" in text:
-        for _ in file.lines():  # raises where a line is too long
+        for _ in file.lines():  # raises InputError if a line is too long
             pass
-        what, hint = "a quoted value has no end", "close the quote, or complete the line"
+        what, hint = "a quoted value is not closed", "close the quote, or complete the line"
     else:
-        what, hint = f"not a readable table: {text[:200]}", "check that it is a log of this format"
+        what, hint = f"not a readable table: {text[:200]}", "check that the file is in this format"
     return InputError(what, where=where, hint=hint)
 
 
 def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[pa.ChunkedArray, bool]:
-    """Return a column as its kind, and whether its times are instants; raise InputError at the first bad value."""
+    """Convert a column to its kind; return it and whether its times are instants.
+
+    Raises:
+        InputError: a value does not match the kind; the error names the first.
+    """
     type = column.type
     if pa.types.is_dictionary(type) and kind != "label":
         column = column.cast(type.value_type)
@@ -316,8 +324,8 @@ def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[p
     if kind == "text":
         column = _text(column)
         broken = pc.index(pc.match_substring(column, "\n"), pa.scalar(True)).as_py()
-        if broken >= 0:  # what follows was taken for a part of it, and its record for none
-            what = f"{name[:40]} {_short(column[broken].as_py())} goes on in the next line"
+        if broken >= 0:  # the parser took the following lines as part of this value
+            what = f"{name[:40]} {_short(column[broken].as_py())} contains a line break"
             raise InputError(what, where=_place(file, broken), hint="close the quote")
         return column, False
     is_text = pa.types.is_string(type) or pa.types.is_large_string(type)
@@ -339,7 +347,7 @@ def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[p
                 return _cast(column.cast(type), kind, file, name)[0], instant
             except pa.ArrowInvalid:
                 continue
-        first = max(_first_not(column, type) for type, _ in clocks)  # what the others are, the first bad one is not
+        first = max(_first_not(column, type) for type, _ in clocks)  # the clock that fits most values is meant
         _refuse(column, first, "a time such as 2022-11-08 22:04:02", file, name)
     numbers = _numeric(column) if is_text else column.cast(pa.float64(), safe=False)
     if numbers is None:
@@ -348,7 +356,7 @@ def _cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[p
 
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return any column as text; whole numbers that came as floats without their `.0`."""
+    """Return any column as text; integers stored as floats lose their `.0`."""
     if pa.types.is_floating(column.type):
         whole = column.cast(pa.int64(), safe=False)
         if pc.all(pc.equal(whole.cast(pa.float64()), column)).as_py() is not False:
@@ -357,7 +365,7 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _numeric(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return texts as numbers if all of them are."""
+    """Return texts as numbers, or None if a text is not a number."""
     try:
         return column.cast(pa.float64())
     except pa.ArrowInvalid:
@@ -365,9 +373,9 @@ def _numeric(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _first_not(column: pa.ChunkedArray, type: pa.DataType) -> int:
-    """Return the first row whose value `type` cannot hold; there is one."""
+    """Return the first row whose value cannot be cast to `type`; there must be one."""
     low, high = 0, len(column)
-    while high - low > 1:  # the first half that fails, down to one value
+    while high - low > 1:  # bisection: casting a slice fails if it contains an invalid value
         middle = (low + high) // 2
         try:
             column.slice(low, middle - low).cast(type)
@@ -378,7 +386,7 @@ def _first_not(column: pa.ChunkedArray, type: pa.DataType) -> int:
 
 
 def _refuse(column: pa.ChunkedArray, row: int, wanted: str, file: Input, name: str) -> NoReturn:
-    """Raise InputError of a value that is none of its kind."""
+    """Raise InputError for the value in `row`, which is not `wanted`."""
     raise InputError(
         f"{name[:40]} {_short(column[row].as_py())} is not {wanted}",
         where=_place(file, row),
@@ -387,13 +395,16 @@ def _refuse(column: pa.ChunkedArray, row: int, wanted: str, file: Input, name: s
 
 
 def _short(value: object) -> str:
-    """Return a value as a message shows it."""
+    """Return a value as shown in messages, shortened."""
     text = repr(value)
     return text if len(text) < 80 else f"{text[:60]}..."
 
 
 def _place(file: Input, row: int) -> str:
-    """Return where record `row` of a file stands; lines are counted only now, that somebody asks."""
+    """Return `file:line` of record `row` of a file (`file, row N` for Parquet).
+
+    Line numbers are computed lazily, only for error messages. Empty lines are not records.
+    """
     if file.head.startswith(PARQUET):
         return f"{file.where}, row {row + 1}"
     filled = (number for number, line in file.lines() if line.strip())
@@ -401,7 +412,7 @@ def _place(file: Input, row: int) -> str:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column that nobody wanted as a type that a workload keeps: bool, number or text."""
+    """Return an extra column as a type that a workload can store: bool, number or text."""
     type = column.type
     if pa.types.is_boolean(type) or pa.types.is_integer(type) or pa.types.is_floating(type):
         return column.cast(pa.float64(), safe=False) if pa.types.is_integer(type) and column.null_count else column
@@ -411,7 +422,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return all rows; what a file lacks is null there."""
+    """Return the rows of all tables; columns that a table lacks are null in its rows."""
     types: dict[str, pa.DataType] = {}
     for table in tables:
         for column in table.schema:
@@ -440,8 +451,8 @@ def _as_array(column: pa.ChunkedArray, kind: str) -> Any:
 
 
 def relabel(codes: npt.NDArray[np.integer[Any]], names: Sequence[str]) -> pd.Categorical:
-    """Return labels of shape (records,): `names[code]` of each code, the empty one of code -1; names may repeat."""
-    names = [str(name) for name in names]  # members of an enumeration become plain texts
+    """Return the labels `names[code]`, shape (records,); code -1 gives the empty label. Names may repeat."""
+    names = [str(name) for name in names]  # enum members become plain strings
     places = {name: index for index, name in enumerate(dict.fromkeys([*names, ""]))}
     renumbered = np.array([*(places[name] for name in names), places[""]], dtype=np.int32)
     dtype = pd.CategoricalDtype(pd.Index(list(places), dtype="str"))

@@ -1,8 +1,8 @@
-"""Application models of ElastiSim: from a job's speedup to a formula of its run time, and from formulas to run times.
+"""Application models of ElastiSim: from speedups to run-time formulas, and from formulas to run times.
 
-A job runs for T(n) = run_time S(requested) / S(n) on n nodes (Amdahl 1967, Downey 1997). ElastiSim puts a job's
-arguments into the formula as text, floats cut to six decimals, so times are whole nanoseconds here, and no
-argument's name is part of another word of a formula.
+A job runs for T(n) = run_time S(requested) / S(n) on n nodes (Amdahl 1967, Downey 1997). ElastiSim substitutes a
+job's arguments into the formula as text and truncates floats to six decimals. Therefore times are integers in
+nanoseconds, and no argument name is a substring of another word of a formula.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NANO = 1_000_000_000
 SHARED = "(serial_ns + parallel_ns * (requested / num_nodes))"
 TAIL = "(tail_fixed_ns + tail_shared_ns * (requested / num_nodes))"
 FORMULAS = {"application.json": SHARED, "application_downey.json": f"max(least_ns, max({SHARED}, {TAIL}))"}
-"""File -> run time in nanoseconds on `num_nodes` nodes. Those of measured tables are made for each table."""
+"""File -> formula of the run time in ns on `num_nodes` nodes. Each table of measured speedups gets its own file."""
 
 
 class Application(NamedTuple):
-    """The application model of one job: its file, that file's formula, and the job's arguments for it."""
+    """The application model of one job: its file, the formula in that file, and the job's arguments."""
 
     file: str
     formula: str
@@ -35,11 +35,14 @@ class Application(NamedTuple):
 
 
 def application(speedup: Speedup, run_time: float, requested: int, table_file: str) -> Application:
-    """Return the model of a job that runs `run_time` s on `requested` nodes; a table's is `table_file`."""
+    """Return the model of a job that runs `run_time` s on `requested` nodes.
+
+    The file of the model is `table_file` if the speedup is a table.
+    """
     work = round(run_time * NANO)
     if speedup.name == "table":
-        asked = _curve(speedup.points, "requested")
-        formula = f"work_ns * (({_curve(speedup.points, 'num_nodes')}) / ({asked}))"
+        requested_curve = _curve(speedup.points, "requested")
+        formula = f"work_ns * (({_curve(speedup.points, 'num_nodes')}) / ({requested_curve}))"
         return Application(table_file, formula, {"requested": requested, "work_ns": work})
     if speedup.name == "downey":
         file = "application_downey.json"
@@ -53,7 +56,7 @@ def application(speedup: Speedup, run_time: float, requested: int, table_file: s
 
 
 def _downey(a: float, sigma: float, work: int, requested: int) -> dict[str, int]:
-    """Return the lines whose greatest is T(n): 1 / S(n) is piecewise of the form x + y / n (Downey 1997)."""
+    """Return the coefficients, in ns, of the terms x + y / n whose maximum is T(n) (Downey 1997)."""
     if sigma <= 1:
         lines = [(sigma / (2 * a), 1 - sigma / (2 * a)), ((1 - sigma / 2) / a, sigma * (a - 0.5) / a)]
     else:
@@ -65,7 +68,7 @@ def _downey(a: float, sigma: float, work: int, requested: int) -> dict[str, int]
     highest = sums.index(max(sums))
     if highest == 0:
         least = work
-    for line, part in enumerate(parts, start=1):  # the line that holds at this size meets the run time, none is above
+    for line, part in enumerate(parts, start=1):  # correct rounding: the largest term equals the run time exactly
         missing = work - sum(part)
         part[1] += missing if line == highest else min(0, missing)
         if part[1] < 0:
@@ -83,9 +86,9 @@ def _curve(points: tuple[tuple[int, float], ...], nodes: str) -> str:
 
 
 def document(formula: str) -> dict[str, Any]:
-    """Return an application model of one phase, whose iterations together take what `formula` says in nanoseconds.
+    """Return an application model with one phase, whose iterations take `formula` nanoseconds in total.
 
-    ElastiSim reconfigures between iterations. There is no cost of a reconfiguration in it.
+    ElastiSim reconfigures jobs between iterations. The model has no reconfiguration cost.
     """
     task = {
         "type": "busy_wait",
@@ -103,7 +106,7 @@ PER_NODE: dict[str, Callable[[int], float]] = {
     "all_ranks": lambda n: 1.0 / n,
     "total": lambda n: 1.0 / n,
 }
-"""Pattern -> the share of a payload that each of n nodes has."""
+"""Pattern -> the fraction of a payload on each of n nodes."""
 LONGEST_FORMULA = 100_000
 OPERATIONS: dict[type, Callable[[float, float], float]] = {
     ast.Add: lambda a, b: a + b,
@@ -120,30 +123,30 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 class CannotTell(Exception):
-    """The run time of an application model does not follow from its formulas: it communicates, or is not understood."""
+    """The run time of an application model cannot be computed: it communicates, or a formula is not supported."""
 
 
 def run_time(model: Item, arguments: Mapping[str, Any], nodes: int, speed: float | None) -> float:
-    """Return how long a job of `model` runs on `nodes` nodes, s.
+    """Return the run time of a job of `model` on `nodes` nodes, in s.
 
     Args:
         model: the application model.
-        arguments: of the job.
-        nodes: that it has from its start to its end.
-        speed: of a node, flop/s; None: not known.
+        arguments: the arguments of the job.
+        nodes: the number of nodes, constant over the run.
+        speed: the speed of a node in flop/s; None if unknown.
 
     Raises:
-        CannotTell: see there.
-        InputError: the model is not one of ElastiSim.
+        CannotTell: the model communicates, or has an unsupported formula.
+        InputError: the model is not a valid ElastiSim model.
     """
     names = {"num_nodes": float(nodes), "num_gpus": 0.0, "num_gpus_per_node": 0.0}
     for name, value in arguments.items():
         try:
             names[name] = float(value)
         except (ValueError, TypeError, OverflowError):
-            continue  # a text; should a formula want it as a number, that says so
+            continue  # a formula that uses this text fails in `evaluate`
     phases = model.items("phases")
-    first = model.values.get("on_init")  # older models have its tasks without an object around them
+    first = model.values.get("on_init")  # in older models a list of tasks, not an object
     init = Item({"tasks": first}, model.where) if isinstance(first, list) else model.item("on_init")
     once = [] if first is None else [init]
     total = sum(_tasks(phase, names, nodes, speed) for phase in once)
@@ -175,7 +178,7 @@ def _task(task: Item, names: Mapping[str, float], nodes: int, speed: float | Non
 
 
 def _value(item: Item, name: str, names: Mapping[str, float], default: float | None = None) -> float:
-    """Return a number that a model gives as such or as a formula."""
+    """Return a value that a model gives as a number or as a formula."""
     given = item.values.get(name)
     if isinstance(given, str):
         return evaluate(given, names)
@@ -183,7 +186,11 @@ def _value(item: Item, name: str, names: Mapping[str, float], default: float | N
 
 
 def evaluate(formula: str, names: Mapping[str, float]) -> float:
-    """Return the value of a formula of numbers, names, + - * / % ^, parentheses and functions; or raise CannotTell."""
+    """Return the value of a formula of numbers, names, + - * / % ^, parentheses and functions.
+
+    Raises:
+        CannotTell: the formula is invalid, uses other operations or unknown names, or has no finite value.
+    """
     try:
         return float(_parsed(formula)(names))
     except (ArithmeticError, ValueError, TypeError, KeyError, RecursionError):
@@ -202,7 +209,7 @@ def _parsed(formula: str) -> Callable[[Mapping[str, float]], float]:
 
 
 def _compiled(node: ast.expr) -> Callable[[Mapping[str, float]], float]:
-    """Return a function of the names' values; nothing but arithmetic is understood."""
+    """Return the formula as a function of the values of its names. Only arithmetic is supported."""
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             number = float(value)

@@ -1,4 +1,4 @@
-"""Logs of lines without a header (GWF, MWF): a field is known by its place."""
+"""Logs without a header (GWF, MWF), with fields identified by position."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from tracebed.converters.workload import MAX_EXACT, FloatArray
 from tracebed.errors import InputError
 
 NONE = ("", "-1", "-1.0")
-"""How these logs write that they do not know."""
+"""Spellings of a missing value."""
 BLOCK = 50_000
-"""Lines that are held as Python's texts at a time: a million of 29 fields would be 2 GB."""
+"""Lines held as Python strings at a time; a million lines of 29 fields would take 2 GB."""
 
 
 @dataclass
 class Fields:
-    """The fields of all lines, as text, empty where a line has them not."""
+    """The fields of all lines as text, empty if missing."""
 
     names: Sequence[str]
     blocks: list[list[pa.Array]] = field(default_factory=list)
-    """Of some lines each, all fields by their places."""
+    """Blocks of up to `BLOCK` lines; each block has one array per field, in order."""
     lines: list[tuple[Input, int]] = field(default_factory=list)
-    """File and line of each row."""
+    """File and line number of each row."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def append(self, rows: list[list[str]]) -> None:
-        """Take over some lines' fields."""
+        """Append the fields of a block of lines."""
         columns = [pa.array(values, pa.string()) for values in zip_longest(*rows, fillvalue="")]
         nothing = pa.array([""] * len(rows), pa.string())
         self.blocks.append([*columns, *[nothing] * (len(self.names) - len(columns))])
 
     def known_texts(self, name: str) -> pa.ChunkedArray:
-        """Return a field, null where it is not known."""
+        """Return a field as text, null if unknown."""
         at = self.names.index(name)
         column = pa.chunked_array([block[at] for block in self.blocks])
         return pc.if_else(pc.is_in(column, pa.array(NONE)), pa.scalar(None, pa.string()), column)
 
     def texts(self, name: str) -> pd.Series[str]:
-        """Return a field as text, empty where it is not known."""
+        """Return a field as text, empty if unknown."""
         return pd.Series(pc.fill_null(self.known_texts(name), "").to_pandas(), dtype="str")
 
     def labels(self, name: str) -> pd.Categorical:
@@ -57,12 +57,16 @@ class Fields:
         return relabel(codes, names.tolist())
 
     def numbers(self, name: str) -> FloatArray:
-        """Return a field as numbers, NaN where it is not known; raise InputError at what is none."""
+        """Return a field as numbers, shape (rows,), NaN if unknown.
+
+        Raises:
+            InputError: a value is not a number, or is too large.
+        """
         texts = self.known_texts(name)
         numbers: FloatArray
         try:
             numbers = texts.cast(pa.float64()).to_numpy().astype(np.float64, copy=False)
-        except pa.ArrowInvalid:  # some text is none: which, is told below
+        except pa.ArrowInvalid:  # the check below names the invalid value
             numbers = np.asarray(pd.to_numeric(texts.to_pandas(), errors="coerce"), dtype=np.float64)
         bad = ~(np.abs(numbers) < MAX_EXACT) & texts.is_valid().to_numpy()
         if bad.any():
@@ -76,7 +80,7 @@ class Fields:
         return numbers
 
     def known(self, name: str) -> FloatArray:
-        """Return a field of amounts as numbers, NaN where it is negative too."""
+        """Return a field as numbers, shape (rows,), NaN if unknown or negative."""
         values = self.numbers(name)
         return np.where(values >= 0, values, np.nan)
 
@@ -93,13 +97,13 @@ def read_fields(
 
     Args:
         files: the files.
-        names: what the fields are called, in order.
-        split: from a line to its fields.
-        comments: what comment lines begin with, each a character.
-        fewest: fields that a line must have.
+        names: the names of the fields, in order.
+        split: function from a line to its fields.
+        comments: characters that begin a comment line.
+        fewest: minimum number of fields in a line.
 
     Raises:
-        InputError: a line has too few fields, or more than there are names; there is no line at all.
+        InputError: a line has too few fields or more fields than `names`, or there are no lines.
     """
     fields = Fields(names)
     rows: list[list[str]] = []
@@ -111,9 +115,9 @@ def read_fields(
             row = split(line)
             if not fewest <= len(row) <= len(names):
                 raise InputError(
-                    f"{len(row)} fields, a job has {fewest}",
+                    f"line has {len(row)} fields instead of {fewest}",
                     where=f"{file.where}:{number}",
-                    hint="complete or remove the line, or name the format with --from",
+                    hint="complete or remove the line, or select the format with --from",
                 )
             rows.append(row)
             fields.lines.append((file, number))
@@ -123,12 +127,12 @@ def read_fields(
     if rows:
         fields.append(rows)
     if not len(fields):
-        raise InputError("holds no job", where=files[0].where, hint="check that the file is complete")
+        raise InputError("contains no jobs", where=files[0].where, hint="check that the file is complete")
     return fields
 
 
 def first_line(file: Input, comments: bytes) -> str:
-    """Return the first line of a file that is neither empty nor a comment; empty if its head has none."""
+    """Return the first line in the head of a file that is neither empty nor a comment, or an empty string."""
     for line in file.head.splitlines():
         line = line.strip()
         if line and line[:1] not in comments:

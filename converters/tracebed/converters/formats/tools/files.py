@@ -1,4 +1,4 @@
-"""Files in and out: identified and decompressed when read, replaced as a whole when written."""
+"""Input files: identification, decompression, and bounded reading."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from tracebed.errors import InputError, tolerate
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 PARQUET = b"PAR1"
 SUFFIXES = (".gz", ".zst")
-"""Of compressed files that are written."""
+"""Endings of the compressed files that tracebed writes."""
 HEAD_BYTES = 65_536
-"""How much of a file is looked at to tell its format."""
+"""Bytes of a file that are examined to recognize its format."""
 MAX_LINE = 16 * 2**20
-"""Bytes; no log has such a line, and a file without line breaks must not fill the memory."""
+"""Largest accepted line in bytes, so that a file without line breaks cannot exhaust the memory."""
 BROKEN = (EOFError, OSError, zlib.error, zipfile.BadZipFile, RuntimeError)
-"""What the decompressors raise."""
+"""Exceptions raised by the decompressors."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """A file to read: what it is on the disk, what messages call it, and its content, decompressed."""
+    """A file to read: its path, its checksum and its decompressed content."""
 
     path: Path
     source: Source
     key: bytes = b""
-    """Drawn from the content: who has not got the file cannot make it (`log.pseudonyms`)."""
+    """Hash of the content, the key of `log.pseudonyms`. It cannot be computed without the file."""
     raw: bytes | None = None
-    """The content on the disk, where it can be read only once (a pipe)."""
+    """The content before decompression, if it can be read only once (a pipe)."""
 
     @classmethod
     def at(cls, path: Path) -> Input:
         """Identify the file at `path`.
 
         Raises:
-            InputError: there is no such file, it cannot be read, it is empty, or its compression is broken.
+            InputError: the file does not exist, cannot be read, is empty, or has a broken compression.
         """
         where, key = str(path), hashlib.blake2b(digest_size=32)
         digest, size, pieces = hashlib.sha256(), 0, []
@@ -58,7 +58,7 @@ class Input:
             with path.open("rb") as file:
                 once = not path.is_file()
                 if once and not (path.is_fifo() or file.isatty()):
-                    raise InputError("is a device, not a file", where=where, hint="name a file or a pipe")
+                    raise InputError("is a device, not a file", where=where, hint="give a file or a pipe")
                 while block := file.read(2**20):
                     digest.update(block)
                     key.update(block)
@@ -72,28 +72,28 @@ class Input:
         raw = b"".join(pieces) if once else None
         file_there = cls(path, Source(path.name, digest.hexdigest(), size), key.digest(), raw)
         if not file_there.head.strip():
-            raise InputError("the file is empty", where=where, hint="fetch or write it again")
+            raise InputError("the file is empty", where=where, hint="download or write the file again")
         return file_there
 
     @classmethod
     def of(cls, data: bytes, name: str) -> Input:
-        """Return content that is no file."""
+        """Return `data` as an input that is not a file."""
         return cls(Path(name), Source(name, hashlib.sha256(data).hexdigest(), len(data)), b"", data)
 
     @property
     def where(self) -> str:
-        """What messages call the file."""
+        """The name of the file in messages."""
         return str(self.path)
 
     @property
     def name(self) -> str:
-        """The file's name in lower case, without the ending of a compression."""
-        name, ending = os.path.splitext(self.path.name.lower())  # noqa: PTH122 - a name, no path
+        """The file name in lower case, without the ending of a compression."""
+        name, ending = os.path.splitext(self.path.name.lower())  # noqa: PTH122 - a name, not a path
         return name if ending in (*SUFFIXES, ".bz2", ".zip") else name + ending
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open the content, decompressed; raise InputError where the block meets a broken compression."""
+        """Open the decompressed content; raise InputError if the block fails on a broken compression."""
         compression = None
         try:
             stream = pa.BufferReader(self.raw) if self.raw is not None else pa.OSFile(os.fsencode(self.path))
@@ -117,25 +117,25 @@ class Input:
         except BROKEN as error:
             what = f"broken {compression}" if compression else "cannot be read"
             reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-            raise InputError(f"{what}: {reason}", where=self.where, hint="fetch the file again") from None
+            raise InputError(f"{what}: {reason}", where=self.where, hint="download the file again") from None
 
     @cached_property
     def data(self) -> bytes:
-        """The whole content."""
+        """The whole decompressed content."""
         with self.open() as file:
             return file.read()
 
     @cached_property
     def text(self) -> bytes:
-        """The whole content of a text; a line longer than `MAX_LINE` is an InputError before more is read."""
+        """The whole content of a text file; raises InputError at a line longer than `MAX_LINE`."""
         return self.bounded(b"\n", "line")
 
     def bounded(self, mark: bytes, piece: str) -> bytes:
-        """Return the whole content, but read no further where `mark` is missing for `MAX_LINE`.
+        """Return the whole content; stop reading if `mark` does not occur in `MAX_LINE` bytes.
 
         Args:
-            mark: the byte that ends each piece of such a file.
-            piece: what a piece is called.
+            mark: the byte that ends each piece of the file.
+            piece: the word for a piece in messages.
 
         Raises:
             InputError: a piece is longer than `MAX_LINE`.
@@ -155,25 +155,25 @@ class Input:
 
     @cached_property
     def head(self) -> bytes:
-        """The first `HEAD_BYTES` of the content."""
+        """The first `HEAD_BYTES` bytes of the decompressed content."""
         with self.open() as file:
             return file.read(HEAD_BYTES)
 
     @cached_property
     def header(self) -> str:
-        """The first line that is not empty; of a table, the names of its columns."""
+        """The first line that is not empty; in a table, the column names."""
         lines = re.split(r"[\r\n]+", self.head.decode("utf-8-sig", "replace"))
         return next(filter(None, lines), "")
 
     def seekable(self) -> pa.NativeFile:
-        """Return the content to read here and there, as Parquet wants it; a plain file is not loaded into memory."""
+        """Return the content with random access, as Parquet requires; an uncompressed file is mapped, not loaded."""
         plain = self.raw is None and self.head.startswith(PARQUET)
         with self.open() as file:
             plain = plain and isinstance(file, pa.OSFile)
         return pa.memory_map(os.fsencode(self.path)) if plain else pa.BufferReader(self.data)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield (number, line) of a text, without line ends; bytes that are not UTF-8 are replaced.
+        """Yield (line number, line) of a text file, without line ends; bytes that are not UTF-8 are replaced.
 
         Raises:
             InputError: a line is longer than `MAX_LINE`.
@@ -190,9 +190,9 @@ class Input:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The names of a table's columns, in lower case: of Parquet, or in the header of a text.
+        """The column names of a table in lower case, from the Parquet schema or from the first line of a text.
 
-        A line without delimiters gives one name, which is no harm; a broken Parquet file gives none.
+        A first line without delimiters gives one name. A broken Parquet file gives no names.
         """
         if self.head.startswith(PARQUET):
             try:
@@ -206,31 +206,31 @@ class Input:
 
 
 def delimiter_of(header: str) -> str:
-    """Return what stands between the names in the first line of a table: the commonest of `,`, `|`, `;` and tab."""
+    """Return the delimiter in the first line of a table: the most frequent of `,`, `|`, `;` and tab."""
     return max(",|;\t", key=header.count)
 
 
 def too_long(where: str, piece: str = "line") -> InputError:
-    """Return what to raise of a line, or another piece of a file, longer than `MAX_LINE`."""
-    return InputError(f"a {piece} of more than {MAX_LINE // 2**20} MiB", where=where, hint="check that it is a log")
+    """Return the error for a line, or another piece of a file, longer than `MAX_LINE`."""
+    return InputError(f"{piece} longer than {MAX_LINE // 2**20} MiB", where=where, hint="check that the file is a log")
 
 
 def inputs_at(path: Path) -> list[Input]:
-    """Return the files of a log: the one at `path`, or all in that folder, by name, without hidden ones.
+    """Return the files of a log: the file at `path`, or all files below that folder except hidden ones, sorted.
 
     Raises:
-        InputError: there is no such file, the folder is empty, or a file cannot be read (see `Input.at`).
+        InputError: the path does not exist, the folder is empty, or a file cannot be read (see `Input.at`).
     """
     if not path.is_dir():
         return [Input.at(path)]
     files = sorted(_walk(path))
     if not files:
-        raise InputError("the folder holds no file", where=str(path), hint="name the folder of the log's files")
+        raise InputError("the folder contains no files", where=str(path), hint="give the folder of the log")
     return [Input.at(file) for file in files]
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder and those in it, without hidden ones, pipes and devices."""
+    """Yield the files in a folder and its subfolders, except hidden files, pipes and devices."""
 
     def fail(error: OSError) -> NoReturn:
         raise InputError(f"cannot be read: {error.strerror}", where=str(error.filename), hint="check permissions")
@@ -240,13 +240,13 @@ def _walk(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if name[0] not in "._"]
         links += sum(Path(here, name).is_symlink() for name in folders)
         for file in (Path(here, name) for name in names if name[0] not in "._"):
-            if file.is_file() or not file.exists():  # a link to nothing is an error, when it is read
+            if file.is_file() or not file.exists():  # a dangling link gives an error when it is read
                 yield file
-    tolerate({"links to folders, not followed": links}, where=str(folder))
+    tolerate({"symbolic links to folders, not followed": links}, where=str(folder))
 
 
 def _only(archive: zipfile.ZipFile) -> str:
     names = [info.filename for info in archive.infolist() if not info.is_dir()]
     if len(names) != 1:
-        raise zipfile.BadZipFile(f"a zip of {len(names)} files, not of one")
+        raise zipfile.BadZipFile(f"the archive has {len(names)} files instead of one")
     return names[0]

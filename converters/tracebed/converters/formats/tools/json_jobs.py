@@ -1,4 +1,4 @@
-"""Lists of jobs in JSON, read with care: each value is of its type, or one error names file, job and key."""
+"""Typed access to job lists in JSON; errors name the file, the job and the key."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from tracebed.converters.workload import MAX_EXACT
 from tracebed.errors import InputError
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")
-"""One of the two escapes that are a character together; alone it is none, and no file can hold it."""
+"""Half of a surrogate pair. A lone surrogate is not a character and cannot be encoded."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """An object of a JSON document: its values, and what messages call it."""
+    """An object of a JSON document: its values, and its name in messages."""
 
     values: Mapping[str, Any]
     where: str
 
     def number(self, name: str, default: float | None = None, *, least: float = -MAX_EXACT) -> float:
-        """Return a number; `default` where there is none. Raises InputError if it is missing or none."""
+        """Return a number, or `default` if it is missing. Raise InputError if it is invalid or has no default."""
         value = self.values.get(name)
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= MAX_EXACT:
-            self.refuse(name, f"a number from {least:.4g} on" if least > -MAX_EXACT else "a number")
+            self.refuse(name, f"a number of at least {least:.4g}" if least > -MAX_EXACT else "a number")
         return float(value)
 
     def whole(self, name: str, default: int | None = None, *, least: int = 0) -> int:
-        """Return a whole number; `default` where there is none. Raises InputError if it is missing or none."""
+        """Return an integer, or `default` if it is missing. Raise InputError if it is invalid or has no default."""
         value = self.number(name, default, least=least)
         if value != math.floor(value):
             self.refuse(name, "a whole number")
         return int(value)
 
     def text(self, name: str) -> str:
-        """Return a text, or a whole number as one. Raises InputError if it is missing or neither."""
+        """Return a string, or an integer as a string. Raise InputError if it is missing or another value."""
         value = self.values.get(name)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             self.refuse(name, "a text")
         return str(value)
 
     def item(self, name: str) -> Item:
-        """Return an object, empty where there is none. Raises InputError if it is something else."""
+        """Return an object, empty if it is missing. Raise InputError if the value is not an object."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, dict):
             self.refuse(name, "an object")
         return Item(value or {}, f"{self.where}, {name}")
 
     def items(self, name: str) -> list[Item]:
-        """Return a list of objects. Raises InputError if it is none."""
+        """Return a list of objects. Raise InputError if it is missing or not a list of objects."""
         value = self.values.get(name)
         if not isinstance(value, list):
             self.refuse(name, "a list")
@@ -65,7 +65,7 @@ class Item:
         return [Item(element, f"{self.where}, {name}[{position}]") for position, element in enumerate(value)]
 
     def refuse(self, name: str, wanted: str) -> NoReturn:
-        """Raise InputError: the value of this name is not what it must be."""
+        """Raise InputError: the value `name` is missing or not `wanted`."""
         found = f"{name} is {shown(self.values[name])}, not {wanted}" if name in self.values else f"{name} is missing"
         raise InputError(found, where=self.where, hint=f"give {wanted}")
 
@@ -73,10 +73,11 @@ class Item:
 def load(file: Input) -> Item:
     """Return a JSON document that is an object.
 
-    It may well stand on one line, however many jobs it has; what has no comma for long is no list of jobs.
+    The document may be a single line of any length. Reading stops if `MAX_LINE` bytes contain no comma.
 
     Raises:
-        InputError: it is not JSON (NaN and Infinity are not), ends early, is nested without end, or no object.
+        InputError: the file is not JSON (NaN and Infinity are not), is incomplete, is nested too deeply, or is
+            not an object.
     """
     try:
         text = file.bounded(b",", "value").decode("utf-8-sig")
@@ -86,7 +87,7 @@ def load(file: Input) -> Item:
     except json.JSONDecodeError as error:
         hint = "check that the file is complete"
         raise InputError(f"is not JSON: {error.msg}", where=f"{file.where}:{error.lineno}", hint=hint) from None
-    except ValueError as error:  # not UTF-8, a constant, or a number of thousands of digits
+    except ValueError as error:  # not UTF-8, NaN or Infinity, or a number with thousands of digits
         what = str(error).splitlines()[0][:200]
         raise InputError(f"is not JSON: {what}", where=file.where, hint="check the file") from None
     if HALF.search(text):
@@ -95,25 +96,25 @@ def load(file: Input) -> Item:
         except RecursionError:
             raise InputError("is nested too deeply", where=file.where, hint="check the file") from None
         except UnicodeEncodeError:
-            hint = "write characters beyond 16 bits as two \\u or as they are"
-            raise InputError("holds half a character (\\ud800 to \\udfff alone)", where=file.where, hint=hint) from None
+            hint = "write characters above U+FFFF as a surrogate pair or in UTF-8"
+            raise InputError("contains a lone surrogate (\\ud800 to \\udfff)", where=file.where, hint=hint) from None
     if not isinstance(document, dict):
         raise InputError(f"is {shown(document)}, not an object", where=file.where, hint="check the file")
     return Item(document, file.where)
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def shown(value: object) -> str:
-    """Return a value as messages show it, on one line and not long."""
+    """Return a value as shown in messages, on one line and shortened."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def plain(value: Any) -> Any:
-    """Return a value of a column as JSON has it: a whole number without its `.0`, None for NaN."""
+    """Return a value of a column as a JSON value: whole floats as integers, NaN as None."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float):
         if math.isnan(value):

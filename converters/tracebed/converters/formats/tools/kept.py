@@ -1,4 +1,4 @@
-"""What a simulator's format has no field for, kept beside each job where the format takes values of one's own."""
+"""Columns without a field in a simulator's format, stored as extra values of each job if the format allows them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tracebed.errors import InputError, tolerate
 
 
 def ready(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
-    """Return the jobs that a simulator can run, time 0 at the first submission, and how many cannot be run.
+    """Return the jobs that a simulator can run, with time 0 at the first submission, and counts of the other jobs.
 
     Raises:
-        InputError: none can.
+        InputError: no job can be run.
     """
     found, counts = workload.runnable()
     if not len(found):
@@ -33,18 +33,18 @@ def ready(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
 
 
 def unheld(workload: Workload, held: Collection[str]) -> dict[str, BoolArray]:
-    """Return the columns beyond `held` that say something, and of which jobs: what is not the column's default."""
+    """Return the columns not in `held` with values that differ from the default -> the jobs that have such values."""
     tells = {str(name): _tells(workload.table, str(name)) for name in workload.table if name not in held}
     return {name: of for name, of in tells.items() if of.any()}
 
 
 def warn_of(names: Collection[str], format: str, fate: str) -> None:
-    """Warn once that a format has no field for these columns, and what became of them; count the columns."""
-    tolerate({f"{format} has no field for what {', '.join(names)} say; {fate}": len(names)})
+    """Warn that a format has no field for these columns; `fate` says what happens to their values."""
+    tolerate({f"columns without a field in {format} ({', '.join(names)}), {fate}": len(names)})
 
 
 def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
-    """Return of each job what columns beyond `held` say, as values of JSON."""
+    """Return for each job its values in columns not in `held`, as JSON values; default values are omitted."""
     notes: list[dict[str, Any]] = [{} for _ in range(len(workload))]
     for name, tells in unheld(workload, held).items():
         for job, value in zip(np.flatnonzero(tells), workload.table[name][tells], strict=True):
@@ -53,10 +53,10 @@ def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
 
 
 def columns_of(notes: Sequence[Item], held: Collection[str], nodes: Sequence[int]) -> dict[str, Any]:
-    """Return the columns that `notes_of` told of, of jobs on so many nodes.
+    """Return the columns stored by `notes_of`, for jobs on `nodes` nodes.
 
     Raises:
-        InputError: a value is of another type than its column.
+        InputError: a value does not have the type of its column.
     """
     names = dict.fromkeys(name for note in notes for name in note.values)
     known = [name for name in names if name in SCHEMA and name not in held]
@@ -74,7 +74,7 @@ def columns_of(notes: Sequence[Item], held: Collection[str], nodes: Sequence[int
 
 
 def extras_of(notes: Sequence[Item], names: Collection[str], prefix: str = "") -> dict[str, Any]:
-    """Return values of one's own as columns: numbers where all are, else texts; empty where a job has none."""
+    """Return further values of the jobs as columns of numbers, or of texts; NaN or empty if missing."""
     columns: dict[str, Any] = {}
     for name in names:
         values = [note.values.get(name) for note in notes]

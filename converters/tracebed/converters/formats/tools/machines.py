@@ -1,4 +1,4 @@
-"""Logs of several machines: one is chosen, or the log is refused. No scheduler ran the jobs of two machines as one."""
+"""Selection of one machine in logs of several machines, since each machine has its own scheduler."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tracebed.registry import unknown
 
 
 def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple[str, BoolArray]:
-    """Return the name of the machine (empty if unknown), and which records are of it.
+    """Return the name of the machine (empty if unknown) and the mask of its records, shape (records,).
 
     Args:
-        labels: the name of the machine of each record, shape (records,); empty if the log does not tell.
-        chosen: the machine that the caller names, in upper or lower case; None: the only one.
+        labels: the name of the machine of each record, shape (records,); empty if unknown.
+        chosen: the name of the chosen machine, case-insensitive; None selects the only machine.
         where: the file or folder.
 
     Raises:
-        InputError: there are several machines and none is chosen, or the log has no records of the chosen one.
+        InputError: the log has several machines and `chosen` is None, or the log has no records of `chosen`.
     """
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     present = {str(name): code for code, name in enumerate(labels.categories) if name and counts[code]}
@@ -30,6 +30,6 @@ def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple
             raise InputError(error.what, where=where, hint=error.hint)
         return name, np.asarray(labels.codes == present[name], dtype=bool)
     if len(present) > 1:
-        what = f"holds jobs of {len(present)} machines: {', '.join(name[:40] for name in [*present][:10])}"
-        raise InputError(what, where=where, hint="choose one: convert or clean --machine NAME")
+        what = f"contains jobs of {len(present)} machines: {', '.join(name[:40] for name in [*present][:10])}"
+        raise InputError(what, where=where, hint="choose one with --machine NAME")
     return next(iter(present), ""), np.ones(len(labels), dtype=bool)

@@ -1,7 +1,7 @@
-"""The text that `sacct -P` writes, made a table: one record on each line, tabs between the fields.
+"""Conversion of `sacct -P` output to a table with one record per line and tabs between the fields.
 
-sacct quotes nothing. A job's name, comment or command may hold the delimiter, or a line break. Such lines are put
-together again by the columns around: a time, a state, a number can be told from a piece of a name.
+sacct does not quote values, but a job name, comment or command may contain the delimiter or a line break. Such
+records are reassembled with the help of the other columns: times, states and numbers have recognizable shapes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FREE = frozenset(
         *("extra", "stdin", "stdout", "stderr"),
     )
 )
-"""Columns that may hold anything."""
+"""Columns of free text, which may contain delimiters and line breaks."""
 SHAPED = {
     rb"[\d:T .+-]+|Unknown|None|N/A|": ("submit", "eligible", "start", "end"),
     rb"[\d.-]*:[\d:.]+|INVALID|": (
@@ -41,27 +41,27 @@ SHAPED = {
     rb"[A-Z_]+\+?( by \S+)?": ("state",),
     rb"\S*|None assigned": ("nodelist",),
     rb".*": ("reason", "reservation", "wckey", "licenses", "failednode"),
-    rb"": ("",),  # after the last delimiter of --parsable
+    rb"": ("",),  # --parsable ends each line with a delimiter
 }
-"""What a value looks like -> of these columns; in any other that is not `FREE` it holds no blank."""
+"""Pattern of a value -> columns with this pattern. Values of other columns, except `FREE`, contain no blanks."""
 SHAPES = {name: shape for shape, names in SHAPED.items() for name in names}
 FIELDS = frozenset(SHAPES) | FREE | {"cluster", "partition", "account", "user", "group", "qos"}
 LOOK_AHEAD = 50
-"""Lines that one record may fill."""
+"""Maximum number of lines in one record."""
 MANY = 40
-"""Delimiters in the free texts of one record, beyond which nobody tries."""
+"""Maximum number of delimiters in the free texts of one record, to bound the search."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first line: names as they are spelt, and what stands between them."""
+    """The first line: column names as spelled in the file, and the delimiter."""
 
     names: tuple[str, ...]
     delimiter: bytes
 
     @classmethod
     def of(cls, file: Input) -> Header:
-        """Read a file's first line; without a delimiter, it is one name."""
+        """Read the first line of a file; a line without a delimiter is one name."""
         first = file.head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].rstrip(b"\r").replace(b'"', b"")
         between = re.match(rb"[A-Za-z]+([^A-Za-z0-9]+)[A-Za-z]", first)
         delimiter = between[1] if between else b"|"
@@ -75,24 +75,24 @@ class Header:
 
     @property
     def padded(self) -> bool:
-        """Whether blanks stand between the names: written for the eye, values cut."""
+        """Whether the delimiter is blanks, as in sacct's default output, which truncates values."""
         return not self.delimiter.strip(b" ")
 
 
 def one_line_each(file: Input, header: Header, used: Container[str]) -> tuple[Input, Counter[str]]:
-    """Return the file with a record on each line and tabs between its fields; and how often what had to be mended.
+    """Return the file with one record per line and tabs between fields, and the counts of repairs.
 
-    Lines keep their numbers: where a record filled several, empty ones follow it.
+    Line numbers do not change: a record that filled several lines is followed by empty lines.
 
     Args:
-        file: the table.
-        header: its header.
-        used: names in lower case of the columns that somebody wants: of these, at least, a mended record is sure.
+        file: the output of sacct.
+        header: the header of the file.
+        used: the columns to read, in lower case. A record is reassembled only if their values are unambiguous.
 
     Raises:
-        InputError: a line has too few fields, or too many and nothing tells which belong together.
+        InputError: a line has too few fields, or too many and the columns do not determine which belong together.
     """
-    if header.delimiter == b",":  # somebody's CSV, with quotes where needed
+    if header.delimiter == b",":  # CSV from another tool, which quotes values
         return file, Counter()
     data = file.text
     if header.delimiter != b"\t":
@@ -111,7 +111,7 @@ def one_line_each(file: Input, header: Header, used: Container[str]) -> tuple[In
 
 
 class _Text:
-    """The lines of a file, tabs between their fields."""
+    """The lines of a file, with tabs between their fields."""
 
     def __init__(self, file: Input, header: Header, used: Container[str], data: bytes) -> None:
         self.file, self.header, self.data = file, header, data
@@ -129,17 +129,17 @@ class _Text:
         self.shapes = [re.compile(SHAPES.get(name, rb"\S*")) for name in header.lower]
 
     def odd(self) -> Iterator[int]:
-        """Yield the lines that have not as many fields as the header."""
+        """Yield the lines whose number of fields differs from the header."""
         for number in np.flatnonzero(self.delimiters != self.width - 1).tolist():
             if self.line(number):
                 yield number
 
     def line(self, number: int) -> bytes:
-        """Return a line without its end."""
+        """Return a line without its line end."""
         return self.data[self.starts[number] : self.ends[number]].rstrip(b"\r")
 
     def record_at(self, odd: int, done: int) -> tuple[int, int, bytes]:
-        """Return the first and last line of the record that an odd line belongs to, and the record on one line."""
+        """Return the first and last line of the record that contains line `odd`, and the record as one line."""
         for first in (odd, odd - 1):
             if first >= max(done, 1):
                 text = b""
@@ -148,7 +148,7 @@ class _Text:
                     text = text + b" " + more if last > first else more
                     if text.count(b"\t") - self.width >= MANY or (last > first and self.begins(more)):
                         break
-                    record = self.mended(text) if last >= odd else None
+                    record = self.reassembled(text) if last >= odd else None
                     if record is not None:
                         self.found["records whose free text holds delimiters or line breaks"] += 1
                         return first, last, record
@@ -156,16 +156,16 @@ class _Text:
             self.found["last line cut off, left out"] += 1
             return odd, odd, b""
         if self.free[-1] and self.delimiters[odd] < self.width - 1 and not self.begins(self.line(odd)):
-            return odd, odd, b""  # more of a text whose record is whole already
+            return odd, odd, b""  # continues the last free text of the preceding record, which is complete without it
         raise InputError(
-            f"{self.delimiters[odd] + 1} fields where the header names {self.width}, and which belong together is"
-            " not clear",
+            f"line has {self.delimiters[odd] + 1} fields, but the header has {self.width}, and the extra delimiters"
+            " cannot be located",
             where=f"{self.file.where}:{odd + 1}",
-            hint="correct or remove the line; ask sacct for JobName last, or for another --delimiter",
+            hint="correct or remove the line, or run sacct with JobName last or another --delimiter",
         )
 
     def begins(self, text: bytes) -> bool:
-        """Tell whether a line begins as a record must, up to a job's number, where no free text stands before that."""
+        """Return whether a line begins like a record, up to the job id; False if free text precedes the job id."""
         for column, part in enumerate(text.split(b"\t")[: self.width]):
             if self.free[column] or not self.shapes[column].fullmatch(part):
                 return False
@@ -173,8 +173,8 @@ class _Text:
                 return True
         return False
 
-    def mended(self, text: bytes) -> bytes | None:
-        """Return a record with its free texts put together, None where no way or more than one fits."""
+    def reassembled(self, text: bytes) -> bytes | None:
+        """Return a record with its free texts joined, or None if there is no way to join them or more than one."""
         parts = text.split(b"\t")
         if len(parts) < self.width:
             return None
@@ -182,9 +182,10 @@ class _Text:
         return b"\t".join(*ways.values()) if len(ways) == 1 else None
 
     def ways(self, parts: Sequence[bytes], column: int, at: int, memo: dict[tuple[int, int], Ways]) -> Ways:
-        """Return how parts from `at` on make the columns from `column` on; two ways, if there are more.
+        """Return the ways to assign the parts from `at` on to the columns from `column` on, at least two if ambiguous.
 
-        Ways that give the reader the same are one. Of free columns side by side the first takes all.
+        Ways with the same values in the used columns count as one. Of adjacent free columns, the first takes all
+        extra parts.
         """
         if (column, at) in memo:
             return memo[column, at]
@@ -204,4 +205,4 @@ class _Text:
 
 
 Ways = dict[tuple[bytes, ...], list[bytes]]
-"""What the columns in use hold -> what all columns hold."""
+"""Values of the used columns -> values of all columns."""

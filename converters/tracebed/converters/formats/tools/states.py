@@ -1,4 +1,4 @@
-"""How jobs end, in the words of batch systems, mapped to `JobState`."""
+"""Job states of batch systems, mapped to `JobState`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tracebed.states import JobState
 
 
 class RecordState(enum.StrEnum):
-    """A state in a log that is not the end of a job."""
+    """A state in a log that is not a final job state."""
 
     PENDING = "pending"
-    """The job waited when the log was taken."""
+    """The job was pending when the log was written."""
     RUNNING = "running"
-    """The job ran when the log was taken."""
+    """The job was running when the log was written."""
     SUSPENDED = "suspended"
-    """The job was stopped when the log was taken."""
+    """The job was suspended when the log was written."""
     RESIZING = "resizing"
-    """The job went on with another allocation, in another record."""
+    """The job continued with another allocation, in another record."""
     PREEMPTED = "preempted"
-    """Another job took the nodes."""
+    """The job was preempted by another job."""
     REQUEUED = "requeued"
-    """The job went back into the queue, and may have another record."""
+    """The job was requeued and may have another record."""
     PARTIAL = "partial"
-    """The job went on in another line (SWF: status 2)."""
+    """The job continued in another line (SWF: status 2)."""
     PARTIAL_COMPLETED = "partial-completed"
     """The last line of a completed job (SWF: status 3)."""
     PARTIAL_FAILED = "partial-failed"
@@ -46,7 +46,7 @@ SWF: dict[int, str] = {
     4: RecordState.PARTIAL_FAILED,
     5: JobState.CANCELLED,
 }
-"""Status of a job in SWF, and in formats made after it -> status of a workload."""
+"""Job status in SWF and in the formats derived from it -> status of a workload."""
 SLURM: dict[str, str] = {
     "COMPLETED": JobState.COMPLETED,
     "FAILED": JobState.FAILED,
@@ -65,37 +65,41 @@ SLURM: dict[str, str] = {
     "COMPLETING": RecordState.RUNNING,
     "PENDING": RecordState.PENDING,
 }
-"""State of a job in Slurm's accounting -> status of a workload."""
+"""Job state in Slurm accounting -> status of a workload."""
 
 
 def slurm_states(labels: pd.Categorical) -> pd.Categorical:
-    """Return Slurm's states (also `CANCELLED by 1234`) as statuses; other labels are `unknown`, and counted."""
+    """Return Slurm states (also `CANCELLED by 1234`) as statuses; other labels become `unknown` and are counted."""
     return statuses(labels, SLURM)
 
 
 def statuses(labels: pd.Categorical, known: Mapping[str, str]) -> pd.Categorical:
-    """Return labels as statuses; the first word decides, in capitals; other labels are `unknown`, and counted."""
+    """Return labels as statuses, by their first word in upper case; other labels become `unknown` and are counted."""
     names = [str(name).strip() for name in labels.categories]
     ours = [str(known.get(name.split()[0].rstrip("+").upper(), JobState.UNKNOWN)) if name else "" for name in names]
     strange = [index for index, name in enumerate(ours) if name == JobState.UNKNOWN]
     if strange:
         shown = ", ".join(names[index][:40] for index in strange[:5])
-        tolerate({f"jobs in a state that is not known: {shown}": int(np.isin(labels.codes, strange).sum())})
+        tolerate({f"jobs in an unknown state: {shown}": int(np.isin(labels.codes, strange).sum())})
     return relabel(labels.codes, ours)
 
 
 OVER_LIMIT = {True: (-11, -12), False: (-28, -29)}
-"""Exit status of a job killed at its limit of wall or CPU time: of Torque, of PBS Pro (their `JOB_EXEC_...`)."""
+"""Whether Torque -> exit statuses of a job killed at its limit of wall or CPU time (`JOB_EXEC_...` in the sources).
+
+True is Torque, False is PBS Pro.
+"""
 
 
 def pbs_exit(code: int, *, torque: bool, deleted: bool, over: bool) -> JobState:
     """Return the status of a PBS job that ran.
 
     Args:
-        code: `Exit_status`: that of the script; 128 or 256 and the number of a signal; below 0 if PBS ended the job.
-        torque: whether the codes are Torque's, not PBS Pro's.
-        deleted: whether a deletion of the job is on record.
-        over: whether the job ran as long as its limit.
+        code: `Exit_status`: the exit code of the script, 128 or 256 plus a signal number, or below 0 if PBS ended
+            the job.
+        torque: whether the log is from Torque, otherwise from PBS Pro.
+        deleted: whether the log records a deletion of the job.
+        over: whether the job ran at least as long as its limit.
     """
     if code == 0:
         return JobState.COMPLETED

@@ -1,4 +1,4 @@
-"""The fields of Standard Workload Format as columns of a workload, and back."""
+"""Conversion between the fields of Standard Workload Format and the columns of a workload."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from tracebed.errors import InputError
 from tracebed.states import JobState
 
 EPOCH = 5e8
-"""A first submit time beyond this (s; nearly 16 years) counts from 1970, not from the log's start."""
+"""If the first submit time exceeds this (s; nearly 16 years), times are since 1970, not since the log's start."""
 KIB_PER_MIB = 1024.0
 
 
 class Decoded(NamedTuple):
-    """What the job lines say."""
+    """The decoded job lines."""
 
     table: pd.DataFrame
     unix_start: float | None
-    """Set where submit times were instants since 1970: that of time 0."""
+    """The instant of time 0, in s since 1970; None if submit times were relative to the log's start."""
     counts: dict[str, int]
 
 
 def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
-    """Return the jobs of `lines`, for nodes of `cores` cores, and how often they deviate from the standard.
+    """Return the jobs of `lines`, on nodes with `cores` cores, and counts of deviations from the standard.
 
-    Columns that hold nothing in any job are left out.
+    Columns without any value are left out.
     """
     fields = lines.fields
     superfluous = is_superfluous(fields)
@@ -54,10 +54,10 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
     others = (requested > 0) & (allocated > 0) & (requested != allocated)
     further = read_extension(fields["more"].tolist()) if "more" in fields else None
     if further is not None:
-        told = further.nodes > 0
-        others &= ~told  # the fields of processors are not to be relied on there
+        given = further.nodes > 0
+        others &= ~given  # the processor fields of these logs are unreliable
         size = (further.nodes, further.cores) if by == "node" else (further.nodes * further.cores, 1)
-        nodes, cores_per_node = np.where(told, size[0], nodes), np.where(told, size[1], cores_per_node)
+        nodes, cores_per_node = np.where(given, size[0], nodes), np.where(given, size[1], cores_per_node)
     submit = f["submit"].astype(np.float64)
     unix_start = float(submit.min()) if len(submit) and submit.min() >= EPOCH else None
     submit -= unix_start or 0.0
@@ -97,23 +97,23 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
             "extra_node_list": further.node_list,
         }
     needed = ("job_id", "submit_time", "run_time", "nodes", "cores_per_node")
-    table = pd.DataFrame({name: values for name, values in columns.items() if name in needed or _says(values)})
+    table = pd.DataFrame({name: values for name, values in columns.items() if name in needed or _has_values(values)})
     words = {name: fields[name] for name in NAMES if fields[name].dtype.kind not in "iu"}
     counts = {
-        "times given as instants since 1970, time 0 is now the first submission": int(unix_start is not None),
+        "times since 1970, shifted to the first submission": int(unix_start is not None),
         "job numbers that begin with 0": int(len(fields) > 0 and f["job"].min() == 0),
-        "jobs out of submit order, sorted": int((np.diff(submit) < 0).sum()),
-        "lines of checkpointed jobs' parts, left out for the line of the whole": int(superfluous.sum()),
+        "jobs not in submit order, sorted": int((np.diff(submit) < 0).sum()),
+        "lines of parts of checkpointed jobs, left out (the line of the whole job is kept)": int(superfluous.sum()),
         "jobs cancelled before they started, without a run time": int(never_started.sum()),
         "jobs without a run time": int(((f["run"] < 0) & ~never_started).sum()),
-        "times longer than 300 years, taken as not known": int(sum(far.sum() for far in absurd.values())),
-        "jobs without a wait time, start not known": int((f["wait"] < 0).sum()),
-        "jobs that ran longer than requested": int((run > limit).sum()),
-        "jobs that were allocated other processors than requested": int(others.sum()),
+        "times longer than 300 years, set to unknown": int(sum(far.sum() for far in absurd.values())),
+        "jobs without a wait time, start unknown": int((f["wait"] < 0).sum()),
+        "jobs that ran longer than their limit": int((run > limit).sum()),
+        "jobs with different requested and allocated processors": int(others.sum()),
         "jobs without requested processors, size taken from the allocation": int(
             ((requested <= 0) & (allocated > 0)).sum()
         ),
-        f"jobs of more than {MAX_SIZE:,} processors, size taken as not known": int(vast.sum()),
+        f"jobs with more than {MAX_SIZE:,} processors, size set to unknown": int(vast.sum()),
         "jobs of unknown size": int((nodes == 0).sum()),
         "jobs with an unknown status code": int(status.isna().sum()),
         **{
@@ -123,14 +123,14 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
     }
     if further is not None:
         counts |= {
-            "jobs whose fields after the 18th say nodes and cores, their size": int(told.sum()),
-            "lines with more than 18 fields, the rest left out": int(further.strange.sum()),
+            "jobs with nodes and cores after field 18, used as their size": int(given.sum()),
+            "lines with more than 18 fields, further fields left out": int(further.strange.sum()),
         }
     return Decoded(table, unix_start, counts)
 
 
 def encode(workload: Workload) -> pd.DataFrame:
-    """Return the 18 fields of each job, -1 where SWF cannot hold or the workload does not know the value."""
+    """Return the 18 fields of each job, -1 if a value is unknown or cannot be represented in SWF."""
     table = workload.table
     submit, start = workload.floats("submit_time"), workload.floats("logged_start")
     processors = workload.ints("nodes") * workload.ints("cores_per_node")
@@ -165,12 +165,12 @@ def encode(workload: Workload) -> pd.DataFrame:
 
 
 def _known(values: Any, known: Any = None) -> np.ndarray[Any, Any]:
-    """Return floats, NaN where not `known` (negative, unless told otherwise)."""
+    """Return values as floats, NaN where `known` is False (default: where values are negative)."""
     return np.where(values >= 0 if known is None else known, values, np.nan)
 
 
 def _texts(values: Any) -> pd.Series[Any]:
-    """Return numbers as text. Job numbers are whole; a damaged one may be a fraction or beyond 2^63."""
+    """Return job numbers as text. Invalid job numbers may be fractions or exceed 2^63."""
     if values.dtype.kind == "f":
         return pd.Series([f"{value:.0f}" if value.is_integer() else f"{value:g}" for value in values], dtype="str")
     return pd.Series(values, dtype="int64").astype("str")
@@ -182,20 +182,20 @@ def _words(values: pd.Series[Any]) -> pd.Series[Any]:
     return texts.where(texts != "-1", "")
 
 
-def _says(values: Any) -> bool:
-    """Tell whether any job says something in this column."""
+def _has_values(values: Any) -> bool:
+    """Return whether any job has a value in this column."""
     return bool((values != "").any()) if isinstance(values, pd.Series) else not np.isnan(values).all()
 
 
 def _plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a field of times or amounts: whole numbers if all are, -1 for what is not known or negative."""
+    """Return a field of times or amounts, as integers if all are whole; unknown and negative values become -1."""
     values = np.where(values >= 0, values, -1.0)
     whole = (values == np.floor(values)) & (values < MAX_EXACT)
     return values.astype(np.int64) if whole.all() else values
 
 
 def _amount(table: pd.DataFrame, name: str) -> np.ndarray[Any, Any]:
-    """Return an extra column of amounts as floats, NaN where it has none that a field holds."""
+    """Return an extra column of amounts as floats, NaN where a value is missing or does not fit a field."""
     if name not in table or table[name].dtype.kind not in "if":
         return np.full(len(table), np.nan)
     values = table[name].to_numpy(dtype=np.float64)
@@ -203,17 +203,17 @@ def _amount(table: pd.DataFrame, name: str) -> np.ndarray[Any, Any]:
 
 
 def _canonical(texts: pd.Series[Any]) -> bool:
-    """Tell whether every text is the decimal form of a whole number that fits a field."""
+    """Return whether every text is the canonical decimal form of an integer that fits a field."""
     return bool(texts.str.fullmatch("0|[1-9][0-9]{0,17}").all())
 
 
 def _numbers_of(texts: pd.Series[Any]) -> Any:
-    """Return texts as the numbers that they are if all are, else 1, 2, 3, ..."""
+    """Return texts as numbers if all are numbers, otherwise 1, 2, 3, ..."""
     return texts.astype("int64").to_numpy() if _canonical(texts) else np.arange(1, len(texts) + 1)
 
 
 def _name_numbers(names: pd.Series[Any] | None) -> Any:
-    """Return names as numbers: their own if all are numbers, else 1, 2, ... as they appear; -1 for none."""
+    """Return names as numbers if all are numbers, otherwise numbered 1, 2, ... in order of appearance; -1 if empty."""
     if names is None:
         return -1
     codes, unique = pd.factorize(names.astype("str").to_numpy())
@@ -223,19 +223,19 @@ def _name_numbers(names: pd.Series[Any] | None) -> Any:
 
 
 def not_held(table: pd.DataFrame, decoded: pd.DataFrame) -> list[str]:
-    """Return the columns of a workload's table that its fields, once `decoded`, do not give back."""
+    """Return the columns of a workload's table that its SWF fields, when `decoded`, do not reproduce."""
     return [str(name) for name in table if not _same(table[name].to_numpy(), _column(decoded, str(name)))]
 
 
 def _column(table: pd.DataFrame, name: str) -> Any:
-    """Return a column, its default where the table lacks it; None if it has none."""
+    """Return a column, or its default if the table lacks it; None if it has no default."""
     if name.startswith("extra_") and name not in table:
         return None
     return column_of(table, name)
 
 
 def _same(ours: Any, theirs: Any) -> bool:
-    """Tell whether two columns are equal to the last bit, NaN equal to NaN."""
+    """Return whether two columns are bitwise equal, with NaN equal to NaN."""
     if theirs is None or (ours.dtype.kind in "iufb") != (theirs.dtype.kind in "iufb"):
         return False
     if ours.dtype.kind == "f" and theirs.dtype.kind == "f":
@@ -245,11 +245,15 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def restored(decoded: pd.DataFrame, header: Header, where: str) -> pd.DataFrame:
-    """Return the table that tracebed wrote: columns from the comments, else from the job lines."""
+    """Return the table that tracebed wrote, with columns from the comments or else from the job lines.
+
+    Raises:
+        InputError: the comments do not match the job lines.
+    """
     for name, values in header.values.items():
         if len(values) != len(decoded):
             raise InputError(
-                f"{len(decoded)} job lines, but comments keep {name} of {len(values)} jobs",
+                f"{len(decoded)} job lines, but the comments have {name} for {len(values)} jobs",
                 where=where,
                 hint="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
             )
@@ -257,7 +261,7 @@ def restored(decoded: pd.DataFrame, header: Header, where: str) -> pd.DataFrame:
     for name in header.columns:
         if name not in header.values and name not in SCHEMA and name not in decoded:
             raise InputError(
-                f"no comment keeps the values of column {name!r}",
+                f"no comment has the values of column {name!r}",
                 where=where,
                 hint="undo the edit, or remove all Tracebed- comments to read it as plain SWF",
             )

@@ -1,7 +1,7 @@
-"""Fields that two families of logs have beyond the 18 of SWF.
+"""Fields after the 18 of SWF, in two families of logs.
 
-AleaNG, Frontier   19 GPUs used    20 soft wall time, s    21 cluster:excl:NxP: N nodes, P cores on each
-MetaCentrum        19 {nodes}      20 name of the queue    21 N:ppn=P:property#excl, perhaps several by +
+AleaNG, Frontier   19 GPUs used    20 soft wall time, s    21 cluster:excl:NxP: N nodes with P cores each
+MetaCentrum        19 {nodes}      20 name of the queue    21 N:ppn=P:property#excl, several joined by +
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ NUMBER = r"-?\d{1,15}(?:\.\d*)?"
 ALEA = re.compile(rf"({NUMBER})\s+({NUMBER})\s+([^\s:]*):[^\s:]*:(\d{{1,7}})x(\d{{1,5}})")
 METACENTRUM = re.compile(r"(\{[^}]*\})(?:\s+(\S+))?(?:\s+(\d\S*))?")
 CHUNK = re.compile(r"(\d{1,7})(?::(?:ppn=)?(\d{1,5}))?(?:[:#].*)?")
-"""So many nodes of so many cores (1 where nothing is said)."""
+"""Number of nodes, and cores per node (default 1)."""
 
 
 class Extension(NamedTuple):
-    """What the further fields tell of each job; 0 nodes, NaN and the empty text: nothing."""
+    """The values of the further fields, each of shape (jobs,). Unknown values are 0 nodes, NaN or an empty text."""
 
     nodes: IntArray
     cores: IntArray
-    """On each of these nodes."""
+    """Cores per node."""
     gpus: FloatArray
     soft_limit: FloatArray
     cluster: pd.Series[str]
     queue: pd.Series[str]
     node_list: pd.Series[str]
     strange: BoolArray
-    """Further fields of neither family."""
+    """Whether the further fields belong to neither family."""
 
 
 def read_extension(rests: Sequence[str]) -> Extension:
-    """Read what stands after the 18th field of each line."""
+    """Parse the text after the 18th field of each line."""
     jobs = len(rests)
     nodes, cores = np.zeros(jobs, np.int64), np.ones(jobs, np.int64)
     gpus, soft = np.full(jobs, np.nan), np.full(jobs, np.nan)
@@ -67,7 +67,7 @@ def read_extension(rests: Sequence[str]) -> Extension:
 
 
 def _chunks(text: str) -> tuple[int, int]:
-    """Return the nodes of a request, and the most cores that it wants on one; no nodes if it is none."""
+    """Return the nodes of a request and its maximum of cores per node; 0 nodes if the request is invalid."""
     found = [CHUNK.fullmatch(chunk) for chunk in text.split("+")]
     if not all(found):
         return 0, 1

@@ -21,27 +21,27 @@ FIELDS = (
     *("preceding", "think"),
 )
 NAMES = ("user", "group", "executable", "queue", "partition")
-"""Fields that are numbers by the standard and words in some logs."""
+"""Fields that are numbers in the standard but words in some logs."""
 NUMBERS = tuple(name for name in FIELDS if name not in NAMES)
 PARTIAL = (2, 3, 4)
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 
 
 class FieldLines(NamedTuple):
-    """The job lines of a file: one row a line, columns `FIELDS`, and what was tolerated in them.
+    """The job lines of a file, one row per line with columns `FIELDS`, and counts of tolerated defects.
 
-    Where lines have more than 18 fields, a column `more` has the rest.
+    If lines have more than 18 fields, the column `more` has the further fields.
     """
 
     fields: pd.DataFrame
     numbers: np.ndarray[Any, Any] | None = None
-    """Line of the file that each row stands on."""
-    comments: list[tuple[int, str]] = []  # noqa: RUF012 - never changed
-    counts: dict[str, int] = {}  # noqa: RUF012 - never changed
+    """Line number of each row in the file, shape (rows,)."""
+    comments: list[tuple[int, str]] = []  # noqa: RUF012 - never modified
+    counts: dict[str, int] = {}  # noqa: RUF012 - never modified
 
 
 def read_lines(file: Input) -> FieldLines:
-    """Read all job lines at once where they are as the standard has them, else one by one."""
+    """Read the job lines in one pass if they follow the standard, otherwise line by line."""
     data = file.text
     comments: list[tuple[int, str]] = []
     position, above = 0, 0
@@ -60,7 +60,7 @@ def read_lines(file: Input) -> FieldLines:
 
 
 def _read_at_once(data: bytes, position: int) -> pd.DataFrame | None:
-    """Return the fields if every line from `position` on has 18 and all numbers are whole; else None."""
+    """Return the fields if every line from `position` on has 18 and all numbers are integers; otherwise None."""
     body = io.BytesIO(data)
     body.seek(position)
     with warnings.catch_warnings():
@@ -81,7 +81,7 @@ def _read_at_once(data: bytes, position: int) -> pd.DataFrame | None:
             return None
     more = fields.pop("more")
     for name in NAMES:
-        if fields[name].dtype.kind == "O":  # words, or numbers too large for a field
+        if fields[name].dtype.kind == "O":  # words, or numbers too large for int64
             fields[name] = fields[name].astype("str")
     regular = len(fields) > 0 and more.dtype.kind not in "biuf" and bool((more == "").all())
     regular = regular and all(fields[name].dtype == np.int64 for name in NUMBERS)
@@ -89,7 +89,7 @@ def _read_at_once(data: bytes, position: int) -> pd.DataFrame | None:
 
 
 def _read_one_by_one(file: Input) -> FieldLines:
-    """Read every line on its own; raise InputError at the first that is no job."""
+    """Read line by line; raise InputError at the first line that is not a job."""
     comments: list[tuple[int, str]] = []
     rows: list[list[str]] = []
     more: list[str] = []
@@ -108,9 +108,9 @@ def _read_one_by_one(file: Input) -> FieldLines:
             tokens = tokens[:comment]
             if len(tokens) < 17:
                 raise InputError(
-                    f"{len(tokens)} fields, a job has 18",
+                    f"line has {len(tokens)} fields instead of 18",
                     where=f"{file.where}:{number}",
-                    hint="complete or remove the line, or name the format with --from",
+                    hint="complete or remove the line, or select the format with --from",
                 )
             short += len(tokens) == 17
             more.append(" ".join(tokens[18:]))
@@ -126,17 +126,17 @@ def _read_one_by_one(file: Input) -> FieldLines:
     counts = {
         "comment lines not in ASCII": _not_ascii(comments),
         "lines with semicolons between the fields": semicolons,
-        "lines with 17 fields, the last taken as -1": short,
+        "lines with 17 fields, field 18 set to -1": short,
     }
     return FieldLines(fields, np.array(numbers, dtype=np.int64), comments, counts)
 
 
 def _numbers(values: list[str], name: str, lines: list[int], where: str) -> np.ndarray[Any, Any]:
-    """Return a field of all lines as int64 if every value is whole, else as float64."""
+    """Return a field of all lines as int64 if every value is whole, otherwise as float64."""
     try:
         return np.array([int(value) for value in values], dtype=np.int64)
     except (ValueError, OverflowError):
-        pass  # not all whole: as floats, below
+        pass  # some values are not integers
     result = np.empty(len(values))
     for row, value in enumerate(values):
         try:
@@ -158,18 +158,18 @@ def _not_ascii(comments: list[tuple[int, str]]) -> int:
 
 
 def refuse_unreadable(lines: FieldLines, where: str) -> None:
-    """Raise InputError where a job has no number or no submit time, or where whole numbers are none."""
+    """Raise InputError if a job has an invalid number, submit time or status, or if two jobs have the same number."""
     assert lines.numbers is not None
     f = {name: lines.fields[name].to_numpy() for name in NUMBERS}
     vast = {name: (f[name].dtype.kind == "f") & (np.abs(f[name]) >= MAX_EXACT) for name in NUMBERS}
     broken = {name: vast[name] | (f[name] != np.floor(f[name])) for name in ("job", "status", "preceding")}
     for name, what, bad in (
-        ("job", "no job number", broken["job"] | (f["job"] < 0)),
-        ("submit", "no submit time", f["submit"] < 0),
-        ("status", "no status code", broken["status"]),
-        ("preceding", "no job number", broken["preceding"]),
-        ("requested", "no number of processors", vast["requested"]),
-        ("allocated", "no number of processors", vast["allocated"]),
+        ("job", "invalid job number", broken["job"] | (f["job"] < 0)),
+        ("submit", "missing submit time", f["submit"] < 0),
+        ("status", "invalid status code", broken["status"]),
+        ("preceding", "invalid job number", broken["preceding"]),
+        ("requested", "invalid number of processors", vast["requested"]),
+        ("allocated", "invalid number of processors", vast["allocated"]),
     ):
         if bad.any():
             raise InputError(
@@ -181,11 +181,11 @@ def refuse_unreadable(lines: FieldLines, where: str) -> None:
     jobs = lines.fields["job"][~is_superfluous(lines.fields)]
     if not jobs.is_unique:
         row = jobs.index[jobs.duplicated()][0]
-        what = f"a second job of the number {jobs[row]}"
+        what = f"second job with number {jobs[row]}"
         raise InputError(what, where=f"{where}:{lines.numbers[row]}", hint="renumber or remove the line")
 
 
 def is_superfluous(fields: pd.DataFrame) -> pd.Series[bool]:
-    """Tell which lines are parts of a checkpointed job that has a line of the whole too."""
+    """Return the mask of lines that are parts of a checkpointed job with a line for the whole job."""
     partial = fields["status"].isin(PARTIAL)
     return partial & fields["job"].isin(fields["job"][~partial])

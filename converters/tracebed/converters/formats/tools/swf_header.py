@@ -1,11 +1,11 @@
-"""The comments of a file in Standard Workload Format: labels with values, and what tracebed adds to them.
+"""The header comments of a file in Standard Workload Format: labels with values, and tracebed's own comments.
 
-SWF has 18 fields. What a workload has beyond them stands in comments that other readers pass over:
+SWF has 18 fields. Further data of a workload is stored in comments, which other readers ignore:
 
-    ; Tracebed-Provenance: {...}                   where the workload comes from
+    ; Tracebed-Provenance: {...}                   the origin of the workload
     ; Tracebed-Table: ["job_id", ...]              its columns, in order
     ; Tracebed-Column: {"name": ..., "dtype": ..., "values": [...]}
-                                                   values of a column, in the order of the job lines; repeats
+                                                   values of a column, in the order of the job lines; repeated
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ WRITTEN = (
     *("Version", "MaxJobs", "MaxRecords", "MaxNodes", "MaxProcs", "UnixStartTime", "TimeZoneString"),
     *("TimeZone", "StartTime", "EndTime", "MaxRuntime"),
 )
-"""Labels that say something of the jobs or the clock: written anew, never carried over from another file."""
+"""Labels that describe the jobs or the clock. They are recomputed, not copied from the input file."""
 VALUES_PER_LINE = 100
 
 
 @dataclass
 class Header:
-    """What the comments of an SWF file say."""
+    """The header comments of an SWF file."""
 
     labels: dict[str, list[str]] = field(default_factory=dict)
-    """label -> its values in order; continuation lines are joined to the value with line breaks."""
+    """Label -> values in order; continuation lines are joined with line breaks."""
     provenance: Provenance | None = None
-    """Only in a file that tracebed wrote, like the two below."""
+    """Present only in a file that tracebed wrote, like `columns` and `values`."""
     columns: tuple[str, ...] = ()
     values: dict[str, pd.Series[Any]] = field(default_factory=dict)
 
     def number(self, label: str) -> int | None:
-        """Return the first whole number in the first value of `label`, if there is one and it is positive."""
+        """Return the integer at the start of the first value of `label` if it is positive, otherwise None."""
         found = re.match(r"\s*(\d{1,4000})", (self.labels.get(label) or [""])[0])
         return int(found[1]) or None if found else None
 
     def size(self, label: str) -> int | None:
-        """Return the number in `label` unless it is beyond `MAX_SIZE`."""
+        """Return the number in `label`, or None if it exceeds `MAX_SIZE`."""
         number = self.number(label)
         return None if number is None or number > MAX_SIZE else number
 
     def absurd(self) -> dict[str, int]:
-        """Return the labels whose sizes are none, for a warning."""
+        """Return warnings about labels with invalid sizes."""
         labels = [label for label in ("MaxNodes", "MaxProcs") if self.number(label) != self.size(label)]
-        return {f"a header with {label} of more than {MAX_SIZE:,}, taken as not known": 1 for label in labels}
+        return {f"header with {label} above {MAX_SIZE:,}, set to unknown": 1 for label in labels}
 
     def text(self, label: str) -> str:
-        """Return the first value of `label`, empty if there is none."""
+        """Return the first value of `label`, or an empty string."""
         return (self.labels.get(label) or [""])[0]
 
     def system(self, by: str) -> System:
-        """Return the machine: MaxNodes of MaxProcs / MaxNodes cores; by core, MaxProcs nodes of one core."""
+        """Return the machine: MaxNodes nodes with MaxProcs / MaxNodes cores, or MaxProcs one-core nodes by core."""
         nodes, cores = self.size("MaxNodes"), self.size("MaxProcs")
         if nodes is None or by == "core":
             return System(cores or nodes, 1, self.text("Computer"))
@@ -71,10 +71,10 @@ class Header:
 
 
 def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
-    """Read comments, given as (line number, what follows the semicolon).
+    """Parse comments, given as (line number, text after the semicolon).
 
     Raises:
-        InputError: a comment of tracebed's own is broken.
+        InputError: a comment written by tracebed is broken.
     """
     header = Header()
     ours: dict[str, list[Any]] = {}
@@ -124,7 +124,7 @@ def _take_ours(header: Header, ours: dict[str, list[Any]], where: str) -> None:
 
 
 def lines_of(provenance: Provenance, jobs: int) -> Iterator[str]:
-    """Yield the standard header of a file with `jobs` jobs."""
+    """Yield the lines of the standard header of a file with `jobs` jobs."""
     system = provenance.system
     yield "; Version: 2.2"
     yield f"; MaxJobs: {jobs}"
@@ -145,7 +145,7 @@ def lines_of(provenance: Provenance, jobs: int) -> Iterator[str]:
 
 
 def our_lines(provenance: Provenance, table: pd.DataFrame, lost: Iterable[str]) -> Iterator[str]:
-    """Yield tracebed's own comments: the provenance, and the values of the columns `lost`."""
+    """Yield tracebed's comments: the provenance, and the values of the columns `lost`."""
     yield f"; Tracebed-Provenance: {provenance.to_json()}"
     yield f"; Tracebed-Table: {json.dumps([str(name) for name in table])}"
     for name in lost:
