@@ -94,7 +94,7 @@ def make_log(
     submit = found["submit_time"]
     known = np.isfinite(submit)
     if not known.any():
-        raise InputError("no record has a submit time", where=where, hint="check that the file is complete")
+        raise InputError("contains no jobs with a submit time", where=where, hint="check that the file is complete")
     origin = float(np.floor(submit[known].min())) if since_1970 else 0.0
     for name in INSTANTS:
         if name in found:

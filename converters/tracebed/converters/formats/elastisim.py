@@ -127,8 +127,8 @@ def write_folder(workload: Workload, folder: Path, *, iterations: int = 10, kass
     jobs, files = _jobs(workload, iterations, kassel_inflation)
     machine = _machine(workload)
     tolerate({**counts, **_losses(workload, machine)})
-    beside = unheld(workload, HELD)
-    warn_of(list(beside), "ElastiSim", "kept as attributes, which ElastiSim only passes to the scheduler")
+    beyond = unheld(workload, HELD)
+    warn_of(list(beyond), "ElastiSim", "kept as attributes, which ElastiSim only passes to the scheduler")
     lines = ",\n".join(json.dumps(job) for job in jobs)
     (folder / "jobs.json").write_text(f'{{"jobs": [\n{lines}\n],\n"{OURS}": {workload.provenance.to_json()}}}\n')
     (folder / "platform.xml").write_text(PLATFORM.format(last=machine - 1))
@@ -227,7 +227,7 @@ def _losses(workload: Workload, machine: int) -> dict[str, int]:
 
 
 @dataclass
-class Neighbours:
+class Neighbors:
     """The files in the folder of a jobs file: application models and the platform."""
 
     folder: Path
@@ -237,20 +237,20 @@ class Neighbours:
     found: dict[str, Item | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, file: Input) -> Neighbours:
+    def of(cls, file: Input) -> Neighbors:
         """Read the number of nodes and their speed from the platform in the folder of `file`."""
-        beside = cls(file.path.parent)
-        platforms = sorted(beside.folder.glob("*.xml")) if file.raw is None else []
+        neighbors = cls(file.path.parent)
+        platforms = sorted(neighbors.folder.glob("*.xml")) if file.raw is None else []
         for path in platforms:
             text = Input.at(path).text.decode("utf-8", "replace")
             clusters = [dict(re.findall(r'(\w+)="([^"]*)"', tag)) for tag in re.findall(r"<cluster\b([^>]*)>", text)]
             ranges = [re.fullmatch(r"(\d{1,9})-(\d{1,9})", cluster.get("radical", "")) for cluster in clusters]
             speeds = {cluster.get("speed", "") for cluster in clusters}
             if ranges and all(ranges):
-                beside.nodes = sum(max(0, int(r[2]) - int(r[1]) + 1) for r in ranges if r) or None
-                beside.speed = _flops(speeds.pop()) if len(speeds) == 1 else None
+                neighbors.nodes = sum(max(0, int(r[2]) - int(r[1]) + 1) for r in ranges if r) or None
+                neighbors.speed = _flops(speeds.pop()) if len(speeds) == 1 else None
                 break
-        return beside
+        return neighbors
 
     def model(self, name: str) -> Item | None:
         """Return an application model, found by its path or in the folder of the jobs file; None if missing."""
@@ -293,9 +293,9 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
     items = document.items("jobs")
     if not items:
         raise InputError("contains no jobs", where=file.where, hint="check that the file is complete")
-    beside, counts = Neighbours.of(file), Counter[str]()
+    neighbors, counts = Neighbors.of(file), Counter[str]()
     ours = document.item(OURS).values
-    rows = [_row(job, beside, counts, bool(ours)) for job in items]
+    rows = [_row(job, neighbors, counts, bool(ours)) for job in items]
     notes = [job.item("attributes") for job in items]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     if ours:
@@ -314,7 +314,7 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
         columns.pop("extra_gpus_per_node", None)
     tolerate(counts, where=file.where)
     table = pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
-    return Workload(*_dated(table, file, beside, ours, dict(counts), keep_extra), where=file.where)
+    return Workload(*_dated(table, file, neighbors, ours, dict(counts), keep_extra), where=file.where)
 
 
 def _names(items: Sequence[Item]) -> list[str]:
@@ -322,20 +322,20 @@ def _names(items: Sequence[Item]) -> list[str]:
 
 
 def _dated(
-    table: pd.DataFrame, file: Input, beside: Neighbours, ours: Any, counts: dict[str, int], keep_extra: bool
+    table: pd.DataFrame, file: Input, neighbors: Neighbors, ours: Any, counts: dict[str, int], keep_extra: bool
 ) -> tuple[pd.DataFrame, Provenance]:
     """Return the jobs and their provenance; times since 1970 are shifted to the first submission."""
     first = float(table["submit_time"].min())
     start = first if first >= EPOCH else None
     if start is not None:
         table = table.assign(submit_time=table["submit_time"] - first)
-    system = System(beside.nodes)
+    system = System(neighbors.nodes)
     before = Provenance.from_json(json.dumps(ours), where=file.where) if ours else Provenance(system, None, start)
     step = Step("read", {"format": "elastisim", "keep_extra": keep_extra}, {k: n for k, n in counts.items() if n})
     return table, replace(before, sources=(*before.sources, file.source), steps=(*before.steps, step))
 
 
-def _row(job: Item, beside: Neighbours, counts: Counter[str], ours: bool) -> dict[str, Any]:
+def _row(job: Item, neighbors: Neighbors, counts: Counter[str], ours: bool) -> dict[str, Any]:
     """Return the values of one job, and count defects in `counts`."""
     kind = job.text("type").lower()
     if kind not in (*Kind, "adaptive"):
@@ -372,29 +372,29 @@ def _row(job: Item, beside: Neighbours, counts: Counter[str], ours: bool) -> dic
         "speedup_parameters": "",
         "extra_gpus_per_node": gpus,
     }
-    model = beside.model(job.text("application_model"))
+    model = neighbors.model(job.text("application_model"))
     if model is None:
         counts["jobs whose application model is missing, run time unknown"] += 1
         return row
     try:
-        row["run_time"] = _seconds(model, arguments, nodes, beside)
+        row["run_time"] = _seconds(model, arguments, nodes, neighbors)
         if not ours and least < most:
-            row["speedup"], row["speedup_parameters"] = _speedup(model, arguments, (least, nodes, most), beside)
+            row["speedup"], row["speedup_parameters"] = _speedup(model, arguments, (least, nodes, most), neighbors)
     except models.CannotTell:
         counts["jobs whose application model does not determine the run time, run time unknown"] += 1
     return row
 
 
-def _seconds(model: Item, arguments: Item, nodes: int, beside: Neighbours) -> float:
+def _seconds(model: Item, arguments: Item, nodes: int, neighbors: Neighbors) -> float:
     """Return the run time on `nodes` nodes in s, rounded to nanoseconds."""
-    return round(models.run_time(model, arguments.values, nodes, beside.speed) * models.NANO) / models.NANO
+    return round(models.run_time(model, arguments.values, nodes, neighbors.speed) * models.NANO) / models.NANO
 
 
-def _speedup(model: Item, arguments: Item, sizes: tuple[int, int, int], beside: Neighbours) -> tuple[str, str]:
+def _speedup(model: Item, arguments: Item, sizes: tuple[int, int, int], neighbors: Neighbors) -> tuple[str, str]:
     """Return `linear` if the speedup is linear between the job's bounds, otherwise a table of up to 17 sizes."""
     least, nodes, most = sizes
     chosen = sorted({*np.unique(np.geomspace(least, most, 16).round().astype(int)).tolist(), nodes})
-    times = {n: _seconds(model, arguments, n, beside) for n in chosen}
+    times = {n: _seconds(model, arguments, n, neighbors) for n in chosen}
     if min(times.values()) <= 0:
         return "linear", ""
     if np.allclose([n * time for n, time in times.items()], times[nodes] * nodes, rtol=1e-6):
@@ -404,7 +404,7 @@ def _speedup(model: Item, arguments: Item, sizes: tuple[int, int, int], beside: 
 
 FORMAT = Format(
     "elastisim",
-    "jobs.json of ElastiSim, and the files beside it",
+    "jobs.json of ElastiSim and its related files",
     recognises,
     read=read,
     write_folder=write_folder,

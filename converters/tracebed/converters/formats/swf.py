@@ -114,10 +114,10 @@ def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) ->
 
 
 def _mismatch(header: Header, lines: FieldLines) -> dict[str, int]:
-    said, found = header.number("MaxJobs"), len(lines.fields)
-    if said in (None, found):
+    stated, found = header.number("MaxJobs"), len(lines.fields)
+    if stated in (None, found):
         return {}
-    return {f"header with MaxJobs {said}, but {found} job lines": 1}
+    return {f"header with MaxJobs {stated}, but {found} job lines": 1}
 
 
 FORMAT = Format(

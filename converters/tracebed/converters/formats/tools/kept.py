@@ -34,8 +34,8 @@ def ready(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
 
 def unheld(workload: Workload, held: Collection[str]) -> dict[str, BoolArray]:
     """Return the columns not in `held` with values that differ from the default -> the jobs that have such values."""
-    tells = {str(name): _tells(workload.table, str(name)) for name in workload.table if name not in held}
-    return {name: of for name, of in tells.items() if of.any()}
+    differing = {str(name): _differing(workload.table, str(name)) for name in workload.table if name not in held}
+    return {name: of for name, of in differing.items() if of.any()}
 
 
 def warn_of(names: Collection[str], format: str, fate: str) -> None:
@@ -46,8 +46,8 @@ def warn_of(names: Collection[str], format: str, fate: str) -> None:
 def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
     """Return for each job its values in columns not in `held`, as JSON values; default values are omitted."""
     notes: list[dict[str, Any]] = [{} for _ in range(len(workload))]
-    for name, tells in unheld(workload, held).items():
-        for job, value in zip(np.flatnonzero(tells), workload.table[name][tells], strict=True):
+    for name, differing in unheld(workload, held).items():
+        for job, value in zip(np.flatnonzero(differing), workload.table[name][differing], strict=True):
             notes[job][name] = plain(value)
     return notes
 
@@ -87,7 +87,7 @@ def extras_of(notes: Sequence[Item], names: Collection[str], prefix: str = "") -
     return columns
 
 
-def _tells(table: pd.DataFrame, name: str) -> BoolArray:
+def _differing(table: pd.DataFrame, name: str) -> BoolArray:
     values = table[name].to_numpy()
     missing = values != values if values.dtype.kind == "f" else values == ""
     default = SCHEMA[name].default if name in SCHEMA else None

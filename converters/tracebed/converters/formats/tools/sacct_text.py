@@ -150,7 +150,7 @@ class _Text:
                         break
                     record = self.reassembled(text) if last >= odd else None
                     if record is not None:
-                        self.found["records whose free text holds delimiters or line breaks"] += 1
+                        self.found["records whose free text contains delimiters or line breaks"] += 1
                         return first, last, record
         if odd == len(self.ends) - 1 and not self.complete:
             self.found["last line cut off, left out"] += 1
