@@ -230,7 +230,7 @@ def test_inconsistent_times_are_tolerated_and_counted(tmp_path: Path) -> None:
     with pytest.warns(Tolerated) as caught:
         table = read_workload(write(tmp_path / "e.csv", EAGLE, rows)).table.set_index("job_id")
     said = [str(warning.message) for warning in caught]
-    assert any("e.csv:3: submitted after their start" in text for text in said), said
+    assert any("e.csv:3: records submitted after their start" in text for text in said), said
     assert any("e.csv:4: run times that are negative" in text and "(2 times)" in text for text in said), said
     assert any("e.csv:5: time limits" in text for text in said), said
     assert table.loc["20", "submit_time"] == table.loc["20", "logged_start"]
@@ -246,7 +246,7 @@ def test_the_raw_records_of_a_log_can_be_read(tmp_path: Path) -> None:
 
 def test_ignored_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "eagle.csv", EAGLE, EAGLE_ROWS)
-    with pytest.warns(Tolerated, match=r"left out \(keep them with --keep-extra\): name, work_dir, submit_line \(3 times\)"):
+    with pytest.warns(Tolerated, match=r"\(keep them with --keep-extra\): name, work_dir, submit_line \(3 times\)"):
         workload = read_workload(path)
     assert workload.provenance.steps[0].parameters["left_out"] == ["name", "work_dir", "submit_line"]
     kept = read_workload(path, keep_extra=True)
@@ -277,7 +277,7 @@ def test_a_folder_of_two_machines_is_refused_until_one_is_chosen(tmp_path: Path)
 def test_a_defect_has_its_line_though_records_of_another_machine_are_ignored(tmp_path: Path) -> None:
     late = cori_row("9", "regular", "07 12:00:00", "07 11:00:00", "07 12:30:00").replace("cori knl", "Perlmutter GPU")
     log = write(tmp_path / "log.csv", CORI, [*PERLMUTTER, late])
-    with pytest.warns(Tolerated, match="log.csv:6: submitted after their start"):
+    with pytest.warns(Tolerated, match="log.csv:6: records submitted after their start"):
         read_raw([log], machine="Perlmutter GPU")
 
 
