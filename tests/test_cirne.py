@@ -205,7 +205,7 @@ def test_poisson_arrivals_keep_the_daily_cycle() -> None:
 
 def test_the_registry_draws_by_name() -> None:
     assert registry.draw("cirne", 10, seed=1).sha256 == cirne(10, seed=1).sha256
-    with pytest.raises(InputError, match="no model 'lublin'"):
+    with pytest.raises(InputError, match="unknown model 'lublin'"):
         registry.draw("lublin", 10)
 
 

@@ -188,12 +188,12 @@ def test_a_subcommand_has_a_section_of_its_own(call: Call, tmp_path: Path) -> No
     ("text", "message"),
     [
         ("\na = !", "tracebed.toml:2: is not TOML: Invalid value"),
-        ("verbos = true", "tracebed.toml, verbos: no option 'verbos' (did you mean verbose?"),
+        ("verbos = true", "tracebed.toml, verbos: unknown option 'verbos' (did you mean verbose?"),
         ("verbose = 3", "tracebed.toml, verbose: 3 is not true or false"),
-        ("[describ]\nplot = 'x.png'", "no command 'describ' (did you mean describe?"),
-        ("[describe]\nplt = 'x.png'", "tracebed.toml, [describe], plt: no option 'plt' (did you mean plot?"),
+        ("[describ]\nplot = 'x.png'", "unknown command 'describ' (did you mean describe?"),
+        ("[describe]\nplt = 'x.png'", "tracebed.toml, [describe], plt: unknown option 'plt' (did you mean plot?"),
         ("[describe]\nplot = ['x.png']", "tracebed.toml, [describe], plot: is a list"),
-        ("[describe.x]\nplot = 3", "no command 'x'"),
+        ("[describe.x]\nplot = 3", "unknown command 'x'"),
         ("[describe]\nplot = ''", "tracebed.toml, [describe], plot: the name is empty"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_policys_parameters_reach_the_run(run: Tracebed, small: Path) -> None:
         (["simulate", "absent.parquet", "--policy", "easy", "-o", "x"], "absent.parquet"),
         (
             ["simulate", "w.parquet", "--policy", "best", "-o", "x"],
-            "no policy 'best' (one of avg, conservative, dmr, drom-share, easy, ",
+            "unknown policy 'best' (one of avg, conservative, dmr, drom-share, easy, ",
         ),
         (["simulate", "w.parquet", "--policy", "pref", "-P", "count_idle", "-o", "x"], "write NAME=VALUE"),
         (["simulate", "w.parquet", "--policy", "easy", "-P", "depth=3", "-o", "x"], "it has none"),

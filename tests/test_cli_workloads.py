@@ -127,7 +127,7 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
         ("convert absent.swf -o w.csv", "absent.swf: no such file (check the path)"),
         ("convert log.swf -o w.xls", "w.xls: the name has no known output format"),
         ("convert log.swf -o no/w.csv", "folder does not exist"),
-        ("convert log.swf --from xls -o w.csv", "no format 'xls'"),
+        ("convert log.swf --from xls -o w.csv", "unknown format 'xls'"),
         ("convert broken.swf -o w.csv", "broken.swf:2: line has 3 fields instead of 18"),
         ("describe log.swf --plot w.gif", "w.gif: unsupported picture format"),
         ("describe .", "is in format"),
@@ -150,9 +150,9 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
         ("generate cirne --jobs 99999999999999 -o w.csv", "99999999999999 jobs is out of range"),
         (f"convert log.swf -o {'w' * 300}.csv", "File name too long"),
         ("generate cirne --jobs 1 --set load=x -o w.csv", "'x' is not a number"),
-        ("generate cirne --jobs 1 --set weight=1 -o w.csv", "no constant 'weight'"),
+        ("generate cirne --jobs 1 --set weight=1 -o w.csv", "unknown constant 'weight'"),
         ("generate cirne --jobs 0 -o w.csv", "'--jobs'"),
-        ("generate lublin", "no model 'lublin' (did you mean lublin99?"),
+        ("generate lublin", "unknown model 'lublin' (did you mean lublin99?"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(arguments: str, what: str, call: Callable[..., Any]) -> None:

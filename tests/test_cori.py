@@ -265,7 +265,7 @@ def test_a_folder_of_two_machines_is_refused_until_one_is_chosen(tmp_path: Path)
     log = write(tmp_path / "log.csv", CORI, PERLMUTTER)
     with pytest.raises(InputError, match=r"2 machines: Perlmutter (GPU|CPU), Perlmutter (GPU|CPU) .choose one"):
         read_raw([log])
-    with pytest.raises(InputError, match=r"no jobs of a machine 'Perlmuter CPU' .did you mean Perlmutter CPU"):
+    with pytest.raises(InputError, match=r"unknown machine 'Perlmuter CPU' .did you mean Perlmutter CPU"):
         read_workload(log, machine="Perlmuter CPU")
     cpu, gpu = (read_workload(log, machine=f"perlmutter {kind}") for kind in ("cpu", "gpu"))
     assert [cpu.provenance.system.nodes, gpu.provenance.system.nodes] == [3072, 1792]

@@ -275,7 +275,7 @@ def test_the_command_writes_and_reads_it(tmp_path: Path, capsys: pytest.CaptureF
         convert.main([str(source), "-o", str(back), "--iterations", "3"], standalone_mode=False)
     with pytest.raises(InputError, match="a run has one format only"):
         convert.main([str(source), "-o", str(back), "--as-run", "--to", "csv"], standalone_mode=False)
-    with pytest.raises(InputError, match="no format 'elastic'"):
+    with pytest.raises(InputError, match="unknown format 'elastic'"):
         convert.main([str(source), "-o", str(back), "--to", "elastic"], standalone_mode=False)
 
 

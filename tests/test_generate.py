@@ -195,8 +195,8 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
         ("toy", "--jobs"),
         ("toy --jobs 1 --mode medium", "'medium' is not one of 'slow', 'fast'"),
         ("toy --jobs 1 --half-life inf", "not a finite number"),
-        ("toys --set inner.b=1", "no constant 'inner.b' (one of inner.a, count)"),
-        ("toys --set inner=1", "no constant 'inner'"),
+        ("toys --set inner.b=1", "unknown constant 'inner.b' (one of inner.a, count)"),
+        ("toys --set inner=1", "unknown constant 'inner'"),
         ("toys --set count=1.5", "'1.5' is not a whole number"),
         ("toys --set inner.a=nan", "'nan' is not a number"),
         ("toys --load 0", "--load"),
@@ -204,7 +204,7 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
         ("toys --set estimates.longest=7200", "add --estimates tsafrir05"),
         (
             "toys --estimates tsafrir05 --set estimates.shortest=1",
-            "no constant 'estimates.shortest' (one of",
+            "unknown constant 'estimates.shortest' (one of",
         ),
         ("toys --malleable", "size of the workload's system is unknown"),
         ("cirne --jobs 5 --site cern", "'cern' is not one of"),
@@ -213,7 +213,7 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
         ("cirne --jobs 5 --exact --set size_slope=1e-9", "size_slope 1e-09 with size_offset 0.2 is out of range"),
         ("cirne --jobs 5 --exact --set limit_offset=-1e9", "is out of range"),
         ("cirne --jobs 5 --exact --set load=1e300", "load 1e+300 is out of range"),
-        ("toy2", "no model 'toy2' (did you mean toy?"),
+        ("toy2", "unknown model 'toy2' (did you mean toy?"),
     ],
 )
 def test_bad_input_is_an_error_and_writes_nothing(words: str, what: str, call: Callable[[str], Result]) -> None:
@@ -226,5 +226,5 @@ def test_bad_input_is_an_error_and_writes_nothing(words: str, what: str, call: C
 
 def test_the_registry_draws_by_name() -> None:
     assert registry.draw("lublin99", 10, seed=1).sha256 == lublin99(10, seed=1).sha256
-    with pytest.raises(InputError, match="no model 'lublin'"):
+    with pytest.raises(InputError, match="unknown model 'lublin'"):
         registry.draw("lublin", 10)

@@ -52,7 +52,7 @@ def test_inventories_of_tracebed_are_found_by_name_anywhere(tmp_path: Path, monk
     assert set(shipped()) == {path.stem for path in (ROOT / "inventory").glob("*.yaml")} >= {"local", "emulated-4"}
     (tmp_path / "local").write_text("nodes:\n  - {name: own, cores: 1, emulated: true}\n")
     assert [node.name for node in load_inventory("local").nodes] == ["own"]  # a file of the user takes precedence
-    with pytest.raises(InputError, match=r"no inventory 'emulated-5'.*did you mean emulated-4.*local, or a file"):
+    with pytest.raises(InputError, match=r"unknown inventory 'emulated-5'.*did you mean emulated-4.*local, or a file"):
         load_inventory("emulated-5")
 
 

@@ -445,7 +445,7 @@ def test_a_policy_is_a_name_or_a_class_or_an_instance() -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(InputError, match=r"no engine 'pyton' \(did you mean python\?"):
+    with pytest.raises(InputError, match=r"unknown engine 'pyton' \(did you mean python\?"):
         predict(chain(), 2, "easy", engine="pyton")  # type: ignore[arg-type]
 
 

@@ -242,7 +242,7 @@ def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
 
 def test_an_unknown_format_or_option_is_an_error(tmp_path: Path) -> None:
     write_workload(small(), tmp_path / "w.csv")
-    with pytest.raises(InputError, match="no format 'xls'"):
+    with pytest.raises(InputError, match="unknown format 'xls'"):
         read_workload(tmp_path / "w.csv", format="xls")
     with pytest.raises(InputError, match=r"does not support option 'by' \(available options: none\)"):
         read_workload(tmp_path / "w.csv", by="core")

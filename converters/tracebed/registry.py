@@ -84,9 +84,11 @@ class Registry(Generic[Extension]):
 
 def unknown(noun: str, name: Any, known: list[str]) -> InputError:
     """Return the error for an unknown name, with the most similar known name as a hint."""
+    if not known:
+        return InputError(f"unknown {noun} {name!r}", hint="none is installed")
     near = difflib.get_close_matches(str(name), known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return InputError(f"no {noun} {name!r}", hint=f"{hint}one of {', '.join(known) or 'none installed'}")
+    return InputError(f"unknown {noun} {name!r}", hint=f"{hint}one of {', '.join(known)}")
 
 
 def _natural(name: str) -> list[tuple[str, int]]:

@@ -210,7 +210,7 @@ def _changed(parameters: Any, texts: Sequence[str], prefix: str = "") -> Any:
         name, _, value = text.removeprefix(prefix).partition("=")
         if name not in flat:
             hint = f"one of {', '.join(prefix + known for known in flat)}"
-            raise InputError(f"--set {text}: no constant {prefix + name!r}", hint=hint)
+            raise InputError(f"--set {text}: unknown constant {prefix + name!r}", hint=hint)
         type_of = type(flat[name])
         try:
             flat[name] = type_of(value)

@@ -112,7 +112,7 @@ class WorkloadSpec(Part):
     @classmethod
     def _known(cls, name: str | None) -> str | None:
         if name is not None and name not in MODELS.names():
-            raise ValueError(f"no model {name!r}; use one of {', '.join(MODELS.names())}")
+            raise ValueError(f"unknown model {name!r}; use one of {', '.join(MODELS.names())}")
         return name
 
 
@@ -193,7 +193,7 @@ class Plot(Part):
         known = JOB_FIGURES if self.of_jobs else tuple(all_metrics())
         for figure in self.figures:
             if figure not in known:
-                raise ValueError(f"no figure {figure!r} for {self.kind}; use one of {', '.join(known)}")
+                raise ValueError(f"unknown figure {figure!r} for {self.kind}; use one of {', '.join(known)}")
         return self
 
     @property

@@ -80,7 +80,7 @@ class Study(BaseModel):
     def _models(cls, names: list[str]) -> list[str]:
         for name in names:
             if name not in [*RuntimeModel]:
-                raise ValueError(f"no runtime model {name!r}; use one of {', '.join(RuntimeModel)}")
+                raise ValueError(f"unknown runtime model {name!r}; use one of {', '.join(RuntimeModel)}")
         return names
 
     @field_validator("priority")
@@ -88,7 +88,7 @@ class Study(BaseModel):
     def _priorities(cls, names: list[str]) -> list[str]:
         for name in names:
             if name not in PRIORITIES:
-                raise ValueError(f"no priority {name!r}; use one of {', '.join(PRIORITIES)}")
+                raise ValueError(f"unknown priority {name!r}; use one of {', '.join(PRIORITIES)}")
         return names
 
     def points(self) -> list[Point]:

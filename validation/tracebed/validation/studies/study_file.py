@@ -125,12 +125,14 @@ def _check_references(file: StudyFile) -> None:
     for index, published in enumerate(study.published):
         if published.figure not in all_metrics():
             known_figures = ", ".join(all_metrics())
-            raise error(f"no figure {published.figure!r}; use one of {known_figures}", "published", index, "figure")
+            what = f"unknown figure {published.figure!r}; use one of {known_figures}"
+            raise error(what, "published", index, "figure")
         check(published.at, "published", index, "at")
         check(published.relative_to, "published", index, "relative_to")
     for name, plot in study.plots.items():
         if plot.window is not None and plot.window not in study.windows:
-            raise error(f"no window {plot.window!r}; use one of {', '.join(study.windows)}", "plots", name, "window")
+            what = f"unknown window {plot.window!r}; use one of {', '.join(study.windows)}"
+            raise error(what, "plots", name, "window")
         check(plot.at, "plots", name, "at")
         check(plot.relative_to, "plots", name, "relative_to")
     if not study.points():
@@ -139,7 +141,7 @@ def _check_references(file: StudyFile) -> None:
 
 def _known_key(key: str, error: Any, *loc: int | str) -> None:
     if key not in KEYS:
-        raise error(f"points have no key {key!r}; use one of {', '.join(KEYS)}", *loc)
+        raise error(f"unknown key {key!r}; use one of {', '.join(KEYS)}", *loc)
 
 
 def _text(value: Any) -> str:

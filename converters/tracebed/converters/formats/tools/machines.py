@@ -26,7 +26,7 @@ def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple
     if chosen is not None:
         name = next((name for name in present if name.lower() == chosen.strip().lower()), None)
         if name is None:
-            error = unknown("jobs of a machine", chosen, list(present))
+            error = unknown("machine", chosen, list(present))
             raise InputError(error.what, where=where, hint=error.hint)
         return name, np.asarray(labels.codes == present[name], dtype=bool)
     if len(present) > 1:
