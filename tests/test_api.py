@@ -127,7 +127,21 @@ def test_objects_have_a_readable_repr(workload: tb.Workload) -> None:
     assert "<svg" in run._repr_html_()
 
 
-def test_a_policy_has_a_readable_repr() -> None:
+def test_each_policy_of_tracebed_shows_name_kind_and_parameters() -> None:
+    from tracebed.orchestrator.scheduling.policies import registry
+
+    for name in tb.policies().index:
+        if not registry.POLICIES.entries[name].value.startswith("tracebed."):
+            continue
+        policy: Any = registry.load(name)
+        assert "\n" not in repr(policy)
+        shown = policy._repr_html_()
+        assert [key for key in registry.parameters(policy) if f"<th>{key}</th>" not in shown] == []
+        assert f"Policy {type(policy).__name__}" in shown
+        assert f"<th>malleable</th><td>{'yes' if policy.malleable else 'no'}</td>" in shown
+
+
+def test_the_table_of_policies_has_their_kind_and_a_summary() -> None:
     table = tb.policies()
     assert table.loc["pref", "malleable"]
     assert not table.loc["easy", "malleable"]
@@ -152,6 +166,31 @@ def test_a_policy_has_a_readable_repr() -> None:
         (lambda w: tb.sweep("absent-study"), "absent-study"),
         (lambda w: tb.clean("absent", "absent-recipe"), "absent"),
         (lambda w: tb.as_run(w), "log"),
+        (lambda w: tb.simulate(w, "easy", over_limit="kil"), "did you mean kill"),
+        (lambda w: tb.simulate(w, "easy", runtime_model="worst"), "one of ideal, worst-case"),
+        (lambda w: tb.simulate(w, "easy", priority="shortest"), "did you mean shortest-first"),
+        (lambda w: tb.simulate(w, "easy", engine="typo"), "one of auto, compiled, python"),
+        (lambda w: tb.simulate(w, "easy", speed=0.0), "speed is 0"),
+        (lambda w: tb.simulate(w, "easy", interval_s=-1.0), "interval_s is -1"),
+        (lambda w: tb.simulate(w, "easy", cores_per_node=0), "cores_per_node is 0"),
+        (lambda w: tb.simulate(w, "easy", 4.5), "nodes is 4.5"),
+        (lambda w: tb.replay(w, "easy", "emulated-4", over_limit="kil"), "did you mean kill"),
+        (lambda w: tb.replay(w, "easy", "emulated-4", priority="typo"), "one of fcfs"),
+        (lambda w: tb.replay(w, "easy", "emulated-4", balance="typo"), "one of static, dynamic"),
+        (lambda w: tb.replay(w, "easy", "emulated-4", speed=0.0), "speed is 0"),
+        (lambda w: tb.replay(w, "easy", "emulated-4", speed=1e6, interval_s=-1.0), "interval_s is -1"),
+        (lambda w: tb.generate("cirne"), "needs a value for jobs"),
+        (lambda w: tb.generate("cirne", 5, seed=-1), "seed is -1"),
+        (lambda w: tb.generate("cirne", 5, kind="rigid"), "one of malleable, moldable"),
+        (lambda w: tb.generate("cirne", 5, estimates="typo"), "one of tsafrir05"),
+        (lambda w: tb.generate("cirne", 5, estimates={"longst": 3600.0}), "did you mean longest"),
+        (lambda w: tb.make_malleable(w, 0.5, speedup="typo"), "one of amdahl, downey"),
+        (lambda w: tb.make_malleable(w, 0.5, kind="typo"), "one of malleable, moldable"),
+        (lambda w: tb.make_malleable(w, 0.5, seed=-1), "seed is -1"),
+        (lambda w: tb.make_malleable(w, 0.5, nodes=0), "nodes is 0"),
+        (lambda w: tb.metrics([]), "no runs"),
+        (lambda w: tb.metrics(tb.simulate(w, "easy"), window="typo"), "arrivals, full"),
+        (lambda w: tb.sweep("kassel-knl", workers=0), "workers is 0"),
     ],
 )
 def test_errors_of_the_caller_are_input_errors(workload: tb.Workload, call: Any, message: str) -> None:

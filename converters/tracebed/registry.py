@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -89,6 +89,22 @@ def unknown(noun: str, name: Any, known: list[str]) -> InputError:
     near = difflib.get_close_matches(str(name), known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     return InputError(f"unknown {noun} {name!r}", hint=f"{hint}one of {', '.join(known)}")
+
+
+def one_of(noun: str, name: Any, known: Iterable[str]) -> None:
+    """Raise InputError unless `name` is a known name.
+
+    Args:
+        noun: what the name denotes, for the message.
+        name: the name.
+        known: the known names.
+
+    Raises:
+        InputError: `name` is unknown.
+    """
+    names = list(known)
+    if name not in names:
+        raise unknown(noun, name, names)
 
 
 def _natural(name: str) -> list[tuple[str, int]]:

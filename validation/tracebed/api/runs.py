@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from tracebed import bounds
+from tracebed.api.checks import check_size
 from tracebed.api.results import Comparison, Run, metrics_table
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
@@ -27,6 +27,7 @@ from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.registry import one_of
 from tracebed.validation.metrics.measured import WindowName
 from tracebed.validation.verdict import compare as compare_runs
 
@@ -82,7 +83,8 @@ def simulate(
         on_progress: called from time to time with the number of submitted jobs.
 
     Raises:
-        InputError: no job can run, a name is unknown, or the size of the machine is unknown.
+        InputError: no job can run, a name is unknown, a number is out of its range, or the size of the machine is
+            unknown.
 
     Example:
         >>> import tracebed.api as tb
@@ -90,6 +92,8 @@ def simulate(
         >>> tb.simulate(w, "easy").info.counts["jobs"]
         30
     """
+    one_of("over_limit", over_limit, OverLimit)
+    one_of("runtime_model", runtime_model, RuntimeModel)
     run = predict(
         workload,
         machine(workload, nodes, cores_per_node),
@@ -114,9 +118,10 @@ def machine(
 ) -> list[NodeFacts]:
     """Return the nodes of a simulation; the arguments are those of `simulate`."""
     own = workload.provenance.system
-    if nodes is None or isinstance(nodes, int):
-        if nodes is not None:
-            bounds.check("nodes", nodes, 1, bounds.MAX_MACHINE)
+    if not isinstance(nodes, Inventory | Path | str):
+        for name, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
+            if size is not None:
+                check_size(name, size)
         return nodes_of(System(nodes or own.nodes, cores_per_node or own.cores_per_node))
     if cores_per_node is not None:
         raise InputError("both an inventory and cores per node are given", hint="give one of them")
@@ -175,7 +180,8 @@ def replay(
         on_progress: called from time to time with the number of ended jobs.
 
     Raises:
-        InputError: the workload or the inventory cannot be used, or `output` cannot be written.
+        InputError: the workload or the inventory cannot be used, a name is unknown, a number is out of its range, or
+            `output` cannot be written.
         TestbedError: the agents of the testbed do not start.
 
     Example:
@@ -184,6 +190,7 @@ def replay(
         >>> tb.replay(w, "easy", "emulated-4", speed=1e6).info.execution
         'emulated'
     """
+    one_of("over_limit", over_limit, OverLimit)
     options = Options(speed, interval_s, OverLimit(over_limit), balance, priority)
 
     def carry_out(folder: Path) -> Run:
@@ -264,6 +271,8 @@ def metrics(
         if len(set(names)) < len(names):
             names = [f"{name} {number}" for number, name in enumerate(names, 1)]
         runs = dict(zip(names, runs, strict=True))
+    if not runs:
+        raise InputError("no runs are given", hint="give a run, or several by name")
     return metrics_table(
         {name: _loaded(run) for name, run in runs.items()}, tau=tau, window=window, after=after, ended=ended
     )
@@ -354,6 +363,8 @@ def sweep(
     from tracebed.validation.studies.pools import LocalPool
     from tracebed.validation.studies.study_file import load_study
 
+    if workers is not None:
+        check_size("workers", workers)
     file, folder = load_study(str(study)), Path(output)
     points = file.selected({key: list(values) for key, values in (only or {}).items()})
     paths = {name: Path(path) for name, path in (logs or {}).items()}

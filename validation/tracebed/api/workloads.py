@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import pandas as pd
 
+from tracebed.api.checks import check_seed, check_size
 from tracebed.api.results import Workload
 from tracebed.converters import description, scaling
 from tracebed.converters import workload as converters
@@ -24,8 +25,9 @@ from tracebed.converters.models import moldability, tsafrir05
 from tracebed.converters.models.registry import MODELS, draw
 from tracebed.converters.workload import Kind, System
 from tracebed.errors import InputError, tolerate
-from tracebed.registry import unknown
+from tracebed.registry import one_of
 
+EstimatesName: TypeAlias = Literal["tsafrir05"]
 Speedup: TypeAlias = Literal["amdahl", "downey"]
 Flexible: TypeAlias = Literal["malleable", "moldable"]
 """Kinds of jobs whose size the scheduler decides."""
@@ -37,7 +39,7 @@ def generate(
     *,
     seed: int = 0,
     load: float | None = None,
-    estimates: Literal["tsafrir05"] | Mapping[str, float] | None = None,
+    estimates: EstimatesName | Mapping[str, float] | None = None,
     kind: Flexible | None = None,
     applications: bool = False,
     **options: Any,
@@ -64,8 +66,19 @@ def generate(
     """
     taken = inspect.signature(MODELS.load(model)).parameters
     for option in options:
-        if option not in taken:
-            raise unknown(f"option of the model {model}", option, list(taken))
+        one_of(f"option of the model {model}", option, taken)
+    given = options if jobs is None else {"jobs", *options}
+    for name, argument in taken.items():
+        if argument.default is argument.empty and name not in given:
+            raise InputError(f"the model {model} needs a value for {name}", hint=f"generate({model!r}, {name}=...)")
+    check_seed(seed)
+    if isinstance(estimates, str):
+        one_of("model of estimates", estimates, get_args(EstimatesName))
+    elif estimates is not None:
+        for constant in estimates:
+            one_of("constant of the estimates", constant, vars(tsafrir05.Parameters()))
+    if kind is not None:
+        one_of("kind", kind, get_args(Flexible))
     drawn = draw(model, jobs, seed=seed, **options)
     if estimates is not None:
         constants = {} if isinstance(estimates, str) else dict(estimates)
@@ -353,6 +366,11 @@ def make_malleable(
         >>> int((w.table["kind"] == "malleable").sum())
         15
     """
+    one_of("speedup", speedup, get_args(Speedup))
+    one_of("kind", kind, get_args(Flexible))
+    check_seed(seed)
+    if nodes is not None:
+        check_size("nodes", nodes)
     given = {"preferred": preferred, "most": most, "least": least}
     chosen = {name: value for name, value in given.items() if value is not None}
     if speedup == "downey":

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracebed import bounds
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.ending import cut_short
@@ -24,13 +25,17 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITY_NAMES
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.registry import one_of
 from tracebed.states import JobState
 
+BALANCES = ("static", "dynamic")
+"""How the work of a job is divided among its ranks: in equal shares, or in chunks from a common pool."""
 LEAD_S = 0.2
 """Wall time between the start of the clock and the first submission."""
 LOOK_S = 0.2
@@ -59,6 +64,13 @@ class Options:
     over_limit: OverLimit = OverLimit.EXTEND
     balance: str = "static"
     priority: str = FCFS
+
+    def __post_init__(self) -> None:
+        """Raise InputError if a name is unknown or a number is out of its range (`tracebed.bounds`)."""
+        bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
+        bounds.check("interval_s", self.interval_s, 0, bounds.MAX_SECONDS)
+        one_of("balance", self.balance, BALANCES)
+        one_of("priority", self.priority, PRIORITY_NAMES)
 
 
 class Replayer:

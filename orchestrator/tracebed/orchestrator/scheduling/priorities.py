@@ -12,9 +12,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 from tracebed.orchestrator.scheduling.queue import PriorityQueue, Queue
+from tracebed.registry import one_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -55,8 +55,7 @@ def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
     """
     if priority == FCFS:
         return Queue(jobs)
-    if priority not in PRIORITIES:
-        raise InputError(f"no priority {priority!r}", hint=f"there are {', '.join(NAMES)}")
+    one_of("priority", priority, NAMES)
     keys_of = PRIORITIES[priority]
     submit, limit = np.array(jobs.submit), np.array(jobs.limit)
     nodes = np.array(jobs.nodes, dtype=np.float64)

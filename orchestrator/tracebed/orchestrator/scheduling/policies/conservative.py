@@ -12,11 +12,12 @@ from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import Profile
 from tracebed.orchestrator.scheduling.scheduler import next_multiple
+from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Reserve, Start, State, Wake
 
 
 @dataclass(frozen=True)
-class Conservative:
+class Conservative(Shown):
     """Every queued job has a reservation, and none is delayed by a later one (Mu'alem and Feitelson 2001).
 
     With `backfill_depth` or `backfill_interval_s` it is Slurm's sched/backfill: heads start first come, first served,

@@ -11,11 +11,12 @@ from typing import ClassVar
 
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.easy import backfill
+from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State
 
 
 @dataclass(frozen=True)
-class Dmr:
+class Dmr(Shown):
     """Malleable jobs start on all idle nodes, up to their maximum, and shrink to their preferred size for others."""
 
     malleable: ClassVar[bool] = True

@@ -8,11 +8,12 @@ from itertools import groupby
 from typing import ClassVar, Literal
 
 from tracebed.converters.workload import Kind
+from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
 
 @dataclass(frozen=True)
-class DromShare:
+class DromShare(Shown):
     """First come, first served; a job that does not fit on idle nodes shares nodes of running malleable jobs.
 
     Args:

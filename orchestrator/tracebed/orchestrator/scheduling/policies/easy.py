@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
+from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 
 @dataclass(frozen=True)
-class Easy:
+class Easy(Shown):
     """EASY: first come, first served, and a reservation for the head of the queue only (Lifka 1995).
 
     A later job may start now if it fits and either ends, by its time limit, by the head's shadow time, or needs at

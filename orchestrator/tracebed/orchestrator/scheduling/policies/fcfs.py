@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 
 @dataclass(frozen=True)
-class Fcfs:
+class Fcfs(Shown):
     """The head of the queue starts if it fits; no later job starts before it."""
 
     malleable: ClassVar[bool] = False

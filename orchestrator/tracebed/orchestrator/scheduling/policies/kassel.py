@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.easy import backfill
 from tracebed.orchestrator.scheduling.policies.firstfit import first_fit
+from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State
 
 Sizes = dict[int, int]
@@ -23,7 +24,7 @@ Sizes = dict[int, int]
 
 
 @dataclass(frozen=True)
-class Pref:
+class Pref(Shown):
     """Malleable jobs are kept near their preferred size: priority = current - preferred (equation 2).
 
     Args:

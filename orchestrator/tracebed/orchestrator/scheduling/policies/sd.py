@@ -19,6 +19,7 @@ from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.policies.conservative import slurm_call
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import Profile
+from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
 SLACK = 1e-9
@@ -28,7 +29,7 @@ Request = tuple[int, int, float]
 
 
 @dataclass(frozen=True)
-class SlowdownDriven:
+class SlowdownDriven(Shown):
     """EASY; a job that EASY does not start may share nodes of running malleable jobs, if it then ends earlier.
 
     Args:
