@@ -304,7 +304,7 @@ def test_a_signal_before_the_replay_begins_leaves_nothing(tmp_path: Path, number
     command = write_case(tmp_path, 1.0)
     hook = "import builtins, os; real = builtins.__import__\n"
     hook += "def spy(name, *rest, **named):\n"
-    hook += f"    if name.endswith('replay.session'): os.kill(os.getpid(), {int(number)})\n"
+    hook += f"    if name == 'tracebed.orchestrator.replay': os.kill(os.getpid(), {int(number)})\n"
     hook += "    return real(name, *rest, **named)\n"
     hook += "builtins.__import__ = spy\n"
     command[2] = hook + command[2]

@@ -247,9 +247,9 @@ class Leader(BenchmarkRank):
     def _malleability_point(self) -> None:
         self.iteration += 1
         program, done, total = self.program, self.iteration, self.program.iterations
-        asked = program.serial_units * done // total + program.parallel_units * done // total
-        if self.job_units != asked:
-            self.fail(f"{self.job_units} units were done, expected {asked}")
+        expected = program.serial_units * done // total + program.parallel_units * done // total
+        if self.job_units != expected:
+            self.fail(f"{self.job_units} units were done, expected {expected}")
             return
         now = time.monotonic()
         if now >= self.progress_due:

@@ -75,13 +75,13 @@ def recovered(path: Path) -> Run:
     try:
         info = RunInfo.from_json(facts["info"])
         info.hosts = facts.get("hosts", [])
-        told = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
+        retold = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
         for entry in entries:
-            told.take_in(entry)
-        last = entries[-1].time if entries else told.jobs.submit[0]
+            retold.take_in(entry)
+        last = entries[-1].time if entries else retold.jobs.submit[0]
         end = facts.get("end", {"time": last, "interrupted": KILLED})
-        cut_short(told.record, told.cluster, told.running, end["time"], end["interrupted"])
-        return ended_run(told.record, told.cluster, info, end["interrupted"], facts["cpus"])
+        cut_short(retold.record, retold.cluster, retold.running, end["time"], end["interrupted"])
+        return ended_run(retold.record, retold.cluster, info, end["interrupted"], facts["cpus"])
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, InputError) as error:
         what = f"the journal is damaged: {type(error).__name__}: {error}"
         raise InputError(what, where=str(path), hint="the run cannot be recovered") from error
