@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tracebed.converters.formats.tools.columns import NOTHING, Columns
+from tracebed.converters.formats.tools.cast import NOTHING
+from tracebed.converters.formats.tools.columns import Columns
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 
