@@ -294,3 +294,14 @@ def test_a_public_log(reference_data: Callable[[str], Path]) -> None:
     assert facts["jobs"] == 10_000
     assert facts["occupation"]["highest"] >= facts["nodes"]["max"]
     assert facts["occupation"]["node_hours"] == pytest.approx(facts["node_hours"])
+
+
+def test_the_format_and_the_machine_can_be_given(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    write_workload(cirne(5, nodes=4, seed=1), path)
+    given = CliRunner().invoke(tracebed, ["describe", str(path), "--from", "swf", "--json"], catch_exceptions=False)
+    assert json.loads(given.stdout)["jobs"] == 5
+    with pytest.raises(InputError, match="column 'job' is missing"):
+        CliRunner().invoke(tracebed, ["describe", str(path), "--from", "cori"], catch_exceptions=False)
+    with pytest.raises(InputError, match="option 'machine'"):
+        CliRunner().invoke(tracebed, ["describe", str(path), "--machine", "knl"], catch_exceptions=False)

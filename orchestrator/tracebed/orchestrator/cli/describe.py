@@ -1,4 +1,4 @@
-"""The command that says what a workload is like: what a person checks after cleaning."""
+"""`tracebed describe`: the statistics of a workload, to check it after cleaning."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.charts import area, bars, beside, columns, spell
 from tracebed.orchestrator.cli.console import UNBOUNDED, load_workload, print_json, print_table
+from tracebed.orchestrator.cli.logs import format_option, machine_option, raw_options
 from tracebed.orchestrator.cli.messages import progress, say
 from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, workload_argument
 from tracebed.orchestrator.cli.summary import or_unknown
+
+if TYPE_CHECKING:
+    from tracebed.converters.workload import Workload
 
 Facts = Mapping[str, Any]
 
@@ -42,9 +46,15 @@ QUANTILES = {
 @click.option(
     "--dictionary", is_flag=True, help="Print the meaning of each column, and the number of jobs for which it is known."
 )
+@format_option
+@machine_option
 @json_option
-def describe(workload: Path, before: Path | None, plot: Path | None, dictionary: bool, as_json: bool) -> None:
+def describe(
+    workload: Path, before: Path | None, plot: Path | None, dictionary: bool, as_json: bool, **options: Any
+) -> None:
     """Sizes, run times, load, occupation and arrivals of a workload: table and plot.
+
+    --from and --machine concern WORKLOAD, or the log of --before if one is given.
 
     \b
     Example:
@@ -53,16 +63,17 @@ def describe(workload: Path, before: Path | None, plot: Path | None, dictionary:
     """
     from tracebed.converters import pictures
 
+    reading = raw_options(options)
     if dictionary:
         if before is not None or plot is not None:
-            raise InputError("--dictionary and --before or --plot", hint="ask for one of them")
-        _print_dictionary(workload, as_json)
+            raise InputError("--dictionary and --before or --plot", hint="give one of them")
+        _print_dictionary(load_workload(workload, **reading), workload, as_json)
         return
     if plot is not None:
         pictures.check_name(plot)
         keep_inputs([workload] if before is None else [workload, before], [plot])
-    earlier = None if before is None else _facts(before, records=True)
-    facts = _facts(workload)
+    earlier = None if before is None else _facts(before, reading, records=True)
+    facts = _facts(workload, reading if before is None else {})
     if plot is not None:
         with progress(f"drawing {plot.name}"):
             pictures.plot(facts, plot, before=earlier)
@@ -79,11 +90,10 @@ def describe(workload: Path, before: Path | None, plot: Path | None, dictionary:
         say(f"picture: {plot}")
 
 
-def _print_dictionary(path: Path, as_json: bool) -> None:
-    """Print the columns that are there, then those that take a default."""
+def _print_dictionary(loaded: Workload, path: Path, as_json: bool) -> None:
+    """Print the columns of the table, then the missing columns with their defaults."""
     from tracebed.converters.dictionary import dictionary
 
-    loaded = load_workload(path)
     rows = dictionary(loaded)
     if as_json:
         print_json("tracebed-dictionary/1", {"jobs": len(loaded), "columns": rows})
@@ -94,15 +104,15 @@ def _print_dictionary(path: Path, as_json: bool) -> None:
     for row in there:
         says = "" if row["known"] == len(loaded) else f" ({row['known']:,} jobs)"
         click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  ", row["meaning"] + says))
-    click.secho("\nnot there, and taken as", bold=True)
+    click.secho("\nmissing, with default", bold=True)
     for row in rows[len(there) :]:
         click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  {row['default']:9}  ", row["meaning"]))
 
 
-def _facts(path: Path, *, records: bool = False) -> dict[str, Any]:
-    """Read and describe a workload, and forget its jobs: two of them need not fit into memory at once.
+def _facts(path: Path, reading: Mapping[str, Any], *, records: bool = False) -> dict[str, Any]:
+    """Return the statistics of a workload. Its jobs are not kept, so two workloads need not fit into memory.
 
-    With `records` those of a raw log count as they are, split at midnight and all.
+    With `records` each record of a raw log counts as a job, before any cleaning.
     """
     from tracebed.converters import description
     from tracebed.converters.cleaning.audit import records_of
@@ -110,7 +120,7 @@ def _facts(path: Path, *, records: bool = False) -> dict[str, Any]:
     from tracebed.converters.log import Log
 
     with progress(f"reading {path.name}"):
-        found = read_raw([path])
+        found = read_raw([path], **reading)
         loaded = records_of(found) if isinstance(found, Log) else found
     with progress(f"describing {path.name}"):
         return description.describe(loaded)
@@ -216,7 +226,7 @@ def _print_charts(facts: Facts) -> None:
 
 
 def _print_occupation(facts: Facts, before: Facts | None) -> None:
-    """Chart the nodes that were occupied over time, before and after in one scale."""
+    """Print charts of the occupied nodes over time, before and after in one scale."""
     from tracebed.converters.description import MOST
 
     shown = {"": facts} if before is None else {", before": before, ", after": facts}
@@ -234,7 +244,7 @@ def _print_occupation(facts: Facts, before: Facts | None) -> None:
 
 
 def _print_beside(*charts: list[str]) -> None:
-    """Print charts side by side where the terminal is wide enough, else one under the other."""
+    """Print charts side by side if the terminal is wide enough, else below each other."""
     if len(charts) == 2 and len(charts[0][0]) + 4 + len(charts[1][0]) <= _width():
         charts = (beside(*charts),)
     for chart in charts:
@@ -251,7 +261,7 @@ def _width() -> int:
 
 
 def _folded(name: str, value: str) -> str:
-    """Return the line `name` `value`, what a terminal has no room for under the beginning of the value."""
+    """Return the line `name` `value`, wrapped to the terminal and indented to the value."""
     room = max(_width() - len(name), 20)
     return name + f"\n{'':{len(name)}}".join(textwrap.wrap(value, room, break_on_hyphens=False) or [""])
 
@@ -274,7 +284,7 @@ def _load_step(step: Mapping[str, float | None]) -> str:
 
 
 def _occupation(facts: Facts) -> str:
-    """Return the occupation in a line, or why it is not known."""
+    """Return the occupation in a line, or the reason why it is unknown."""
     found, capacity = facts["occupation"], facts["system"]["nodes"]
     if found is None:
         return "not known: no job has nodes, a logged start and a logged end"

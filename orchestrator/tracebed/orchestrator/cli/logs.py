@@ -1,4 +1,4 @@
-"""What the commands that read logs share: options of the readers."""
+"""Options of the commands that read logs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,25 @@ PLAIN = "batsim, csv, elastisim, parquet and swf"
 """Formats whose readers keep names: help must not import the readers, and a test compares them."""
 
 
+format_option = click.option(
+    "--from",
+    "format",
+    cls=ExtensionOption,
+    type=ExtensionName("tracebed.formats"),
+    metavar="FORMAT",
+    help="Format of the input, if its content does not tell: {names}.",
+)
+machine_option = click.option(
+    "--machine",
+    metavar="NAME",
+    help="Machine whose jobs are read from a log of several: 'Perlmutter CPU', or a cluster of sacct.",
+)
+
+
 def log_options(command: Command) -> Command:
     """`--from`, `--by`, `--time-zone`, `--machine`, `--keep-extra`, `--keep-names`; `raw_options` takes them on."""
     options = (
-        click.option(
-            "--from",
-            "format",
-            cls=ExtensionOption,
-            type=ExtensionName("tracebed.formats"),
-            metavar="FORMAT",
-            help="Format of the input, if its content does not tell: {names}.",
-        ),
+        format_option,
         click.option(
             "--by",
             type=click.Choice(["node", "core"]),
@@ -36,11 +44,7 @@ def log_options(command: Command) -> Command:
         click.option(
             "--time-zone", metavar="ZONE", help="Time zone of a log that does not name it, such as America/Denver."
         ),
-        click.option(
-            "--machine",
-            metavar="NAME",
-            help="Machine whose jobs are read from a log of several: 'Perlmutter CPU', or a cluster of sacct.",
-        ),
+        machine_option,
         click.option(
             "--keep-extra", is_flag=True, default=None, help="Keep the other columns of a log, too, as extra_..."
         ),
