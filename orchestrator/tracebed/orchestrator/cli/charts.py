@@ -1,4 +1,4 @@
-"""Charts in text: bars, columns, an area under a limit, and durations in words."""
+"""Text charts (bars, columns, areas) and durations as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COLUMNS = " ▁▂▃▄▅▆▇█"
 
 
 def spell(seconds: float | None) -> str:
-    """Return a duration in the unit that suits it: 3.2 s, 12 min, 2.5 h, 152.9 d."""
+    """Return a duration in s, min, h or d: 3.2 s, 12 min, 2.5 h, 152.9 d."""
     if seconds is None or math.isnan(seconds):
         return "not known"
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
@@ -36,7 +36,7 @@ def _bar(share: float, width: int) -> str:
 
 
 def columns(title: str, counts: Mapping[str, int], *, height: int = 5, width: int = 2, every: int = 1) -> list[str]:
-    """Return a column chart as lines: `height` of columns, then the name under each, or under every so many."""
+    """Return a column chart as `height` lines and an axis that names every `every`-th column."""
     top = max(counts.values(), default=0) or 1
     levels = [max(round(count / top * height * 8), int(count > 0)) for count in counts.values()]
     lines = [
@@ -60,21 +60,21 @@ def area(
     width: int = 64,
     height: int = 8,
 ) -> list[str]:
-    """Return a quantity over time as lines: solid to the mean, shaded where the highest reaches, a line at the limit.
+    """Return an area chart as lines: solid up to the mean, shaded up to the maximum, with a line at the limit.
 
     Args:
-        title: above the chart.
-        mean: in bins of equal width.
-        highest: in the same bins.
-        limit: where the line is drawn; `None`: nowhere. What stands above it exceeds it.
-        ends: what stands under the first bin and under the last.
-        top: the highest of all charts that share this scale.
-        width: columns of characters; each stands for the bins that fall into it.
-        height: the most lines, beside the limit's own.
+        title: title of the chart.
+        mean: mean of each bin; bins have equal width.
+        highest: maximum of each bin.
+        limit: value at which a line is drawn; None draws no line.
+        ends: labels under the first and the last bin.
+        top: maximum of all charts that share this scale.
+        width: width of the chart in characters.
+        height: largest number of lines, without the line of the limit.
     """
     top = max(top or 0.0, *highest, limit or 0.0) or 1.0
     below = height if limit is None else max(1, int(height * limit / top))
-    size = (limit or top) / below  # what a line of characters stands for: the limit is a whole number of them
+    size = (limit or top) / below  # the height of one line of text; the limit is a multiple of it
     rows = max(below, math.ceil(top / size - 1e-9))
     count = min(width, len(mean))
     cells = [(i * len(mean) // count, (i + 1) * len(mean) // count) for i in range(count)]
@@ -96,7 +96,7 @@ def area(
 
 
 def _cell(mean: float, highest: float) -> str:
-    """Return the character of one cell, whose floor is 0 and whose ceiling 1."""
+    """Return the character of a cell, given the mean and the maximum relative to the cell (0: bottom, 1: top)."""
     if mean > 0.0:
         return COLUMNS[min(max(round(8 * mean), 1), 8)]
     return "░" if highest > 1e-9 else " "

@@ -1,4 +1,4 @@
-"""The command that makes a workload of a raw log, and accounts for every job that is missing from it."""
+"""`tracebed clean`: a workload from a raw log, with an audit of the removed jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of an error that tracebed did not foresee: one line, and a file with the traceback."""
+"""Report of an internal error: one line, and a file with the traceback."""
 
 from __future__ import annotations
 

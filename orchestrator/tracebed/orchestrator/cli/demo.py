@@ -1,4 +1,4 @@
-"""`tracebed demo`: the whole way on this machine, as the commands that anybody could type."""
+"""`tracebed demo`: all steps from a model to a verdict, as commands on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that draws workloads from models. Each model is a subcommand made from its function's signature."""
+"""`tracebed generate`: a workload drawn from a model. Each model is a subcommand built from its signature."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SET = click.option(
     help="Set a constant of the model (listed below); may be repeated.",
 )
 PREFIX = "estimates."
-"""Of the constants of estimates, among those of the model."""
+"""Prefix of the constants of the estimates."""
 ESTIMATES = click.option(
     "--estimates",
     type=click.Choice(["tsafrir05"]),
@@ -181,14 +181,14 @@ def _type(annotation: Any) -> Any:
 
 
 def _meanings(model: Callable[..., Any]) -> dict[str, str]:
-    """Return what the docstring of a model says of each argument, as a sentence."""
+    """Return the description of each argument from the docstring of a model."""
     text = inspect.getdoc(getattr(model, "func", model)) or ""
     found = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, re.MULTILINE)
     return {name: re.sub(r"\s+", " ", words[:1].upper() + words[1:]) for name, words in found}
 
 
 def _defaults(argument: inspect.Parameter) -> Any:
-    """Return the constants that a model takes where it is given none."""
+    """Return the default constants of a model."""
     if argument.default is not None:
         return argument.default
     (parameters,) = (part for part in get_args(argument.annotation) if part is not NoneType)

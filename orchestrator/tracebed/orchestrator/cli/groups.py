@@ -1,4 +1,4 @@
-"""Groups of commands that are imported on demand, and what every command has in common."""
+"""Groups of commands that are imported on demand, and the options of all commands."""
 
 from __future__ import annotations
 

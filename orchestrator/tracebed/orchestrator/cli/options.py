@@ -25,13 +25,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class FilePath(click.Path):
-    """A click type: the path of a file or folder; never the empty one, which would be the current folder."""
+    """A click type: the path of a file or folder. An empty path, which would be the current folder, is invalid."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse, or fail as click does: a variable of the shell was empty."""
+        """Parse the path, or fail as click does if it is empty (an empty shell variable)."""
         if not str(value):
             self.fail("the name is empty", param, ctx)
         return super().convert(value, param, ctx)
@@ -51,7 +51,7 @@ def json_option(command: Command) -> Command:
 
 
 def seed_option(command: Command) -> Command:
-    """`--seed N`: of the numpy Generator that every draw of the command comes from."""
+    """`--seed N`: seed of the numpy Generator of all draws."""
     return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")(
         command
     )
@@ -80,7 +80,7 @@ class Number(click.FloatRange):
 
 
 SIZE = click.IntRange(1, bounds.MAX_MACHINE)
-"""Nodes of a machine, or cores of a node: beyond the largest there are, and what memory holds."""
+"""Nodes of a machine, or cores of a node."""
 SPEED = Number(bounds.MIN_SPEED, bounds.MAX_SPEED)
 SECONDS = Number(0, bounds.MAX_SECONDS)
 
@@ -120,7 +120,7 @@ DURATION = Duration()
 
 
 def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None]) -> None:
-    """Raise InputError where writing would replace what is read, in a folder too, or one output another."""
+    """Raise InputError if an output would replace an input (also inside a folder), or two outputs are the same."""
     sources = [os.path.realpath(path) for path in inputs]
     taken: list[str] = []
     for output in outputs:

@@ -1,4 +1,4 @@
-"""What every command says of a workload that it wrote."""
+"""Summary of a written workload."""
 
 from __future__ import annotations
 
@@ -26,9 +26,15 @@ def finish(
     quietly: bool = False,
     writing: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the workload and say what it is; beside what it was, where that is of interest; `quietly` on the step.
+    """Write the workload and print a summary.
 
-    `writing` is the format to write, and options of its writer.
+    Args:
+        workload: the workload.
+        output: the file or folder to write.
+        as_json: print JSON in place of text.
+        before: the workload before the step, for a table of both.
+        quietly: do not print the counts of the last steps.
+        writing: the format to write, and options of its writer.
     """
     from dataclasses import asdict
 
@@ -52,14 +58,14 @@ def finish(
 
 
 def _last_steps(workload: Workload) -> list[Step]:
-    """Return what is worth a line of what was done last: the step, and of cleaning all that did anything."""
+    """Return the last step, or all steps of a cleaning, if they changed anything."""
     steps = workload.provenance.steps
     cleaning = list(takewhile(lambda step: step.name.startswith("clean "), reversed(steps)))[::-1]
     return [step for step in cleaning or steps[-1:] if set(step.counts) - {"jobs before"}]
 
 
 def summarised(workload: Workload) -> dict[str, Any]:
-    """Return what is said of a workload, as plain data."""
+    """Return the summary of a workload as plain data."""
     from tracebed.converters.description import quantiles
 
     system = workload.provenance.system
@@ -77,7 +83,7 @@ def summarised(workload: Workload) -> dict[str, Any]:
 
 
 def _spelt(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return a summary as people read it."""
+    """Return a summary as text."""
     load = summary["offered_load"]
     return {
         "jobs": f"{summary['jobs']:,}",
@@ -92,5 +98,5 @@ def _spelt(summary: Mapping[str, Any]) -> dict[str, str]:
 
 
 def or_unknown(value: int | None) -> str:
-    """Return a count as people read it."""
+    """Return a count as text."""
     return "not known" if value is None else f"{value:,}"

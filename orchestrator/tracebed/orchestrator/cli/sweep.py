@@ -1,4 +1,4 @@
-"""The command that computes a study: a grid of simulations, one table, plots, published figures beside ours."""
+"""`tracebed sweep`: a study, that is a grid of simulations with a table, plots and published figures."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def sweep(
 
 
 def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: bool) -> ExitCode:
-    """Write plots and published figures, print what there is, and say what went wrong."""
+    """Write plots and published figures, and print results, warnings and failures."""
     from tracebed.files import replacing
     from tracebed.validation.studies import plots, store
     from tracebed.validation.studies.published import beside
@@ -163,7 +163,7 @@ def _facts(
 
 
 def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
-    """Print means over seeds, without the keys that are the same everywhere, and the published figures."""
+    """Print means over seeds, without keys of a single value, and the published figures."""
     from tracebed.validation.metrics import all_metrics
     from tracebed.validation.studies.published import GROUP, means
 

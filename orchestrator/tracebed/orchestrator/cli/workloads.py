@@ -1,4 +1,4 @@
-"""The commands that make workloads of workloads: convert, scale, malleable."""
+"""Commands that change workloads: convert, scale and malleable."""
 
 from __future__ import annotations
 

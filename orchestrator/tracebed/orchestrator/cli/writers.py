@@ -1,4 +1,4 @@
-"""What the commands that write other programs' formats share: options of the writers."""
+"""Options of the commands that write formats of other programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRITING = {"to": "format", "iterations": "iterations", "kassel_inflation": "kass
     "batsim_version": "version",
     "submit_speed": "speed",
 }
-"""Option of the command -> of `write_workload`."""
+"""Option of the command -> option of `write_workload`."""
 
 
 def writer_options(command: Command) -> Command:
