@@ -96,7 +96,7 @@ def test_a_policys_parameters_reach_the_run(run: Tracebed, small: Path) -> None:
             "unknown policy 'best' (one of avg, conservative, dmr, drom-share, easy, ",
         ),
         (["simulate", "w.parquet", "--policy", "pref", "-P", "count_idle", "-o", "x"], "write NAME=VALUE"),
-        (["simulate", "w.parquet", "--policy", "easy", "-P", "depth=3", "-o", "x"], "it has none"),
+        (["simulate", "w.parquet", "--policy", "easy", "-P", "depth=3", "-o", "x"], "parameters: none"),
         (["simulate", "w.parquet", "--policy", "easy", "--inventory", "no.yaml", "-o", "x"], "no.yaml"),
         (["simulate", "w.parquet", "--policy", "easy", "-o", "w.parquet"], "exists and is not a run"),
         (["replay", "w.parquet", "--policy", "easy", "--inventory", "no.yaml", "-o", "x"], "no.yaml"),

@@ -56,7 +56,7 @@ def test_a_log_becomes_a_run(tmp_path: Path) -> None:
 def test_a_log_with_more_busy_nodes_than_its_system_gets_them_with_a_warning() -> None:
     run = run_of_log(log(nodes=3))
     assert run.total_nodes == 4
-    assert "up to 4 nodes busy at once, those of its system are 3" in run.info.warnings[0]
+    assert "up to 4 nodes are busy at once in the log, its system has 3 nodes" in run.info.warnings[0]
 
 
 def test_a_scaled_log_is_refused_as_a_run() -> None:

@@ -57,7 +57,7 @@ def test_easy_reserves_by_the_expected_ends_of_jobs_past_their_limit(
     assert run.jobs["state"].tolist() == ["killed" if killed else "completed", *["completed"] * 4]
     assert run.jobs["reason"][0] == ("time limit" if killed else "")
     assert run.info.parameters["over_limit"] == over_limit
-    assert run.info.warnings == [f"1 jobs outlive their limit: {over_limit.consequence}"]
+    assert run.info.warnings == [f"1 jobs exceed their limit: {over_limit.consequence}"]
 
 
 @pytest.mark.parametrize("over_limit", OverLimit)
@@ -67,8 +67,8 @@ def test_only_an_extended_limit_differs_from_the_workload(over_limit: OverLimit)
     assert read.limit == [100.0 if over_limit is OverLimit.EXTEND else 10.0, 200.0, 100.0]
     assert read.work == [10.0 if over_limit is OverLimit.KILL else 100.0, 100.0, 100.0]
     assert read.counts == {
-        "jobs without a time limit: their run time taken": 1,
-        f"jobs outlive their limit: {over_limit.consequence}": 1,
+        "jobs without a time limit: run time used as limit": 1,
+        f"jobs exceed their limit: {over_limit.consequence}": 1,
     }
 
 
@@ -87,12 +87,12 @@ def test_simulate_reports_the_number_of_jobs_over_their_limit(tmp_path: Path) ->
     for options, says in (
         ([], "limit extended to the run time"),
         (["--over-limit", "kill"], "killed at their limit"),
-        (["--over-limit", "again"], "expected to take another limit each time it has passed"),
-        (["--over-limit", "now"], "expected to end at any moment once it has passed"),
+        (["--over-limit", "again"], "expected to run for another limit each time it has passed"),
+        (["--over-limit", "now"], "expected to end at any moment after it"),
     ):
         done = CliRunner().invoke(tracebed, [*command, *options, "--json"])
         assert done.exit_code == 0, done.output
-        assert f"tracebed: warning: 1 jobs outlive their limit: {says}\n" in done.stderr
+        assert f"tracebed: warning: 1 jobs exceed their limit: {says}\n" in done.stderr
         assert json.loads(done.stdout)["completed"] == (4 if "kill" in options else 5)
     assert Run.load(tmp_path / "run").info.parameters["over_limit"] == "now"
 

@@ -342,7 +342,7 @@ def test_a_policy_is_a_name_a_class_or_an_instance() -> None:
     assert registry.resolve(Conservative()) == ("conservative", Conservative())
     assert registry.resolve(Own, {"patience_s": "3"}) == ("Own", Own(3.0))
     assert registry.resolve(Own(2.0)) == ("Own", Own(2.0))
-    with pytest.raises(InputError, match="policy Own is an instance, and has its parameters"):
+    with pytest.raises(InputError, match="parameters are given for an instance of policy Own"):
         registry.resolve(Own(2.0), {"patience_s": "3"})
     with pytest.raises(InputError, match="RefJob is not a policy"):
         registry.resolve(RefJob)  # type: ignore[arg-type]

@@ -94,11 +94,11 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         r"is not a node.*100,000,000",
     ),
     "a node is a number": (lambda facts: facts["nodes"].append(7), r"7 is not a node"),
-    "two nodes have one name": (lambda facts: facts["nodes"][1].update(name="n0"), r"two nodes have one name"),
+    "two nodes have one name": (lambda facts: facts["nodes"][1].update(name="n0"), r"two nodes have the same name"),
     "the policy is missing": (lambda facts: facts.pop("policy") and None, r"policy is missing"),
     "the state is unknown": (lambda facts: facts.update(state="zzz"), r"state is 'zzz', not completed or interrupted"),
     "counts are texts": (lambda facts: facts["counts"].update(jobs="five"), r"counts is .*'five'"),
-    "counts are others": (lambda facts: facts["counts"].update(jobs=6), r"jobs.parquet: has 5 jobs, run.json 6"),
+    "counts are others": (lambda facts: facts["counts"].update(jobs=6), r"jobs.parquet: has 5 jobs, run.json has 6"),
     "warnings are a text": (lambda facts: facts.update(warnings="none"), r"warnings is 'none'"),
     "hosts are a number": (lambda facts: facts.update(hosts=3), r"hosts is 3"),
     "the workload is a list": (lambda facts: facts.update(workload=[]), r"workload is \[\]"),
@@ -127,11 +127,11 @@ def test_a_run_json_that_is_not_json_is_refused(text: str, folder: Path) -> None
 
 
 DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str]] = {
-    "doubled rows": ("jobs", lambda t: pd.concat([t, t]), r"jobs.parquet, row 6: job '1' is there twice"),
-    "a halved table": ("jobs", lambda t: t.iloc[:2], r"jobs.parquet: has 2 jobs, run.json 5"),
-    "no rows": ("jobs", lambda t: t.iloc[:0], r"jobs.parquet: has 0 jobs, run.json 5"),
+    "doubled rows": ("jobs", lambda t: pd.concat([t, t]), r"jobs.parquet, row 6: job '1' appears twice"),
+    "a halved table": ("jobs", lambda t: t.iloc[:2], r"jobs.parquet: has 2 jobs, run.json has 5"),
+    "no rows": ("jobs", lambda t: t.iloc[:0], r"jobs.parquet: has 0 jobs, run.json has 5"),
     "an unknown state": ("jobs", put(1, "state", "zzz"), r"row 2: state is 'zzz', not one of completed, "),
-    "another known state": ("jobs", put(1, "state", "failed"), r"has 3 completed jobs, run.json 4"),
+    "another known state": ("jobs", put(1, "state", "failed"), r"has 3 completed jobs, run.json has 4"),
     "an unknown kind": ("jobs", put(0, "kind", "soft"), r"row 1: kind is 'soft'"),
     "a start that is missing": ("jobs", put(2, "start", NAN), r"row 3: job '3' is completed, but its start or end"),
     "an end that is missing": ("jobs", put(2, "end", NAN), r"row 3: job '3' is completed, but its start or end"),
@@ -159,7 +159,7 @@ DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str
         put(0, "node", 4),
         r"row 1: job '1' holds 1 nodes from number 4",
     ),
-    "a negative node": ("allocations", put(0, "node", -1), r"row 1: job '1' holds 1 nodes from number -1 on"),
+    "a negative node": ("allocations", put(0, "node", -1), r"row 1: job '1' holds 1 nodes from number -1,"),
     "too many nodes held": (
         "allocations",
         put(0, "count", 2**62),
@@ -169,7 +169,7 @@ DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str
     "too many cores held": (
         "allocations",
         put(0, "cores", 10**12),
-        r"holds 1,000,000,000,000 cores of nodes with 2",
+        r"holds 1,000,000,000,000 cores per node on nodes with 2",
     ),
     "no cores held": ("allocations", put(0, "cores", 0), r"row 1: job '1' holds 0 cores"),
     "nodes held before the start": (
@@ -183,12 +183,12 @@ DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str
         r"from 0 to 11 s, but runs from 0 to 10",
     ),
     "nodes held backwards": ("allocations", put(0, "end", -1.0), r"holds nodes from 0 to -1 s"),
-    "an allocation without a start": ("allocations", put(0, "start", NAN), r"row 1: start of job '1' is missing"),
-    "an allocation without an end": ("allocations", put(0, "end", NAN), r"row 1: end of job '1' is missing"),
+    "an allocation without a start": ("allocations", put(0, "start", NAN), r"start of the allocation of job '1'"),
+    "an allocation without an end": ("allocations", put(0, "end", NAN), r"end of the allocation of job '1' is missing"),
     "a node held by two jobs": (
         "allocations",
         lambda t: t.assign(node=0),
-        r"node number 0 at 0 s, while others hold 2",
+        r"node number 0 at 0 s, while other jobs hold 2",
     ),
     "an invalid mask": ("allocations", put(0, "cpus", "0-"), r"row 1: '0-' is not a CPU list"),
     "a mask of another size": ("allocations", put(0, "cpus", "0-3"), r"row 1: 2 cores, but CPUs 0-3"),
@@ -303,7 +303,7 @@ def test_the_check_in_blocks_finds_the_same(folder: Path, monkeypatch: pytest.Mo
         Run.load(folder)
         other = shutil.copytree(folder, folder.with_name("other"), dirs_exist_ok=True)
         damage(other, "allocations", lambda table: table.assign(node=3 - table["node"].clip(0, 0)))
-        assert "node number 3 at 0 s, while others hold 2" in refusal(other)
+        assert "node number 3 at 0 s, while other jobs hold 2" in refusal(other)
 
 
 def test_a_command_reports_it_in_one_line(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The run of a log: what the real machine did, in the form with which predictions are compared."""
+"""Conversion of a log to a Run, so that predictions can be compared with the real system."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tracebed.states import JobState
 
 
 def run_of_log(workload: Workload, *, name: str = "workload", where: str | None = None) -> Run:
-    """Return the run of a log: its `logged_start` and `logged_end`, on nodes of the workload's system.
+    """Return the run with the times `logged_start` and `logged_end` of a log, on the nodes of its system.
 
-    Logs rarely say which nodes a job had. Nodes are assigned as the jobs start and released as they end, so that no
-    node has two jobs. If the log has more busy nodes than the system, nodes are added, with a warning. Jobs without a
-    start have no allocations; their state is that of the log, or unknown.
+    Logs rarely list the nodes of a job. Nodes are assigned when jobs start and released when they end, so that no
+    node has two jobs. If more nodes are busy than the system has, nodes are added with a warning. Jobs without a
+    start have no allocations; their state is the one in the log, or unknown.
 
     Args:
-        workload: a log as it was read or cleaned, not scaled.
+        workload: the log, read or cleaned, but not scaled.
         name: the name of the workload, for reports.
-        where: its file, for messages.
+        where: the file of the workload, for messages.
 
     Raises:
         InputError: no job has a start, an end and nodes in the log.
@@ -33,18 +33,18 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
     nodes = workload.ints("nodes")
     ran = np.isfinite(start) & np.isfinite(end) & (end >= start) & (nodes > 0)
     if not ran.any():
-        what = "no job has a start and an end in the log: it is not a log, or was scaled"
-        raise InputError(what, where=where, hint="take the workload as `convert` or `clean` wrote it")
+        what = "no job has a logged start and end: the workload is not a log, or was scaled"
+        raise InputError(what, where=where, hint="use the output of `tracebed convert` or `tracebed clean`")
     jobs = np.flatnonzero(ran)
     owner, node, count, busiest = assign_nodes(start[jobs], end[jobs], nodes[jobs])
     system = workload.provenance.system
     total = max(system.nodes or 0, busiest)
     warnings = []
     if system.nodes is None or busiest > system.nodes:
-        had = f"{system.nodes:,}" if system.nodes else "not known"
+        had = f"{system.nodes:,}" if system.nodes else "an unknown number of"
         warnings.append(
-            f"the log has up to {busiest:,} nodes busy at once, those of its system are {had}: nodes were added "
-            "(each of the jobs on a shared node counts as holding a whole one; an SWF can be read --by core)"
+            f"up to {busiest:,} nodes are busy at once in the log, its system has {had} nodes: nodes were added "
+            "(a job on a shared node counts as holding the whole node; an SWF can be read with --by core)"
         )
     cores = system.cores_per_node or int(workload.ints("cores_per_node").max())
     ids = workload.column("job_id").astype(object)
@@ -93,12 +93,12 @@ def assign_nodes(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[I
     """Assign nodes to jobs as they start: of the idle nodes, the one released last is taken first.
 
     Args:
-        start: of each job, s, shape (jobs,).
-        end: not before the start.
-        nodes: how many each holds.
+        start: start of each job, s, shape (jobs,).
+        end: end of each job, s, shape (jobs,); not before its start.
+        nodes: number of nodes of each job, shape (jobs,).
 
     Returns:
-        Job, first node and count of each range of consecutive nodes, those of a job together; and the most nodes
+        Job, first node and count of each range of consecutive nodes, grouped by job, and the largest number of nodes
         busy at once.
     """
     offset = np.concatenate([[0], np.cumsum(nodes)])
@@ -134,7 +134,7 @@ def assign_nodes(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[I
 
 
 def _states(workload: Workload, ran: BoolArray) -> npt.NDArray[np.object_]:
-    """Return the state of each job as a JobState."""
+    """Return the JobState of each job, shape (jobs,)."""
     status = pd.Series(workload.column("status"), dtype="str")
     known = status.where(status.isin([*JobState]), JobState.UNKNOWN).to_numpy(dtype=object)
     return np.where(ran & (status == "").to_numpy(), JobState.COMPLETED, known)

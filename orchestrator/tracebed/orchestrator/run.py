@@ -32,11 +32,12 @@ JOURNAL = "journal.sqlite"
 FILES = ("run.json", "jobs.parquet")
 """The files by which a folder is recognized as a run."""
 FORMAT = 2
-"""Version of the folder's layout; a reader refuses a newer one. In 1 the allocations had a row a node and no count."""
+"""Version of the folder layout; newer ones are rejected. Version 1 has one row per node in the allocations, and no
+count."""
 
 
 class NodeFacts(NamedTuple):
-    """A node as the run saw it."""
+    """A node of a run: its name, cores and sockets."""
 
     name: str
     cores: int
@@ -50,48 +51,48 @@ class NodeFacts(NamedTuple):
             sized = all(type(size) is int and 1 <= size <= MAX_SIZE for size in (cores, sockets))
             if isinstance(name, str) and name and sized:
                 return cls(**raw)
-        raise ValueError(f"{shown(raw)} is not a node: a name, and cores and sockets from 1 to {MAX_SIZE:,}")
+        raise ValueError(f"{shown(raw)} is not a node: it needs a name, and cores and sockets from 1 to {MAX_SIZE:,}")
 
 
 @dataclass
 class RunInfo:
-    """The facts of a run that are not rows: `run.json`."""
+    """Metadata of a run: the content of `run.json`."""
 
     source: str
     """`replay`, `simulator`, the name of another simulator, or `log`."""
     execution: str
-    """`computed` (jobs burnt CPU), `emulated` (jobs slept), `simulated`, `logged`; mixed nodes: `computed+emulated`."""
+    """`computed` (jobs used CPU), `emulated` (jobs slept), `simulated`, `logged` (mixed nodes: `computed+emulated`)."""
     nodes: list[NodeFacts]
     workload: dict[str, Any]
     """`name`, `sha256`, `jobs` and `provenance`."""
     policy: str
     policy_parameters: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
-    """Everything else that shaped the run: runtime model, overheads, interval, grain, ..."""
+    """All other parameters of the run: runtime model, overheads, interval, grain, ..."""
     engine: str = ""
-    """Of a prediction: `compiled` or `python`, which of our two simulators made it; they agree to the bit."""
+    """Simulator of a prediction: `compiled` or `python`. The results of both are identical."""
     seed: int = 0
     speed: float = 1.0
-    """Trace seconds per wall second; of a simulation: the speed whose overheads it predicts."""
+    """Trace seconds per wall second. In a prediction, it converts the overheads."""
     resolution_s: float = 0.0
     """Resolution of the times, trace seconds (0: exact)."""
     state: str = "completed"
     """`completed` or `interrupted`."""
     interruptions: list[str] = field(default_factory=list)
     lateness_ms: dict[str, float] = field(default_factory=dict)
-    """A replay's own lateness, wall ms after the due instants of submissions: p50, p99, max, count."""
+    """Lateness of the submissions of a replay, wall ms after the planned instants: p50, p99, max, count."""
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     created: str | None = None
-    """ISO instant of the start; none for a prediction, whose bytes depend on its input alone."""
+    """Start of the run in ISO 8601. None for a prediction, so that equal inputs give equal files."""
     hosts: list[dict[str, Any]] = field(default_factory=list)
-    """Facts of the machines that took part (name, CPU model, cores, kernel, calibration)."""
+    """Hosts of a replay: name, CPU model, cores, kernel, calibration."""
     versions: dict[str, str] = field(default_factory=lambda: {"tracebed": version("tracebed")})
     format: int = FORMAT
 
     @property
     def is_real(self) -> bool:
-        """Whether processes really ran (computed or emulated), as against a prediction."""
+        """Whether the run was observed on a real system: a replay or a log, not a prediction."""
         return self.source == "replay" or self.execution == "logged"
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,18 +101,18 @@ class RunInfo:
 
     @classmethod
     def from_json(cls, raw: Any, *, where: str | None = None) -> RunInfo:
-        """Inverse of `as_dict`.
+        """Return the metadata in `raw`, the output of `as_dict`.
 
         Args:
-            raw: what the file holds; keys that are not facts are ignored.
+            raw: the content of the file; unknown keys are ignored.
             where: the file, for messages.
 
         Raises:
-            InputError: a fact is missing, or cannot be what it says.
+            InputError: a value is missing or invalid.
         """
 
         def damaged(what: str) -> InputError:
-            return InputError(what, where=where, hint="it was changed: make the run again")
+            return InputError(what, where=where, hint="the file was changed: repeat the run")
 
         if not isinstance(raw, dict):
             raise damaged("is not a JSON object")
@@ -143,7 +144,7 @@ class RunInfo:
         except ValueError as error:
             raise damaged(str(error)) from error
         if len({node.name for node in info.nodes}) < len(info.nodes):
-            raise damaged("two nodes have one name")
+            raise damaged("two nodes have the same name")
         return info
 
 
@@ -158,10 +159,10 @@ class Run:
         reconfigurations: pd.DataFrame | None = None,
         nodes: pd.DataFrame | None = None,
     ) -> None:
-        """Adopt the tables; a table left out is empty.
+        """Create a run from its tables. A table that is None is empty.
 
         Raises:
-            InputError: a column is missing or of another type.
+            InputError: a column is missing or has the wrong type.
         """
         self.info = info
         self.jobs = conform("jobs", jobs)
@@ -176,7 +177,7 @@ class Run:
 
     @property
     def jobs_on_shared_nodes(self) -> int:
-        """How many jobs had only a part of a node at some time."""
+        """Number of jobs that held only some of the cores of a node at some time."""
         whole = pd.Series([node.cores for node in self.info.nodes]).take(self.allocations["node"].to_numpy()).array
         return int(self.allocations.loc[self.allocations["cores"] < whole, "job_id"].nunique())
 
@@ -192,11 +193,11 @@ class Run:
         )
 
     def save(self, folder: Path | str, *, journal: Path | None = None) -> Path:
-        """Write the folder whole or not at all; an earlier run there is replaced once this one is complete.
+        """Write the run to `folder` atomically. An earlier run there is replaced when the new one is complete.
 
         Args:
             folder: the target.
-            journal: the journal of a replay, moved into the folder.
+            journal: the journal of a replay. It is moved into the folder.
 
         Raises:
             InputError: `folder` exists and is not a run, or cannot be written.
@@ -207,7 +208,7 @@ class Run:
                 getattr(self, name).to_parquet(_table_file(scratch, name), index=False)
             facts = self.info.as_dict()
             facts["checksums"] = {name: _sha256(_table_file(scratch, name)) for name in TABLES}
-            with (scratch / "run.json").open("w", encoding="utf-8") as file:  # in pieces: it may name a million nodes
+            with (scratch / "run.json").open("w", encoding="utf-8") as file:  # streamed: a run may have a million nodes
                 json.dump(facts, file, indent=2, sort_keys=True)
                 file.write("\n")
             if journal is not None:
@@ -225,9 +226,9 @@ class Run:
         path = folder / "run.json"
         if not path.is_file():
             raise InputError(
-                "is not a run: it has no run.json",
+                "is not a run: run.json is missing",
                 where=str(folder),
-                hint="`tracebed simulate` or `replay` make one",
+                hint="`tracebed simulate` and `tracebed replay` write runs",
             )
         raw = _read_json(path)
         info = RunInfo.from_json(raw, where=str(path))
@@ -251,28 +252,28 @@ class Run:
 
 
 def check_target(folder: Path) -> None:
-    """Make sure that a run can be written to `folder`: it is new, empty, or an earlier run.
+    """Check that a run can be written to `folder`: it does not exist, is empty, or is an earlier run.
 
     Raises:
-        InputError: it is something else, or its parent cannot be written.
+        InputError: `folder` has other content, or its parent is not writable.
     """
     check_folder(folder, FILES, "a run")
 
 
 def nodes_of(system: System) -> list[NodeFacts]:
-    """Return the nodes of a workload's own system, all alike.
+    """Return the identical nodes of the system of a workload.
 
     Raises:
         InputError: the size of the system is unknown.
     """
     if not system.nodes:
-        raise InputError("the workload does not say how many nodes its system has", hint="give --nodes or --inventory")
+        raise InputError("the number of nodes of the workload's system is unknown", hint="give --nodes or --inventory")
     width = len(str(system.nodes))
     return [NodeFacts(f"n{number:0{width}d}", system.cores_per_node or 1) for number in range(1, system.nodes + 1)]
 
 
 def workload_facts(workload: Workload, name: str) -> dict[str, Any]:
-    """Return what a run keeps of its workload: name, hash, number of jobs, provenance."""
+    """Return the description of a workload for `run.json`: name, hash, number of jobs, provenance."""
     provenance = json.loads(workload.provenance.to_json())
     return {"name": name, "sha256": workload.sha256, "jobs": len(workload), "provenance": provenance}
 
@@ -286,15 +287,22 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError, OSError) as error:
         what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise InputError(f"is damaged: {what}", where=str(path), hint="make the run again") from error
+        raise InputError(f"is damaged: {what}", where=str(path), hint="repeat the run") from error
 
 
 def _read_table(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
-    except (OSError, ValueError, TypeError, KeyError, NotImplementedError, OverflowError) as error:  # pyarrow's, too
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        NotImplementedError,
+        OverflowError,
+    ) as error:  # also raised by pyarrow
         what = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"cannot be read: {what}", where=str(path), hint="make the run again") from error
+        raise InputError(f"cannot be read: {what}", where=str(path), hint="repeat the run") from error
 
 
 def _sha256(path: Path) -> str:
@@ -303,11 +311,11 @@ def _sha256(path: Path) -> str:
 
 
 def _check_sums(sums: Any, folder: Path) -> None:
-    """Check the tables against the checksums in `run.json`; runs of earlier versions have none, which is a warning."""
+    """Check the tables against the checksums in `run.json`. Warn if there are none, as in runs of earlier versions."""
     known = sums if isinstance(sums, dict) else {}
     for name in TABLES:
         if name in known and known[name] != _sha256(_table_file(folder, name)):
-            what = "does not have the checksum that run.json gives: it was changed after the run"
-            raise InputError(what, where=str(_table_file(folder, name)), hint="make the run again")
+            what = "does not match its checksum in run.json: the file was changed after the run"
+            raise InputError(what, where=str(_table_file(folder, name)), hint="repeat the run")
     missing = len(TABLES.keys() - known.keys())
-    tolerate({"tables without a checksum in run.json: a changed value may go unnoticed": missing}, where=str(folder))
+    tolerate({"tables without a checksum in run.json: changes cannot be detected": missing}, where=str(folder))

@@ -1,7 +1,7 @@
-"""Checks of a Run that was read from files: what is impossible is one error with its file and row.
+"""Consistency checks of a Run that was read from files. An error names the file and the row.
 
-The types of the columns are checked by `run_schema.conform`. The checks here compare the values: those of one row with
-each other, of rows with the job and the nodes that the rows name, and of allocations on the same cores.
+`run_schema.conform` checks the types of the columns. The checks here compare values: within a row, with the job and
+nodes that the row refers to, and between allocations of the same cores.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from tracebed.orchestrator.run_schema import TABLES, refuse
 from tracebed.states import JobState
 
 ROUNDING_S = 1e-6
-"""Times of a run without a resolution of its own are equal within this, trace s."""
+"""Tolerance of the comparison of times in a run without a resolution, trace s."""
 CLOCK_SKEW_S = 86_400.0
-"""In a real run, a job may seem to start this long before its submission, wall s. More is damage."""
+"""Largest time by which a job of a real run may start before its submission because of clock skew, wall s."""
 
 BLOCK_NODES = 2**16
 BLOCK_ROWS = 2**22
-"""Size of the blocks in which allocations are compared node by node: they bound the memory."""
+"""Largest block, in nodes and in rows, of the comparison of allocations node by node. It bounds the memory."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the checks compare the tables with.
+    """Metadata of a run with which the tables must agree.
 
     Attributes:
-        cores: node -> its cores, shape (nodes,).
-        counts: `jobs` and the number of jobs by state, as `run.json` has them.
-        tolerance_s: times are equal within this, trace s.
-        skew_s: how long before its submission a job may start, trace s.
-        logged: whether the run is a log, in which a completed job may lack its start.
+        cores: cores of each node, shape (nodes,).
+        counts: number of jobs (`jobs`), and of jobs by state, from `run.json`.
+        tolerance_s: tolerance of the comparison of times, trace s.
+        skew_s: longest time by which a job may start before its submission, trace s.
+        logged: whether the run is a log, in which the start of a completed job may be missing.
     """
 
     cores: IntArray
@@ -56,12 +56,12 @@ def check(tables: Mapping[str, pd.DataFrame], facts: Facts, folder: Path) -> Non
     """Check the tables of a run.
 
     Args:
-        tables: the tables of `run_schema.TABLES`, conform.
-        facts: what they must agree with.
-        folder: of the run, for messages.
+        tables: the tables of `run_schema.TABLES`, as returned by `conform`.
+        facts: the metadata with which the tables must agree.
+        folder: the folder of the run, for messages.
 
     Raises:
-        InputError: a value is impossible, or contradicts another one; it is a RowError if it is in one row.
+        InputError: a value is invalid or contradicts another value. It is a RowError if the value is in one row.
     """
     for name, table in tables.items():
         _check_values(name, table, _path(folder, name))
@@ -78,7 +78,7 @@ def _path(folder: Path, name: str) -> str:
 
 
 def _check_values(name: str, table: pd.DataFrame, where: str) -> None:
-    """Check each column for itself: no infinite numbers, no missing texts."""
+    """Check that no number is infinite and that no text is missing."""
     for column, spec in TABLES[name].items():
         values = table[column]
         if spec.dtype == "float64":
@@ -97,7 +97,7 @@ def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
         return f"job {ids[row][:40]!r}"
 
     refuse((ids == "").to_numpy(), lambda row: "job_id is empty", where)
-    refuse(ids.duplicated().to_numpy(), lambda row: f"{job(row)} is there twice", where)
+    refuse(ids.duplicated().to_numpy(), lambda row: f"{job(row)} appears twice", where)
     for column, known in (("kind", [*Kind]), ("state", [*JobState])):
         _check_words(jobs, column, known, where)
     refuse((nodes < 0) | (nodes > MAX_SIZE), lambda row: f"{job(row)} requests {nodes[row]:,} nodes", where)
@@ -107,7 +107,7 @@ def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
     planned = jobs["submit_planned"].to_numpy()
     refuse(np.isnan(planned), lambda row: f"submit_planned of {job(row)} is missing", where)
     began, ended = ~np.isnan(start), ~np.isnan(end)
-    refuse(began & np.isnan(submit), lambda row: f"{job(row)} starts without having been submitted", where)
+    refuse(began & np.isnan(submit), lambda row: f"{job(row)} starts, but its submit time is missing", where)
     done = states.isin([JobState.COMPLETED, JobState.KILLED]).to_numpy()
     lacking = done & ~(began & ended) if not facts.logged else began & ~ended & done
     refuse(lacking, lambda row: f"{job(row)} is {states[row]}, but its start or end is missing", where)
@@ -124,13 +124,15 @@ def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
 
 
 def _check_counts(jobs: pd.DataFrame, counts: Mapping[str, int], folder: Path) -> None:
-    """Check that the table has as many jobs, in all and in each state, as `run.json` says."""
+    """Check that the number of jobs, in total and in each state, is that in `run.json`."""
     states = jobs["state"].value_counts()
     found = {"jobs": len(jobs), **{state.value: int(states.get(state.value, 0)) for state in JobState}}
     for name in ["jobs", *JobState] if counts else []:
         if counts.get(name, 0) != found[name]:
-            what = f"has {found[name]:,} {name if name == 'jobs' else f'{name} jobs'}, run.json {counts.get(name, 0):,}"
-            raise InputError(what, where=_path(folder, "jobs"), hint="one of the two was changed: make the run again")
+            jobs_of_state = name if name == "jobs" else f"{name} jobs"
+            what = f"has {found[name]:,} {jobs_of_state}, run.json has {counts.get(name, 0):,}"
+            hint = "one of the two files was changed: repeat the run"
+            raise InputError(what, where=_path(folder, "jobs"), hint=hint)
 
 
 def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, folder: Path) -> None:
@@ -148,20 +150,21 @@ def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, fol
     outside = (first < 0) | (count < 1) | (count > len(cores)) | (first > len(cores) - count)
     refuse(
         outside,
-        lambda row: f"{name(row)} holds {count[row]:,} nodes from number {first[row]:,} on, of {len(cores):,}",
+        lambda row: f"{name(row)} holds {count[row]:,} nodes from number {first[row]:,}, the run has {len(cores):,}",
         where,
     )
     fewest = _fewest(cores, first, count)
     refuse(
         (held < 1) | (held > fewest),
-        lambda row: f"{name(row)} holds {held[row]:,} cores of nodes with {fewest[row]:,}",
+        lambda row: f"{name(row)} holds {held[row]:,} cores per node on nodes with {fewest[row]:,}",
         where,
     )
-    refuse(np.isnan(since), lambda row: f"start of {name(row)} is missing", where)
+    refuse(np.isnan(since), lambda row: f"start of the allocation of {name(row)} is missing", where)
     refuse(until < since, span, where)
     begin, end = (jobs[column].to_numpy()[job] for column in ("start", "end"))
     refuse(np.isnan(begin), lambda row: f"{name(row)} holds nodes, but has no start in jobs.parquet", where)
-    refuse(np.isnan(until) & ~np.isnan(end), lambda row: f"end of {name(row)} is missing", where)
+    missing = np.isnan(until) & ~np.isnan(end)
+    refuse(missing, lambda row: f"end of the allocation of {name(row)} is missing", where)
     early, late = since < begin - facts.tolerance_s, until > end + facts.tolerance_s
     refuse(early | late, lambda row: f"{span(row)}, but runs from {begin[row]:.15g} to {end[row]:.15g} s", where)
     if len(rows):
@@ -171,7 +174,7 @@ def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, fol
 
 
 def _check_all_hold_nodes(jobs: pd.DataFrame, job: IntArray, folder: Path) -> None:
-    """Check that each job that ran for some time has an allocation."""
+    """Check that each job with a positive run time has an allocation."""
     holds = np.bincount(job, minlength=len(jobs)) > 0
     ran = (jobs["end"] > jobs["start"]).to_numpy()
     what = "job {!r} runs, but holds no nodes in allocations.parquet"
@@ -211,7 +214,7 @@ def _check_words(table: pd.DataFrame, column: str, known: Sequence[str], where: 
 
 
 def _rows_of(ids: pd.Series[str], jobs: pd.DataFrame, where: str) -> IntArray:
-    """Return the row in `jobs` of each job id."""
+    """Return the row of each job id in `jobs`, shape (ids,)."""
     if not len(ids):
         return np.empty(0, dtype=np.int64)
     known = pa.array(jobs["job_id"], type=pa.large_string())
@@ -221,7 +224,7 @@ def _rows_of(ids: pd.Series[str], jobs: pd.DataFrame, where: str) -> IntArray:
 
 
 def _fewest(cores: IntArray, first: IntArray, count: IntArray) -> IntArray:
-    """Return the fewest cores of a node in each range of nodes."""
+    """Return the minimum number of cores per node in each range of nodes."""
     if not len(first) or (cores == cores[0]).all():
         return np.full(len(first), cores[0] if len(cores) else 0)
     bounds = np.column_stack((first, first + count)).ravel()
@@ -232,7 +235,7 @@ def _fewest(cores: IntArray, first: IntArray, count: IntArray) -> IntArray:
 
 
 def _check_no_core_twice(rows: pd.DataFrame, since: FloatArray, until: FloatArray, cores: IntArray, where: str) -> None:
-    """Check that the jobs on a node at one time hold no more cores than it has, and no CPU twice."""
+    """Check that simultaneous jobs on a node hold at most its cores, and different CPUs."""
     held = rows["cores"].to_numpy()
     masks = _Masks(rows, where) if (rows["cpus"] != "").any() else None
     for row, node in _by_node(rows["node"].to_numpy(), rows["count"].to_numpy(), since, until, len(cores)):
@@ -248,7 +251,7 @@ def _check_no_core_twice(rows: pd.DataFrame, since: FloatArray, until: FloatArra
             at = event[beyond[0]]
             others = used[beyond[0]] - held[row[at]]
             takes = f"takes {held[row[at]]:,} of {cores[node[at]]:,} cores of node number {node[at]:,}"
-            what = f"{takes} at {since[row[at]]:.15g} s, while others hold {others:,}"
+            what = f"{takes} at {since[row[at]]:.15g} s, while other jobs hold {others:,}"
             raise _error(rows, int(row[at]), what, where)
         if masks:
             masks.check(row, node, since, until)
@@ -257,7 +260,7 @@ def _check_no_core_twice(rows: pd.DataFrame, since: FloatArray, until: FloatArra
 def _by_node(
     first: IntArray, count: IntArray, since: FloatArray, until: FloatArray, total: int
 ) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield (row, node) of all nodes of all allocations that last, by node and start, a block of nodes at a time."""
+    """Yield (row, node) of all nodes of all allocations with a positive duration, by node and start, in blocks."""
     lasting = np.flatnonzero(until > since)
     if (np.diff(since[lasting]) < 0).any():
         lasting = lasting[np.argsort(since[lasting], kind="stable")]
@@ -268,12 +271,12 @@ def _by_node(
         many = np.minimum(first[inside] + count[inside], high) - begin
         offset = (begin - low - (np.cumsum(many) - many)).astype(np.int32)
         node = (np.arange(int(many.sum()), dtype=np.int32) + np.repeat(offset, many)).astype(np.uint16)
-        order = np.argsort(node, kind="stable")  # of 16 bits: a radix sort
+        order = np.argsort(node, kind="stable")  # numpy uses a radix sort for 16 bits
         yield np.repeat(inside, many)[order], node[order].astype(np.int64) + low
 
 
 def _sweep(node: IntArray, since: FloatArray, until: FloatArray, weight: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the sum of the weights on the node after each start, and the index of what starts, by node and time."""
+    """Return the sum of the weights on the node after each start, and the index of the start, by node and time."""
     index = np.arange(len(node))
     event, starts = np.concatenate((index, index)), np.repeat([True, False], len(node))
     order = np.lexsort((starts, np.concatenate((since, until)), node[event]))
@@ -286,7 +289,7 @@ class _Masks:
     """The CPU masks of the allocations of real nodes.
 
     Raises:
-        InputError: a mask is not a CPU list, or has another number of CPUs than the job has cores.
+        InputError: a mask is not a CPU list, or its number of CPUs is not the number of cores of the job.
     """
 
     def __init__(self, rows: pd.DataFrame, where: str) -> None:
@@ -305,7 +308,7 @@ class _Masks:
         )
 
     def check(self, row: IntArray, node: IntArray, since: FloatArray, until: FloatArray) -> None:
-        """Check that no CPU of `node` is in the masks of two of the allocations `row` at one time."""
+        """Check that no CPU of `node` is in the masks of two simultaneous allocations of `row`."""
         codes = self._codes[row]
         cpus = [self._cpus[code] for code in codes.tolist()]
         many = np.array([len(mask) for mask in cpus], dtype=np.int64)

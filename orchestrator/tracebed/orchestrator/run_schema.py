@@ -1,4 +1,4 @@
-"""The tables of a Run: their columns with dtype, meaning and unit, in the one place where they are defined."""
+"""Schema of the tables of a Run: columns with dtype, meaning and unit."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ NAN = float("nan")
 TABLES: dict[str, dict[str, Column]] = {
     # A row per job, in submit order.
     "jobs": {
-        "job_id": Column("str", "the name of the job, unique in the run"),
+        "job_id": Column("str", "id of the job, unique in the run"),
         "kind": Column("str", "rigid, moldable, malleable or evolving"),
         "submit_planned": Column("float64", "submit time in the workload, s"),
         "submit": Column("float64", "actual submit time, s; NaN: not submitted"),
-        "start": Column("float64", "when the job got its nodes, s; NaN: never"),
-        "launched": Column("float64", "when the work began, s; NaN: never, or not observed", NAN),
-        "end": Column("float64", "when the nodes of the job were free again, s; NaN: never"),
-        "state": Column("str", "how the job ended: a JobState"),
-        "reason": Column("str", "why, if the state alone does not say it", ""),
+        "start": Column("float64", "time of the allocation of nodes, s; NaN: never"),
+        "launched": Column("float64", "time at which the work began, s; NaN: never, or not observed", NAN),
+        "end": Column("float64", "time at which all nodes of the job were released, s; NaN: never"),
+        "state": Column("str", "final state: a JobState"),
+        "reason": Column("str", "reason for the state, if needed", ""),
         "nodes": Column("int64", "requested nodes; 0: unknown"),
         "run_time": Column("float64", "run time in the workload, s: dedicated, on the requested nodes; NaN: unknown"),
         "time_limit": Column("float64", "time limit, s; NaN: none"),
-        "user": Column("str", "the user of the job", ""),
+        "user": Column("str", "user of the job", ""),
     },
-    # A row per job, range of consecutive nodes, and time in which the job holds the same cores of them.
+    # A row per job, range of consecutive nodes, and period in which the job holds the same cores of these nodes.
     "allocations": {
         "job_id": Column("str", "the job"),
         "node": Column("int64", "first node of the range, index into `info.nodes`"),
-        "count": Column("int64", "number of nodes: node, node + 1, ..."),
-        "start": Column("float64", "from, s"),
-        "end": Column("float64", "until, s; NaN: until the run broke off"),
+        "count": Column("int64", "number of nodes in the range: node, node + 1, ..."),
+        "start": Column("float64", "start of the period, s"),
+        "end": Column("float64", "end of the period, s; NaN: held when the run was interrupted"),
         "cores": Column("int64", "cores on each of the nodes"),
         "cpus": Column("str", "CPUs on each of the nodes as a list (0-3,7); empty for virtual nodes", ""),
     },
@@ -46,25 +46,25 @@ TABLES: dict[str, dict[str, Column]] = {
         "kind": Column("str", "expand or shrink"),
         "nodes_from": Column("int64", "nodes before"),
         "nodes_to": Column("int64", "nodes after"),
-        "asked": Column("float64", "when the policy decided, s"),
-        "decided": Column("float64", "when the job took note, at a malleability point, s"),
-        "applied": Column("float64", "when the job worked on the new nodes, s"),
-        "ended": Column("float64", "when the released nodes were free again, s"),
+        "asked": Column("float64", "time of the decision of the policy, s"),
+        "decided": Column("float64", "time at which the job accepted, at a malleability point, s"),
+        "applied": Column("float64", "time at which the job worked on the new nodes, s"),
+        "ended": Column("float64", "time at which the released nodes were idle, s"),
         "state": Column("str", "applied; cancelled if the job ended first"),
     },
-    # Samples of use and power, if there are any.
+    # Samples of utilization and power, if measured.
     "nodes": {
-        "time": Column("float64", "s"),
+        "time": Column("float64", "time of the sample, s"),
         "node": Column("int64", "index into `info.nodes`"),
         "cpu_busy": Column("float64", "busy cores"),
-        "power_w": Column("float64", "W"),
+        "power_w": Column("float64", "power, W"),
     },
 }
-"""Table -> column -> what it holds. Times are trace seconds since time 0 of the workload."""
+"""Table -> column -> specification. Times are trace seconds since time 0 of the workload."""
 
 
 def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> pd.DataFrame:
-    """Return `table` with exactly the columns of the table `name`, in order and of their dtypes.
+    """Return `table` with exactly the columns of the table `name`, in their order and with their dtypes.
 
     Args:
         name: a key of `TABLES`.
@@ -72,7 +72,7 @@ def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> 
         where: the file, for messages.
 
     Raises:
-        InputError: a required column is missing, a column is there twice, or a value is not of the column's type.
+        InputError: a required column is missing, a column is duplicated, or a value has the wrong type.
     """
     schema = TABLES[name]
     if table is None:
@@ -84,16 +84,12 @@ def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> 
         elif spec.default is not None:
             columns[column] = pd.Series(spec.default, index=table.index, dtype=spec.dtype)
         else:
-            raise InputError(f"table {name} lacks column {column!r}", where=where, hint="make the run again")
+            raise InputError(f"table {name} lacks column {column!r}", where=where, hint="repeat the run")
     return pd.DataFrame(columns, copy=False).reset_index(drop=True)
 
 
 def refuse(bad: BoolArray, what: Callable[[int], str], where: str | None) -> None:
-    """Raise the error `what(row)` for the first row that is `bad`.
-
-    Raises:
-        RowError: a row is.
-    """
+    """Raise RowError with the message `what(row)` for the first row in which `bad` is true."""
     if bad.any():
         row = int(bad.argmax())
         raise RowError(what(row), row, where)
@@ -101,7 +97,7 @@ def refuse(bad: BoolArray, what: Callable[[int], str], where: str | None) -> Non
 
 def _cast(values: Any, dtype: Any, column: str, where: str | None) -> pd.Series[Any]:
     if isinstance(values, pd.DataFrame):
-        raise InputError(f"column {column!r} is there twice", where=where, hint="make the run again")
+        raise InputError(f"column {column!r} appears twice", where=where, hint="repeat the run")
     series: pd.Series[Any] = values.infer_objects()
     if series.dtype == dtype:
         return series
@@ -114,4 +110,4 @@ def _cast(values: Any, dtype: Any, column: str, where: str | None) -> pd.Series[
             return series.astype(dtype)
     except (ValueError, TypeError, OverflowError):
         pass  # a missing value in a column of integers
-    raise InputError(f"column {column!r} is not of type {dtype}", where=where, hint="make the run again")
+    raise InputError(f"column {column!r} is not of type {dtype}", where=where, hint="repeat the run")

@@ -1,4 +1,4 @@
-"""The tables of a Run from the record and the ledger of a scheduler: both executors end here."""
+"""Conversion of the record and the ledger of a scheduler to a Run, for the simulator and the replayer."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[
     """Return the run that `record` and the ledger of `cluster` describe. Empties the ledger.
 
     Args:
-        record: what happened to each job.
-        cluster: the nodes and their ledger.
-        info: the facts; its counts and warnings are completed here.
+        record: times and states of the jobs.
+        cluster: the nodes and the ledger.
+        info: the metadata; this function adds counts and warnings.
         cpus: node -> the CPU of each core; None: the nodes are virtual.
     """
     info.counts = {"jobs": len(record.jobs), **Counter(map(str, record.state))}
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get(JobState.REJECTED):
-        info.warnings.append(f"{rejected:,} jobs need more nodes than the {len(cluster):,} there are: rejected")
+        info.warnings.append(f"{rejected:,} jobs rejected: they need more than {len(cluster):,} nodes")
     allocations = allocations_table(cluster.ledger, record.jobs.ids, cluster.cores, cpus or [()] * len(cluster))
     return Run(info, jobs_table(record), allocations, reconfigurations_table(record))
 
 
 def jobs_table(record: Record) -> pd.DataFrame:
-    """Return the table `jobs` of a run: a row a job, in submit order."""
+    """Return the table `jobs` of a run: one row per job, in submit order."""
     jobs = record.jobs
     columns = {
         "job_id": jobs.ids,
@@ -59,7 +59,7 @@ def jobs_table(record: Record) -> pd.DataFrame:
 
 
 def reconfigurations_table(record: Record) -> pd.DataFrame:
-    """Return the table `reconfigurations` of a run: a row a resize, in the order of the policy's decisions."""
+    """Return the table `reconfigurations` of a run: one row per resize, in the order of the policy's decisions."""
     columns: dict[str, Any] = {name: np.asarray(values) for name, values in vars(record.resizes).items()}
     columns["job_id"] = np.array(record.jobs.ids, dtype=object)[columns.pop("job")]
     columns["kind"] = np.where(columns["nodes_to"] > columns["nodes_from"], "expand", "shrink")
@@ -70,14 +70,15 @@ def reconfigurations_table(record: Record) -> pd.DataFrame:
 def allocations_table(
     ledger: Ledger, ids: Sequence[str], cores: Sequence[int], cpus: Sequence[Sequence[int]]
 ) -> pd.DataFrame:
-    """Return the table `allocations` of a run: a row a job and range of nodes held alike, by start, job and node.
+    """Return the table `allocations` of a run, sorted by start, job and node.
 
-    Empties the ledger: for a million malleable jobs it takes half a gigabyte.
+    A row is a range of consecutive nodes on which a job holds the same cores for the same period. The function empties
+    the ledger, which takes half a gigabyte for a million malleable jobs.
 
     Args:
         ledger: the entries.
         ids: job number -> job id.
-        cores: node -> its cores.
+        cores: node -> number of cores.
         cpus: node -> the CPU of each core; empty for a virtual node.
     """
     kind = _kinds(cores, cpus)
@@ -106,7 +107,7 @@ def allocations_table(
         joins &= same[1:] == same[:-1]
     columns: dict[str, Any] = {"job_id": job, "node": low, "count": high, "start": start, "end": end}
     columns |= {"cores": held, "cpus": mask}
-    del job, low, count, high, start, end, held, mask, same, entry  # so that each goes when its column is made
+    del job, low, count, high, start, end, held, mask, same, entry  # frees each array when its column is made
     if joins.any():
         first, last = np.append(True, ~joins), np.append(~joins, True)
         columns = {name: columns.pop(name)[last if name == "count" else first] for name in list(columns)}
@@ -119,13 +120,13 @@ def allocations_table(
 
 
 def _kinds(cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> IntArray:
-    """Number the stretches of nodes with the same cores and the same CPUs: the stretch of each node."""
+    """Return for each node the number of its stretch: consecutive nodes with the same cores and CPUs."""
     unlike = [alike != before for alike, before in pairwise(zip(cores, cpus, strict=True))]
     return np.cumsum(np.array([False, *unlike], dtype=np.int64)[: len(cores)])
 
 
 def _split(low: IntArray, high: IntArray, kind: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Cut ranges [low, high) where the kind of the nodes changes; return of each piece its range, low and high."""
+    """Split ranges [low, high) where `kind` changes. Return the index of the range, low and high of each piece."""
     pieces = kind[high - 1] - kind[low] + 1
     row = np.repeat(np.arange(len(low)), pieces)
     stretch = kind[low[row]] + np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -134,7 +135,7 @@ def _split(low: IntArray, high: IntArray, kind: IntArray) -> tuple[IntArray, Int
 
 
 def _ascend(*keys: npt.NDArray[Any]) -> bool:
-    """Return whether rows are in order by `keys`, the first of which counts most."""
+    """Return whether the rows are sorted by `keys`; the first key is the primary one."""
     good = np.ones(max(0, len(keys[0]) - 1), dtype=bool)
     for key in reversed(keys):
         good = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & good)

@@ -1,1 +1,1 @@
-"""The pure wing: cluster, policies, runtime models, scheduler and simulator. No clock, no I/O."""
+"""The scheduler: cluster, queue, policies and priorities. It has no clock and no I/O."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 @dataclass
 class Ledger:
-    """Past allocations: an entry per job and range of consecutive nodes, in the order of their release."""
+    """Past allocations: one entry per job and range of consecutive nodes, in the order of release."""
 
     jobs: array[int] = field(default_factory=lambda: array("i"))
     firsts: array[int] = field(default_factory=lambda: array("i"))
@@ -20,10 +20,10 @@ class Ledger:
     starts: array[float] = field(default_factory=lambda: array("d"))
     ends: array[float] = field(default_factory=lambda: array("d"))
     parts: dict[int, range] = field(default_factory=dict)
-    """Entry of shared nodes -> the cores that the job had on each of them."""
+    """Index of an entry of shared nodes -> the cores that the job held on each of them."""
 
     def add(self, job: int, nodes: Sequence[int], since: float, now: float, *, part: range | None = None) -> None:
-        """Enter that `job` held `nodes` (ascending) from `since` until `now`: whole, or the cores `part` of each."""
+        """Add that `job` held `nodes` (ascending) from `since` until `now`. `part`: cores held per node; None: all."""
         for first, count in ranges(nodes):
             if part is not None:
                 self.parts[len(self.jobs)] = part
@@ -35,65 +35,66 @@ class Ledger:
 
 
 def ranges(nodes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield (first, count) of each range of consecutive numbers in `nodes`, which are in ascending order."""
+    """Yield (first, count) of each range of consecutive numbers in `nodes`, which is in ascending order."""
     begin = 0
     while begin < len(nodes):
-        offset = nodes[begin] - begin  # the same for all of a range, more behind it
+        offset = nodes[begin] - begin  # constant within a range, larger after it
         end = bisect_right(range(len(nodes)), offset, begin, key=lambda at: nodes[at] - at)
         yield nodes[begin], end - begin
         begin = end
 
 
 class Loan(NamedTuple):
-    """A node that two jobs share: the owner, and a guest that has some of the cores."""
+    """A node shared by two jobs: the owner, and a guest that holds some of the cores."""
 
     owner: int
     guest: int
     cores: int
-    """Cores of the guest; the owner has the others."""
+    """Cores of the guest; the owner holds the others."""
     since: float
 
 
 class Cluster:
-    """Nodes. Each is idle or held by one job, its owner, which may lend some of the cores to one guest.
+    """The allocation of the nodes. A node is idle or held by one job, its owner, and may be shared with one guest.
 
-    Idle nodes are taken lowest number first. A job keeps its first node until it ends, and releases first what it took
-    last. The cores of a guest return to the owner when the guest ends. If the owner ends first, the guest inherits the
-    whole node.
+    Idle nodes are allocated lowest number first. A job that shrinks releases the nodes allocated last, and keeps its
+    first node until it ends. When a guest ends, its cores return to the owner. When the owner ends first, the guest
+    becomes the owner of the whole node.
 
     Attributes:
         cores: cores of each node.
         sockets: sockets of each node.
-        idle: the idle nodes, ascending.
-        loans: shared node -> the two jobs on it.
+        idle: the idle nodes, in ascending order.
+        loans: shared node -> its owner and guest.
+        ledger: past allocations.
     """
 
     def __init__(self, cores: Sequence[int], sockets: Sequence[int] | None = None) -> None:
-        """Start with idle nodes, given by their cores and sockets (None: one each)."""
+        """Create idle nodes with `cores[node]` cores and `sockets[node]` sockets (None: one socket per node)."""
         self.cores = list(cores)
         self.sockets = [1] * len(self.cores) if sockets is None else list(sockets)
         self.idle = list(range(len(cores)))
         self.loans: dict[int, Loan] = {}
         self.ledger = Ledger()
-        self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in the order of taking
-        self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is one
-        self._lends: dict[int, int] = {}  # owner -> how many of its nodes are shared
-        self._first: dict[int, int] = {}  # job that started as a guest only -> its first node
+        self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in allocation order
+        self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is a guest
+        self._lends: dict[int, int] = {}  # owner -> number of its nodes that are shared
+        self._first: dict[int, int] = {}  # job that started without own nodes -> its first node
 
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self.cores)
 
     def nodes_of(self, job: int) -> list[int]:
-        """Return the nodes that `job` owns, in the order of taking, then those on which it is a guest."""
+        """Return the nodes that `job` owns, in allocation order, then those on which it is a guest."""
         return [*self.owned(job), *self._visits.get(job, ())]
 
     def owned(self, job: int) -> list[int]:
-        """Return the nodes that `job` owns, in the order of taking."""
+        """Return the nodes that `job` owns, in allocation order."""
         return [node for _, nodes in self._held.get(job, ()) for node in nodes]
 
     def part(self, job: int, node: int) -> range:
-        """Return the cores that `job` has on `node`. On a shared node, the guest has the highest."""
+        """Return the cores of `node` that `job` holds. On a shared node, the guest holds the highest-numbered cores."""
         cores, loan = self.cores[node], self.loans.get(node)
         if loan is None:
             return range(cores)
@@ -101,7 +102,7 @@ class Cluster:
         return range(own) if loan.owner == job else range(own, cores)
 
     def cores_of(self, job: int) -> list[int]:
-        """Return the number of cores that `job` has on each of `nodes_of(job)`."""
+        """Return the number of cores that `job` holds on each of `nodes_of(job)`."""
         return [len(self.part(job, node)) for node in self.nodes_of(job)]
 
     def shares(self, job: int) -> bool:
@@ -109,17 +110,17 @@ class Cluster:
         return job in self._visits or job in self._lends
 
     def hosts(self, job: int) -> list[int]:
-        """Return the owners of the nodes on which `job` is a guest, each once."""
+        """Return the owners of the nodes on which `job` is a guest, without duplicates."""
         return list(dict.fromkeys(self.loans[node].owner for node in self._visits.get(job, ())))
 
     def guests(self, job: int) -> list[int]:
-        """Return the guests on the nodes of `job`, each once."""
+        """Return the guests on the nodes of `job`, without duplicates."""
         if job not in self._lends:
             return []
         return list(dict.fromkeys(self.loans[node].guest for node in self.owned(job) if node in self.loans))
 
     def take(self, job: int, count: int, now: float) -> list[int]:
-        """Give `count` idle nodes to `job` and return them."""
+        """Allocate `count` idle nodes to `job`, and return them. Raise ValueError if fewer nodes are idle."""
         if count > len(self.idle):
             raise ValueError(f"{count} nodes requested, {len(self.idle)} idle")
         nodes = self.idle[:count]
@@ -138,7 +139,7 @@ class Cluster:
         self._lends[owner] = self._lends.get(owner, 0) + len(nodes)
 
     def release(self, job: int, now: float) -> list[int]:
-        """Release all nodes of `job`, and return the jobs that gain cores by the release."""
+        """Release all nodes of `job`, and return the jobs that gain cores."""
         gains = []
         if job in self._visits:
             visited = list(self._visits[job])
@@ -165,7 +166,7 @@ class Cluster:
         return list(dict.fromkeys(gains))
 
     def shrink(self, job: int, count: int, now: float) -> list[int]:
-        """Release the `count` nodes that `job` took last, and return them. `job` must not share nodes."""
+        """Release the `count` nodes allocated last to `job`, and return them. `job` must not share nodes."""
         groups = self._held[job]
         dropped: list[int] = []
         while len(dropped) < count:
@@ -178,7 +179,7 @@ class Cluster:
         return dropped
 
     def _settle(self, node: int, now: float) -> None:
-        """End the sharing of `node`, and enter the parts of both jobs until `now`."""
+        """End the sharing of `node`, and add the cores held by both jobs until `now` to the ledger."""
         loan = self.loans[node]
         if loan.since < now:
             for job in (loan.owner, loan.guest):
@@ -192,7 +193,7 @@ class Cluster:
             del self._lends[loan.owner]
 
     def _inherit(self, heir: int, nodes: list[int], now: float) -> None:
-        """Make `heir` the owner of `nodes`, on which it was a guest. The node that it took first stays its first."""
+        """Make the guest `heir` the owner of `nodes`. The first node of `heir` does not change."""
         groups, first = self._held.setdefault(heir, []), self._first.get(heir)
         if first in nodes:
             groups.insert(0, (now, [first]))
@@ -200,7 +201,7 @@ class Cluster:
             groups.append((now, others))
 
     def _count_from(self, owner: int, nodes: Sequence[int], now: float, *, enter: bool = False) -> None:
-        """Start a new period of `owner` on `nodes`; `enter`: enter the period until `now`, with whole nodes."""
+        """Start a new period of `owner` on `nodes`. `enter`: add the old one, with whole nodes, to the ledger."""
         chosen = set(nodes)
         groups = self._held[owner]
         self._held[owner] = []
@@ -216,5 +217,5 @@ class Cluster:
             insort(self.idle, nodes[0])
         else:
             self.idle += nodes
-            self.idle.sort()  # two sorted runs: a merge
+            self.idle.sort()  # linear time: the list consists of two sorted runs
         self.ledger.add(job, nodes, since, now)

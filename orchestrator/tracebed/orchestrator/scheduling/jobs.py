@@ -1,4 +1,4 @@
-"""The workload as the scheduler reads it: a list per column, indexed by job number (0 is submitted first)."""
+"""The jobs of a workload for the scheduler: one list per column, indexed by job number (in submit order from 0)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
 
 SHORTEST_S = 1.0
-"""A shorter time limit counts as this long in slowdowns and in plans."""
+"""Lower bound of time limits in slowdowns and reservations, s."""
 
 
 class JobArrays(NamedTuple):
@@ -30,7 +30,7 @@ class JobArrays(NamedTuple):
 class Jobs:
     """The columns of a workload, each of length `len(jobs)`. Read-only.
 
-    The columns are lists, not arrays: the scheduler reads single values, several times faster from a list.
+    The columns are lists because the scheduler reads single values, which is several times faster than from arrays.
     """
 
     ids: list[str]
@@ -38,34 +38,37 @@ class Jobs:
     run_time: list[float]
     """Static run time on `nodes`, s."""
     limit: list[float]
-    """Time limit, s; of a job without one its run time. With `OverLimit.EXTEND` at least the run time."""
+    """Time limit, s; the run time if the limit is missing. With `OverLimit.EXTEND` at least the run time."""
     nodes: list[int]
+    """Requested nodes."""
     low: list[int]
-    """The fewest nodes; for any but a malleable job `nodes`, like `high` and `pref`."""
+    """Minimum number of nodes. If the job is not malleable, `low`, `high` and `pref` are equal to `nodes`."""
     high: list[int]
+    """Maximum number of nodes."""
     pref: list[int]
+    """Preferred number of nodes."""
     workload_pref: list[int]
-    """The preferred nodes by the workload; a policy's view may change `pref`."""
+    """Preferred number of nodes in the workload. The view of a policy may change `pref`."""
     cores: list[int]
-    """Requested cores on each node."""
+    """Requested cores per node."""
     kind: list[str]
     malleable: list[bool]
     user: list[str] = field(repr=False)
     speedup: list[SpeedupFunction | None] = field(repr=False)
     """S(n) of a malleable job; None for all others, which run on the requested nodes."""
     over_limit: OverLimit = OverLimit.EXTEND
-    """What happens to jobs that outlive their limit."""
+    """Treatment of jobs that exceed their time limit."""
     counts: dict[str, int] = field(default_factory=dict)
-    """What was assumed or left out, and how often, for the warnings of the run."""
+    """Assumption or omission -> number of jobs, for the warnings of the run."""
 
     @cached_property
     def arrays(self) -> JobArrays:
-        """The columns of which policies read many values at once, as arrays."""
+        """Columns as arrays, for policies that read many values at once."""
         return JobArrays(*(np.array(values) for values in (self.submit, self.limit, self.nodes, self.cores)))
 
     @cached_property
     def work(self) -> list[float]:
-        """Seconds of static run time after which each job ends by itself or is killed at its limit."""
+        """Static run time at which each job ends or is killed at its limit, s."""
         return [*map(min, self.run_time, self.limit)] if self.over_limit is OverLimit.KILL else self.run_time
 
     @cached_property
@@ -78,7 +81,7 @@ class Jobs:
         return len(self.ids)
 
     def rate(self, job: int, nodes: int) -> float:
-        """Return r = S(nodes) / S(requested nodes), the speed of `job` on whole nodes of the requested kind."""
+        """Return the rate S(nodes) / S(requested nodes) of `job` on whole nodes with the requested cores."""
         if nodes == self.nodes[job]:
             return 1.0
         speedup = self.speedup[job]
@@ -87,15 +90,15 @@ class Jobs:
         return speedup(nodes) / speedup(self.nodes[job])
 
     def shortest_limit(self, job: int) -> float:
-        """Return the shortest limit of `job` on any number of nodes on which it may start, s."""
+        """Return the minimum time limit of `job` over all numbers of nodes on which it may start, s."""
         speedup = self.speedup[job]
         if speedup is None:
             return self.limit[job]
-        best = max(map(speedup, range(self.low[job], self.pref[job] + 1)))  # a measured curve may fall again
+        best = max(map(speedup, range(self.low[job], self.pref[job] + 1)))  # a measured curve need not be monotonic
         return self.limit[job] * speedup(self.nodes[job]) / best
 
     def as_rigid(self) -> Jobs:
-        """Return the jobs with every size as requested: the view of a policy that does not decide sizes."""
+        """Return all jobs as rigid jobs with the requested size, for a policy that does not decide sizes."""
         count, nodes = len(self), self.nodes
         return replace(
             self,
@@ -111,25 +114,25 @@ class Jobs:
     def of(
         cls, workload: Workload, *, cores_per_node: int | None = None, over_limit: OverLimit = OverLimit.EXTEND
     ) -> Jobs:
-        """Read `workload`.
+        """Return the jobs of `workload` with a known run time and size.
 
-        Jobs without a run time or a size are left out, more cores a node than `cores_per_node` are clipped, and jobs
-        that outlive their limit are treated as `over_limit` says; `counts` says how many.
+        Requests of more cores per node than `cores_per_node` are clipped, and jobs that exceed their limit are treated
+        according to `over_limit`. The attribute `counts` has the numbers of these jobs and of those left out.
 
         Raises:
-            InputError: no job can be run, or a speedup model is not known.
+            InputError: no job has a run time and a size, or a speedup model is unknown.
         """
         runnable, counts = workload.runnable()
         if not len(runnable):
             raise InputError(
                 f"none of the {len(workload):,} jobs has a run time and a size",
-                hint="`tracebed describe` shows what it has",
+                hint="`tracebed describe` shows the columns of the workload",
             )
         run_time = runnable.floats("run_time")
         limit = runnable.floats("time_limit")
         no_limit = np.isnan(limit)
-        counts["jobs without a time limit: their run time taken"] = int(no_limit.sum())
-        counts[f"jobs outlive their limit: {over_limit.consequence}"] = int((limit < run_time).sum())
+        counts["jobs without a time limit: run time used as limit"] = int(no_limit.sum())
+        counts[f"jobs exceed their limit: {over_limit.consequence}"] = int((limit < run_time).sum())
         limit = np.where(no_limit, run_time, limit)
         if over_limit is OverLimit.EXTEND:
             limit = np.maximum(limit, run_time)
@@ -141,9 +144,10 @@ class Jobs:
         }
         cores = runnable.ints("cores_per_node")
         if cores_per_node is not None:
-            counts["jobs requesting more cores per node than there are: clipped"] = int((cores > cores_per_node).sum())
+            counts["jobs requesting more cores per node than available: clipped"] = int((cores > cores_per_node).sum())
             cores = np.minimum(cores, cores_per_node)
-        counts["jobs that depend on another: submitted at their own time"] = int((runnable.column("after") != "").sum())
+        dependent = runnable.column("after") != ""
+        counts["jobs that depend on another job: dependency ignored"] = int(dependent.sum())
         return cls(
             ids=[str(value) for value in runnable.column("job_id")],
             submit=runnable.floats("submit_time").tolist(),
@@ -165,7 +169,7 @@ class Jobs:
 
 
 def _speedups(workload: Workload, malleable: BoolArray) -> list[SpeedupFunction | None]:
-    """Return the speedup function of each malleable job; equal models share one function and its memory."""
+    """Return the speedup function of each malleable job. Jobs with equal models share one function."""
     names, parameters = workload.column("speedup"), workload.column("speedup_parameters")
     ids = workload.column("job_id")
     functions: dict[tuple[str, str], SpeedupFunction] = {}

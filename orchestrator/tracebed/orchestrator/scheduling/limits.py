@@ -6,18 +6,18 @@ import enum
 
 
 class OverLimit(enum.StrEnum):
-    """What happens to a job that outlives its time limit, and when the scheduler expects it to end."""
+    """Treatment of jobs that exceed their time limit: their end, and the end expected by the scheduler."""
 
     EXTEND = "extend"
-    """The limit is raised to the run time, so that every limit holds, as in Alea and pyss."""
+    """The limit is raised to the run time, so that no job exceeds its limit, as in Alea and pyss."""
     KILL = "kill"
     """The job is killed at its limit, as by default in Slurm and Batsim."""
     AGAIN = "again"
-    """The job runs on. When its limit has passed, the next call of the policy expects it to take another whole limit
-    from then on, and so forth, as in Slurm with OverTimeLimit=UNLIMITED."""
+    """The job continues. Each time its expected end has passed, the next call of the policy moves the expected end to
+    one full limit later, as in Slurm with OverTimeLimit=UNLIMITED."""
     NOW = "now"
-    """The job runs on and is expected to end at any moment, which voids the reservation of the head of the queue for
-    as long as the job runs."""
+    """The job continues and is expected to end at any moment. The reservation of the head of the queue has no effect
+    while the job runs."""
 
     @property
     def consequence(self) -> str:
@@ -25,6 +25,6 @@ class OverLimit(enum.StrEnum):
         return {
             OverLimit.EXTEND: "limit extended to the run time",
             OverLimit.KILL: "killed at their limit",
-            OverLimit.AGAIN: "expected to take another limit each time it has passed",
-            OverLimit.NOW: "expected to end at any moment once it has passed",
+            OverLimit.AGAIN: "expected to run for another limit each time it has passed",
+            OverLimit.NOW: "expected to end at any moment after it",
         }[self]

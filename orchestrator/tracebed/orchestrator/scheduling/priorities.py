@@ -1,7 +1,7 @@
-"""The order in which waiting jobs are considered: a choice beside the policy.
+"""Priorities: the order in which a policy considers the waiting jobs.
 
-A priority is a key of each waiting job at an instant. The smallest key is considered first, equal keys in the order of
-submission.
+A priority is a function that computes a key for each waiting job. Jobs are considered in ascending order of the keys,
+and jobs with equal keys in submit order.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from tracebed.registry import one_of
 Floats: TypeAlias = NDArray[np.float64]
 
 MAX_AGE_S = 7 * 86_400.0
-"""Largest age that counts: the default of Slurm's PriorityMaxAge."""
+"""Age at which the age factor is 1, s: the default of Slurm's PriorityMaxAge."""
 
 
 def largest_slowdown_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
-    """Order by (wait + limit) / limit, the slowdown of a job that starts now and uses its limit."""
+    """Order by descending (wait + limit) / limit, the slowdown of a job that starts now and uses its full limit."""
     return -wait / np.maximum(limit, SHORTEST_S)
 
 
 def shortest_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
-    """Order by time limit. Long jobs may starve."""
+    """Order by ascending time limit. Long jobs may starve."""
     return limit
 
 
 def aging(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
-    """Order as Slurm's multifactor plugin: age up to a week plus size relative to the machine, both of weight 1."""
+    """Order as Slurm's multifactor plugin with the age factor and the job size factor, both with weight 1."""
     return -(np.minimum(wait / MAX_AGE_S, 1.0) + nodes / total)
 
 
@@ -43,15 +43,15 @@ PRIORITIES: dict[str, Callable[[Floats, Floats, Floats, int], Floats]] = {
     "shortest-first": shortest_first,
     "aging": aging,
 }
-"""All but first come, first served, by name: (wait so far, time limit, requested nodes, machine's nodes) -> keys."""
+"""Priorities except `fcfs` by name: (wait time, time limit, requested nodes, nodes of the cluster) -> keys."""
 NAMES = (FCFS, *PRIORITIES)
 
 
 def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
-    """Return an empty queue of `jobs` by `priority`, on a machine of `total` nodes.
+    """Return an empty queue of `jobs` in the order of `priority`, for a cluster of `total` nodes.
 
     Raises:
-        InputError: there is no such priority.
+        InputError: the priority is unknown.
     """
     if priority == FCFS:
         return Queue(jobs)

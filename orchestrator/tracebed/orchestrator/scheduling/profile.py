@@ -1,4 +1,4 @@
-"""Number of idle nodes in the future, if every running job uses its whole limit and every plan is kept."""
+"""Number of idle nodes over future time, if running jobs use their full limits and planned jobs start as planned."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class Profile:
     """Idle nodes over future time: a step function, constant from each instant to the next.
 
     Args:
-        now: its first instant, s.
-        idle: nodes idle from then on.
-        changes: (instant, nodes that come free); negative: nodes that are taken. A past instant counts as now.
+        now: the first instant, s.
+        idle: number of nodes idle at `now`.
+        changes: (instant, released nodes); a negative number of nodes is allocated. A past instant counts as now.
     """
 
     def __init__(self, now: float, idle: int, changes: Iterable[tuple[float, int]]) -> None:
-        """Sum up the changes."""
+        """Build the step function from the changes."""
         self.times = [now]
         self.idle = [idle]
         for instant, nodes in sorted(changes):
@@ -33,8 +33,8 @@ class Profile:
             nodes: number of nodes.
             duration: length of the period, s.
             since: the earliest instant to return.
-            until: the latest instant to return: the nodes are known to be idle from then on for `duration`, even if
-                the profile contradicts, because the job itself is entered there.
+            until: the latest instant to return. It is the present reservation of the job, which the profile counts as
+                allocated.
         """
         times, idle = self.times, self.idle
         step, steps = bisect_left(times, since), len(times)
@@ -50,13 +50,13 @@ class Profile:
         return until
 
     def occupy(self, start: float, duration: float, nodes: int) -> None:
-        """Take `nodes` nodes from `start`, for `duration` seconds; a negative number gives them back."""
+        """Allocate `nodes` nodes from `start` for `duration` seconds. A negative number releases nodes."""
         first, last = self._step_at(start), self._step_at(start + duration)
         for step in range(first, last):
             self.idle[step] -= nodes
 
     def _step_at(self, instant: float) -> int:
-        """Return the step that begins at `instant`, inserted if missing. `instant` is not before the first step."""
+        """Return the index of the step that begins at `instant` (not before the first step); insert it if missing."""
         step = bisect_left(self.times, instant)
         if step == len(self.times) or self.times[step] != instant:
             self.times.insert(step, instant)

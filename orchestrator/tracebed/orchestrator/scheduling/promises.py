@@ -1,4 +1,4 @@
-"""Nodes set aside for jobs that have been promised them, while running jobs are still to give them back."""
+"""Promises: nodes that running jobs will release, reserved for waiting jobs."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Earmarked:
-    """Nodes that serve certain promises only."""
+    """Nodes reserved for certain promises."""
 
     idle: int = 0
-    """How many of them are idle already."""
+    """Number of these nodes that are already idle."""
     coming: dict[int, int] = field(default_factory=dict)
-    """Shrinking job -> how many of its nodes are still to come, in the order in which they were taken."""
+    """Shrinking job -> number of its nodes that it has yet to release, in the order of the decisions."""
 
 
 class Promises:
-    """The waiting jobs that were promised nodes, the nodes still to come, and the jobs that can start.
+    """The waiting jobs that were promised nodes, and the nodes reserved for them.
 
-    A promise is served from nodes earmarked for it alone (the source's `direct`: the nodes taken for it), from nodes
-    earmarked for all promises of its kind (`steal`), or from any nodes that come free (`pool`). Promises count nodes;
-    the cluster chooses the idle nodes on which the job then starts.
+    A promise is served from nodes reserved for one job (`direct` in the Kassel study), from nodes reserved for all jobs
+    with exchange (`steal`), or from any released nodes (`pool`). Promises are numbers of nodes; the cluster chooses the
+    idle nodes on which the job starts.
     """
 
     def __init__(self) -> None:
         """Start without promises."""
         self._nodes: dict[int, int] = {}  # promised job -> nodes, in the order of the promises
-        self._served_from: dict[int, Earmarked] = {}  # promised job -> its nodes; none: any that come free
+        self._served_from: dict[int, Earmarked] = {}  # promised job -> its reserved nodes; without an entry: any
         self._common = Earmarked()
-        self._shrinking: dict[int, int] = {}  # job -> nodes that its pending shrink will give back
+        self._shrinking: dict[int, int] = {}  # job -> number of nodes that its pending shrink will release
 
     def __contains__(self, job: int) -> bool:
         """Return whether `job` waits for promised nodes."""
         return job in self._nodes
 
     def shrinking(self, job: int, nodes: int) -> None:
-        """Note that `job` will release `nodes` nodes."""
+        """Record that `job` will release `nodes` nodes."""
         self._shrinking[job] = nodes
 
     def is_shrinking(self, job: int) -> bool:
@@ -44,7 +44,7 @@ class Promises:
         return job in self._shrinking
 
     def gave_back(self, job: int) -> int:
-        """Note that `job` has released the nodes of its shrink, and return how many (0: it was not shrinking)."""
+        """Record that `job` has released the nodes of its shrink, and return their number (0: no pending shrink)."""
         nodes = self._shrinking.pop(job, 0)
         if nodes:
             for earmarked in self._distinct():
@@ -56,9 +56,9 @@ class Promises:
 
         Args:
             job: the waiting job.
-            nodes: how many nodes.
-            coming: shrinking job -> how many of its nodes; the rest are idle nodes. None: any nodes that come free.
-            exchange: nodes may be exchanged with other such promises.
+            nodes: number of nodes.
+            coming: shrinking job -> number of its nodes; the other nodes are idle nodes. None: any released nodes.
+            exchange: whether the nodes may be exchanged with other promises that have `exchange`.
         """
         self._nodes[job] = nodes
         if coming is None:
@@ -69,7 +69,7 @@ class Promises:
             earmarked.coming[source] = earmarked.coming.get(source, 0) + count
 
     def drop(self, job: int) -> bool:
-        """Drop the promise to `job`, and return whether there was one. Of common nodes, idle ones are dropped first."""
+        """Drop the promise to `job`, and return whether there was one. Idle common nodes are dropped first."""
         nodes = self._nodes.pop(job, 0)
         earmarked = self._served_from.pop(job, None)
         if earmarked is self._common:
@@ -100,7 +100,7 @@ class Promises:
         return served
 
     def left_over(self, idle: int) -> tuple[int, int]:
-        """Return how many of `idle` idle nodes, and how many of the nodes being released, are not promised."""
+        """Return the numbers of idle nodes (of `idle`) and of nodes being released that are not promised."""
         if not (self._nodes or self._shrinking):
             return idle, 0
         owed = sum(nodes for job, nodes in self._nodes.items() if job not in self._served_from)

@@ -1,4 +1,4 @@
-"""The waiting jobs in order, and the query of backfilling: the next job that fits."""
+"""The queue of waiting jobs, with a fast search for the next job that fits."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from numpy.typing import NDArray
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 BLOCK = 512
-"""Jobs in a block. A block is searched only if its summary says that one of its jobs may fit."""
+"""Number of jobs in a block. A block is searched only if one of its jobs may fit according to its summary."""
 FEW = 8
-"""Up to this many jobs are tried one by one."""
+"""Largest number of jobs that are tried one by one."""
 CLASSES = 128
 SLACK_S = 1e-6
 NO_JOB = np.inf
 
 
 class Queue:
-    """Waiting jobs by submission (job numbers ascend in that order).
+    """Waiting jobs in submit order, which is the order of the job numbers.
 
-    Arrays over all jobs, in blocks. Each block has a summary: for every class of sizes, the shortest limit among its
-    waiting jobs of that class and the smaller ones. Removal leaves a summary too optimistic; the next search in vain
-    corrects it. So the work of a query depends on what it finds, not on the length of the queue. Logs have few
-    different sizes, and each is a class of its own; only beyond `CLASSES` do neighbors share a class.
+    The arrays cover all jobs and are divided into blocks. The summary of a block has, for each size class, the shortest
+    limit among the waiting jobs of this and the smaller classes. A removal does not update the summary; the next
+    unsuccessful search of the block does. The cost of a search therefore depends on its result, not on the length of
+    the queue. Each size is a class of its own, unless the workload has more than `CLASSES` sizes.
     """
 
     by_submission: ClassVar[bool] = True
-    """Whether a job submitted later is always behind."""
+    """Whether the queue is in submit order."""
 
     def __init__(self, jobs: Jobs) -> None:
-        """Make an empty queue for `jobs`."""
+        """Create an empty queue for `jobs`."""
         blocks = -(-len(jobs) // BLOCK) or 1
         self._low = jobs.low
         self._limit = [jobs.shortest_limit(job) for job in range(len(jobs))]
@@ -48,7 +48,7 @@ class Queue:
         self._shortest = np.full((len(self._smallest), blocks), np.inf)  # [class, block]
         self._bounds = (np.zeros(()), np.zeros(()), np.zeros(()))
         self._waiting = bytearray(len(jobs) + 1)
-        self._flags = np.frombuffer(self._waiting, dtype=np.uint8)  # the same bytes, for many at once
+        self._flags = np.frombuffer(self._waiting, dtype=np.uint8)  # a NumPy view of the same bytes
         self._head = self._end = 0
         self._count = 0
 
@@ -61,7 +61,7 @@ class Queue:
         return bool(self._waiting[job])
 
     def arrange(self, now: float) -> None:
-        """Sort the waiting jobs for the instant `now`; the order by submission never changes."""
+        """Sort the waiting jobs for the instant `now`. The submit order does not change."""
 
     @property
     def head(self) -> int | None:
@@ -69,14 +69,14 @@ class Queue:
         return self._earliest() if self._count else None
 
     def _earliest(self) -> int:
-        """Return the lowest number of a waiting job, and start later searches there."""
+        """Return the lowest job number in the queue."""
         if not self._waiting[self._head]:
             self._head = self._waiting.index(1, self._head)
         return self._head
 
     @property
     def last(self) -> int:
-        """The highest job number that ever waited; -1: none."""
+        """The highest job number that has been in the queue; -1: none."""
         return self._end - 1
 
     def jobs(self) -> list[int]:
@@ -96,7 +96,7 @@ class Queue:
         self._size[job] = self._low[job]
         self._time[job] = limit
         summary = self._shortest[self._class[job] :, job // BLOCK]
-        if limit < summary[0]:  # the shortest limit never rises along the classes
+        if limit < summary[0]:  # the shortest limit does not increase along the classes
             np.minimum(summary, limit, out=summary)
 
     def remove(self, job: int) -> None:
@@ -106,11 +106,11 @@ class Queue:
         self._size[job] = NO_JOB
 
     def first_fit(self, after: int, idle: int, time: float, extra: int) -> int | None:
-        """Return the first waiting job behind `after` (-1: of all) that backfilling may start.
+        """Return the first waiting job after `after` (-1: of all jobs) that backfilling may start.
 
         Such a job needs at most `idle` nodes, and has a limit of at most `time` seconds or needs at most `extra` nodes.
-        The caller checks again: `time` is extended by `SLACK_S` so that rounding loses no job, and the limit of a
-        malleable job is its shortest one, which is longer on fewer nodes.
+        The caller must check the limit again: `time` is extended by `SLACK_S` because of rounding, and the search uses
+        the minimum limit of a malleable job over all sizes.
         """
         time += SLACK_S
         start = max(after + 1, self._head)
@@ -127,7 +127,7 @@ class Queue:
         extra_class = bisect_right(self._smallest, extra) - 1
         if idle_class < 0:
             return None
-        # Zero-dimensional arrays: numpy compares with them twice as fast as with Python numbers.
+        # NumPy compares with zero-dimensional arrays twice as fast as with Python numbers.
         at_most_time, at_most_idle, at_most_extra = self._bounds
         at_most_time[...], at_most_idle[...], at_most_extra[...] = time, idle, extra
         promising = less_equal(self._shortest[idle_class, first:last], at_most_time)
@@ -156,25 +156,24 @@ class Queue:
 
 
 class PriorityQueue(Queue):
-    """Waiting jobs by a key that may change with time, smallest first, equal keys by submission.
+    """Waiting jobs in ascending order of a key that may change with time; jobs with equal keys in submit order.
 
-    The order is that of the latest `arrange`, which must follow the latest submission. A query searches the whole
-    queue.
+    `arrange` computes the order, and must be called after each submission. A search covers the whole queue.
 
     Args:
         jobs: as for `Queue`.
-        keys: (job numbers, instant) -> their keys.
+        keys: (job numbers, instant) -> keys, shape (job numbers,).
     """
 
     by_submission: ClassVar[bool] = False
 
     def __init__(self, jobs: Jobs, keys: Callable[[NDArray[np.int64], float], NDArray[np.float64]]) -> None:
-        """Make an empty queue for `jobs`."""
+        """Create an empty queue for `jobs`."""
         super().__init__(jobs)
         self._keys = keys
         self._order: list[int] = []
         self._rank: dict[int, int] = {}
-        self._sizes = self._times = np.empty(0)  # of the jobs in order, as in `_size` and `_time`
+        self._sizes = self._times = np.empty(0)  # `_size` and `_time` in queue order
 
     def arrange(self, now: float) -> None:
         """Sort the waiting jobs for the instant `now`."""
@@ -200,7 +199,7 @@ class PriorityQueue(Queue):
             self._sizes[self._rank[job]] = NO_JOB
 
     def first_fit(self, after: int, idle: int, time: float, extra: int) -> int | None:
-        """Return the first job that fits, as `Queue.first_fit`, in this order."""
+        """Return the first job that fits, in the order of the keys; see `Queue.first_fit`."""
         first = self._rank[after] + 1 if after >= 0 else 0
         sizes, times = self._sizes[first:], self._times[first:]
         fits = ((sizes <= idle) & ((times <= time + SLACK_S) | (sizes <= extra))).nonzero()[0]

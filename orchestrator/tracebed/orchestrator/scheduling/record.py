@@ -1,4 +1,4 @@
-"""What happened to each job: kept by the simulator and by the replayer alike."""
+"""Record of the times and states of the jobs, written by the simulator and the replayer."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def _instants() -> array[float]:
 
 @dataclass
 class Resizes:
-    """Every reconfiguration, one array a column, in the order of the policy's decisions; see the table in `run`.
+    """All reconfigurations, one array per column, in the order of the policy's decisions.
 
-    The instants are trace seconds. The last three are NaN for a resize that the end of its job overtook.
+    `run_schema.TABLES` describes the columns. Times are trace seconds. The last three are NaN if the job ended before
+    the resize took effect.
     """
 
     job: array[int] = field(default_factory=_integers)
@@ -40,10 +41,10 @@ class Resizes:
 
 
 class Record:
-    """Instants and states of all jobs (indexed by job number), and every reconfiguration, in trace seconds."""
+    """Times and states of all jobs (indexed by job number), and all reconfigurations. Times are trace seconds."""
 
     def __init__(self, jobs: Jobs) -> None:
-        """Start with no job submitted."""
+        """Start without submitted jobs."""
         count = len(jobs)
         self.jobs = jobs
         self.submit = [NEVER] * count
@@ -56,24 +57,24 @@ class Record:
         self._open: dict[int, int] = {}  # job -> the row of its pending resize
 
     def finish(self, job: int, now: float, state: JobState, reason: str = "") -> None:
-        """Note that `job` ended, started or not."""
+        """Record the end of `job`, which may not have started."""
         self.end[job] = now
         self.state[job] = state
         self.reason[job] = reason
         self._open.pop(job, None)
 
     def refuse(self, job: int, state: JobState, reason: str) -> None:
-        """Note that `job` will never start."""
+        """Record that `job` will never start."""
         self.state[job] = state
         self.reason[job] = reason
 
     def close(self, state: JobState, reason: str) -> None:
-        """Note `state` for every job of which nothing else was noted: `reason` says why it never started."""
+        """Record `state` and `reason` for every job whose state is still unknown."""
         for job in [job for job, known in enumerate(self.state) if known is JobState.UNKNOWN]:
             self.refuse(job, state, reason)
 
     def resize_asked(self, job: int, before: int, after: int, now: float) -> None:
-        """Note that the policy decided a resize."""
+        """Record that the policy decided a resize of `job` from `before` to `after` nodes."""
         resizes = self.resizes
         self._open[job] = len(resizes)
         resizes.job.append(job)
@@ -85,6 +86,6 @@ class Record:
         resizes.ended.append(NEVER)
 
     def resize_applied(self, job: int, decided: float, applied: float, ended: float) -> None:
-        """Note that the pending resize of `job` took effect."""
+        """Record that the pending resize of `job` took effect."""
         row, resizes = self._open.pop(job), self.resizes
         resizes.decided[row], resizes.applied[row], resizes.ended[row] = decided, applied, ended

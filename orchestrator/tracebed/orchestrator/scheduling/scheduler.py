@@ -1,8 +1,8 @@
-"""The scheduler: events in, decisions out.
+"""The scheduler, used by the simulator and the replayer.
 
-The simulator and the replayer report events to the scheduler (`submit`, `end`, `resized`), then call `serve` for the
-promises and, when the policy is `due`, `decide`. The scheduler keeps the state, calls the policy, checks its decisions,
-and passes them to an `Executor`.
+An executor, the simulator or the replayer, reports events to the scheduler (`submit`, `end`, `resized`). It then calls
+`serve` for the promises and, when the policy is `due`, `decide`. The scheduler maintains the state, calls the policy,
+checks its decisions, and passes them to the executor.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class PolicyError(TracebedError):
 
 
 class Executor(Protocol):
-    """The part that carries decisions out: the simulator or the replayer."""
+    """Executor of the decisions: the simulator or the replayer."""
 
     def start(self, job: int, nodes: list[int]) -> None:
-        """Start `job` on `nodes`, which it holds from now on."""
+        """Start `job` on `nodes`, which are allocated to it."""
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        """Resize `job` from `before` nodes to `nodes`; return whether the resize takes effect at once.
+        """Resize `job` from `before` nodes to `nodes`. Return whether the resize takes effect immediately.
 
-        If not, the executor calls `Scheduler.resized` when it does. `nodes` begins with the nodes that the job keeps.
-        The job holds added nodes from now on, and dropped nodes until the resize takes effect.
+        Otherwise the executor calls `Scheduler.resized` when the resize takes effect. `nodes` begins with the nodes
+        that the job keeps. Added nodes are allocated now; dropped nodes are released when the resize takes effect.
         """
         ...
 
     def change_cores(self, job: int) -> None:
-        """Let the running `job` work on the cores of `Cluster.cores_of`, which have changed."""
+        """Continue the running `job` on its new cores; see `Cluster.cores_of`."""
 
     def reject(self, job: int, reason: str) -> None:
         """Record that the waiting `job` is rejected."""
@@ -61,11 +61,11 @@ class Executor(Protocol):
 
 
 COUNTABLE = 2.0**53
-"""Largest number of steps that a float counts exactly. Beyond it, every instant counts as a multiple."""
+"""Largest number of steps that a float represents exactly. Above it, every instant counts as a multiple."""
 
 
 def next_multiple(step: float, at: float, *, origin: float = 0.0, first: int | None = None) -> float:
-    """Return the least `origin + k * step`, k whole and at least `first`, that is not before `at`."""
+    """Return the smallest `origin + k * step` >= `at`, with a whole number k >= `first`."""
     if (at - origin) / step >= COUNTABLE:
         return at
     k = math.ceil((at - origin) / step) - 1  # one less, in case the division was rounded up
@@ -76,13 +76,13 @@ def next_multiple(step: float, at: float, *, origin: float = 0.0, first: int | N
 
 
 class Scheduler:
-    """A policy with the state that it reads and the executor of its decisions.
+    """A scheduler: a policy, the state that it reads, and the executor of its decisions.
 
     Args:
         jobs: the workload.
-        cluster: its nodes.
+        cluster: the nodes.
         policy: the policy.
-        executor: carries the decisions out.
+        executor: the executor of the decisions.
         interval_s: > 0: the policy is called only at multiples of it; 0: on every event.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
     """
@@ -106,9 +106,8 @@ class Scheduler:
         self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
         self._promises = Promises()
         self._progress: dict[int, Progress] = {}
-        self._limit = list(
-            jobs.limit
-        )  # [job] where its progress reaches its limit, or by `OverLimit.AGAIN` the next one
+        # Progress at which the limit of each job ends, s. `OverLimit.AGAIN` moves it.
+        self._limit = list(jobs.limit)
         self._sharing = Sharing(jobs, cluster, self.state, self._progress, self._limit)
         self._shares = shares(policy)
         self._resized_in_call = False
@@ -117,7 +116,7 @@ class Scheduler:
     # -- events ---------------------------------------------------------------------------------------------------
 
     def submit(self, job: int, now: float) -> None:
-        """Handle the submission of `job`; a job larger than the machine is rejected."""
+        """Handle the submission of `job`. A job larger than the cluster is rejected."""
         self.state.now = now
         low = self.jobs.low[job]
         if low > len(self.cluster):
@@ -127,7 +126,7 @@ class Scheduler:
         self.state.arrived.append(job)
 
     def end(self, job: int, now: float) -> None:
-        """Handle the end of the running `job`, in whatever state."""
+        """Handle the end of the running `job`, whatever its final state."""
         state = self.state
         state.now = now
         gaining = self.cluster.release(job, now)
@@ -146,7 +145,7 @@ class Scheduler:
         self._came_free()
 
     def resized(self, job: int, now: float) -> None:
-        """Handle that the pending resize of `job` took effect: dropped nodes are idle, and the expected end changes."""
+        """Handle that the pending resize of `job` took effect: release dropped nodes and update the expected end."""
         state = self.state
         state.now = now
         state.resizing.discard(job)
@@ -160,7 +159,7 @@ class Scheduler:
         self._came_free()
 
     def unstarted(self, job: int, now: float) -> None:
-        """Handle that the waiting or promised `job` left without having started."""
+        """Handle the end of the waiting or promised `job` before its start."""
         state = self.state
         state.now = now
         if job in state.queue:
@@ -170,7 +169,7 @@ class Scheduler:
         self._came_free()
 
     def limit_end(self, job: int, now: float) -> float:
-        """Return when the limit of the running `job` ends: as expected, or later if overdue guests are still there."""
+        """Return the time at which the limit of the running `job` ends, s. Overdue guests may delay it."""
         end = self.state.expected_end[job]
         if end <= now and self.cluster.guests(job):
             self.state.now = now
@@ -180,13 +179,13 @@ class Scheduler:
     # -- decisions ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> float:
-        """Return when the policy is called for an event at `now`."""
+        """Return the time of the call of the policy for an event at `now`, s."""
         return next_multiple(self.interval_s, now) if self.interval_s else now
 
     def decide(self, now: float) -> float:
-        """Call the policy, carry out each decision, and return when to call the policy again.
+        """Call the policy, execute each decision, and return the time of the next call without an event, s.
 
-        That instant is infinite unless the policy decided `Wake`. Events lead to calls in any case.
+        This time is infinite unless the policy decided `Wake`.
 
         Raises:
             PolicyError: a decision is impossible.
@@ -221,7 +220,7 @@ class Scheduler:
                 self._wake = self.due(decision.at)
         state.arrived.clear()
         if self._resized_in_call:
-            # Nodes being released count as available, even if the job that they were for started on idle nodes.
+            # Nodes being released count as available, even if the job they were requested for started on idle nodes.
             self._set_aside()
         state.freed = self._resized_in_call
         state.settled = not decided
@@ -249,7 +248,7 @@ class Scheduler:
             self.serve()
 
     def _share(self, decision: Share) -> None:
-        fault = self._sharing.fault(decision) if self._shares else "may not share nodes: the policy does not say so"
+        fault = self._sharing.fault(decision) if self._shares else "would share nodes, but `shares` is not set"
         self._check(fault is None, decision, fault or "")
         self._leave_queue(decision.job)
         self._sharing.begin(decision)
@@ -301,21 +300,21 @@ class Scheduler:
             self.resized(job, state.now)
 
     def _expect(self, job: int, end: float) -> None:
-        """Set a new expected end, or a new size, of a running job."""
+        """Set the expected end of a running job, s, and update its number of nodes in the releases."""
         state = self.state
         state.releases.remove(job, state.expected_end[job])
         state.releases.add(job, end, state.size[job])
         state.expected_end[job] = end
 
     def _expect_again(self) -> None:
-        """Expect every running job whose limit has passed to take another whole limit from now on.
+        """Expect every running job whose limit has passed to run for another full limit from now on.
 
-        Reservations were made in the expectation that these jobs would have ended, so all of them lapse.
+        All reservations are deleted, because they assume that these jobs have ended.
         """
         state, passed = self.state, False
         for job in state.releases.due(state.now):
             if job not in state.size or state.expected_end[job] > state.now:
-                continue  # promised and not started; or the host of a guest that now stays longer
+                continue  # promised and not started, or the host of a guest whose expected end moved
             passed = True
             done, since, rate = self._progress.get(job, (0.0, state.now, 1.0))
             limit = max(self.jobs.limit[job], SHORTEST_S)
@@ -326,12 +325,12 @@ class Scheduler:
                 self._expect(job, state.now + limit / rate)
         if passed:
             state.reserved.clear()
-            self._came_free()  # with later ends than before, jobs that were refused may be backfilled
+            self._came_free()  # with later expected ends, other jobs may be backfilled
 
     def serve(self) -> None:
         """Start every promised job for which enough nodes are idle, in the order of the promises.
 
-        Call it after all events of an instant.
+        The executor must call this method after all events of an instant.
         """
         served = self._promises.serve(len(self.cluster.idle))
         for job, nodes in served:

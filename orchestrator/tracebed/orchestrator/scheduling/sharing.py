@@ -1,4 +1,4 @@
-"""Jobs that share nodes: their rates, and their expected ends."""
+"""Rates and expected ends of jobs that share nodes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Share, State
 
 Progress = tuple[float, float, float]
-"""Progress at an instant, the instant, and the rate since then."""
+"""Progress at an instant in s of static run time, the instant, and the rate since then."""
 
 
 class Sharing:
     """The part of the scheduler that manages shared nodes.
 
-    Rates follow the worst-case model: the node with the fewest cores decides (SD-Policy paper, equation 6).
+    Rates follow the worst-case model: the node with the fewest cores determines the rate (SD-Policy paper, equation 6).
 
     Args:
         jobs: the workload.
-        cluster: its nodes.
-        state: its expected ends are kept up to date.
+        cluster: the nodes.
+        state: the state, whose expected ends this class updates.
         progress: running job whose cores may change -> its progress.
-        limit: [job] the progress at which its limit ends.
+        limit: progress of each job at which its limit ends, s, shape (jobs,).
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Sharing:
         self.jobs, self.cluster, self.state, self.progress, self.limit = jobs, cluster, state, progress, limit
 
     def fault(self, decision: Share) -> str | None:
-        """Return why `decision` is impossible, or None if it is possible."""
+        """Return the reason why `decision` is impossible, or None if it is possible."""
         jobs, cluster, state = self.jobs, self.cluster, self.state
         job, free, loans = decision
         nodes = [node for loan in loans for node in loan.nodes]
@@ -42,21 +42,21 @@ class Sharing:
         if jobs.kind[job] not in (Kind.MALLEABLE, Kind.MOLDABLE):
             return f"is {jobs.kind[job]} and cannot be a guest"
         if not nodes or free + len(nodes) != jobs.nodes[job] or len(set(nodes)) < len(nodes):
-            return f"runs on {jobs.nodes[job]} different nodes, some of them shared"
+            return f"needs {jobs.nodes[job]} different nodes, at least one of them shared"
         if not 0 <= free <= state.idle:
-            return f"is given {free} idle nodes, {state.idle} are idle"
+            return f"would start on {free} idle nodes, {state.idle} are idle"
         for owner, shared, cores in loans:
             name = jobs.ids[owner]
             if owner not in state.size or jobs.kind[owner] != Kind.MALLEABLE or owner in state.resizing:
                 return f"would share with {name}, which is not a running malleable job, or has a pending resize"
             if any(node in cluster.loans for node in shared) or not set(shared) <= set(cluster.owned(owner)):
-                return f"would share nodes that {name} does not hold, or shares already"
+                return f"would share nodes that {name} does not hold or already shares"
             if not all(1 <= cores < cluster.cores[node] for node in shared):
-                return f"would leave itself or {name} less than one core on a node"
+                return f"or {name} would have no core on a shared node"
         return None
 
     def started(self, job: int) -> None:
-        """Note that `job` has been allocated its nodes."""
+        """Record the start of `job` on its allocated nodes."""
         self.state.started[job] = self.state.now
         self._note_host(job)
 
@@ -67,7 +67,7 @@ class Sharing:
         self.state.can_host[job], self.state.can_host_sockets[job] = kinds.pop() if can else (0, 1)
 
     def begin(self, decision: Share) -> None:
-        """Allocate the idle nodes and the parts of shared nodes."""
+        """Start the job of `decision` on its idle and shared nodes."""
         job, free, loans = decision
         now = self.state.now
         self.state.size[job] = self.jobs.nodes[job]
@@ -83,9 +83,9 @@ class Sharing:
         self.expect([job])
 
     def changed(self, others: Iterable[int]) -> list[int]:
-        """Note that the cores of `others` changed, and return the jobs that adapt to the change.
+        """Update the expected ends of `others`, whose cores changed, and return the jobs that adapt to the change.
 
-        A moldable job may inherit nodes, but keeps working on the cores on which it started.
+        A moldable job may inherit nodes, but continues on the cores on which it started.
         """
         others = list(others)
         adapting = [job for job in others if self.jobs.kind[job] == Kind.MALLEABLE]
@@ -94,7 +94,7 @@ class Sharing:
         return adapting
 
     def _adapt(self, jobs: Iterable[int]) -> None:
-        """Continue the progress of `jobs` at the rate of their present cores."""
+        """Update the progress of `jobs` and continue at the rate of their current cores."""
         now = self.state.now
         for job in jobs:
             self._note_host(job)
@@ -102,7 +102,7 @@ class Sharing:
             self.progress[job] = (done + (now - since) * rate, now, self._rate(job))
 
     def _rate(self, job: int, without: Collection[int] = ()) -> float:
-        """Return the rate of `job` by its node with the fewest cores, after the guests `without` have left."""
+        """Return the rate of `job` on its current cores; cores lent to the guests `without` count as returned."""
         jobs, cluster = self.jobs, self.cluster
         share = 1.0
         if cluster.shares(job):
@@ -114,7 +114,7 @@ class Sharing:
         return share * jobs.rate(job, self.state.size[job])
 
     def end(self, job: int) -> float:
-        """Return when the limit of `job` ends, if its guests end as expected."""
+        """Return the time at which the limit of `job` ends if its guests end at their expected ends, s."""
         done, since, rate = self.progress[job]
         now, left = self.state.now, self.limit[job] - done - (self.state.now - since) * rate
         ends = self.state.expected_end
@@ -134,7 +134,7 @@ class Sharing:
         state, cluster = self.state, self.cluster
         entered: dict[int, float] = {}
         todo = list(jobs)
-        for job in todo:  # grows: a host may be a guest elsewhere, but never of its own guests
+        for job in todo:  # the list grows: a host may be a guest elsewhere, but never of its own guests
             entered.setdefault(job, state.expected_end[job])
             state.expected_end[job] = self.end(job)
             todo += cluster.hosts(job)
@@ -146,7 +146,7 @@ class Sharing:
             state.releases.add(job, state.expected_end[job], self._frees(job))
 
     def _frees(self, job: int) -> int:
-        """Return how many nodes come free at the expected end of `job`; a shared one does when both jobs ended."""
+        """Return the number of nodes released at the expected end of `job`. The later job releases a shared node."""
         cluster, ends = self.cluster, self.state.expected_end
         count = 0
         for node in cluster.nodes_of(job):

@@ -14,14 +14,14 @@ from tracebed.orchestrator.scheduling.queue import Queue
 
 
 class Start(NamedTuple):
-    """Start `job` on `nodes` nodes; where fewer are idle, as soon as running shrinks have freed them (a promise).
+    """Start `job` on `nodes` nodes. If fewer nodes are idle, promise the job nodes that pending shrinks will release.
 
     Args:
-        job: the job.
+        job: the waiting job.
         nodes: number of nodes.
-        taken: (shrunk job, how many of its nodes) that are meant for this job, the rest being idle nodes; the job then
-            waits for exactly these. Empty: the job takes any nodes that come free.
-        exchange: with `taken`: promised nodes may be exchanged with other promises of this kind.
+        taken: (shrinking job, number of its nodes) reserved for this job; the other nodes are idle nodes. The job
+            starts when exactly these nodes are idle. Empty: the job starts on any nodes.
+        exchange: with `taken`: nodes may be exchanged with other promises that have `exchange`.
     """
 
     job: int
@@ -38,7 +38,7 @@ class Resize(NamedTuple):
 
 
 class Lend(NamedTuple):
-    """On each of `nodes`, held by `owner`, a guest gets `cores` cores; the owner keeps the others."""
+    """Cores for a guest: `cores` cores of each of `nodes`, which `owner` holds. The owner keeps the other cores."""
 
     owner: int
     nodes: tuple[int, ...]
@@ -68,14 +68,14 @@ class Cancel(NamedTuple):
 
 
 class Reserve(NamedTuple):
-    """Plan the waiting `job` for the instant `at`; in `State.reserved` until the job starts or is planned again."""
+    """Reserve the start of the waiting `job` at the instant `at`, s. See `State.reserved`."""
 
     job: int
     at: float
 
 
 class Wake(NamedTuple):
-    """Call the policy again at the instant `at`, even if nothing happens; holds for one call."""
+    """Call the policy again at the instant `at`, s, even without an event. The decision is valid for one call."""
 
     at: float
 
@@ -86,15 +86,15 @@ Decision = Start | Resize | Share | Reject | Cancel | Reserve | Wake
 class Policy(Protocol):
     """A scheduling policy.
 
-    A policy is a dataclass; its fields are its parameters. It is pure: no clock, no I/O, no memory of its own. Its
-    decisions depend on `state` alone.
+    A policy is a dataclass; its fields are its parameters. It is pure: it has no clock, no I/O and no memory between
+    calls. Its decisions depend on `state` alone.
     """
 
     malleable: ClassVar[bool]
-    """Whether the policy decides sizes. If not, every job is rigid for it, at the requested size."""
+    """Whether the policy decides the sizes of jobs. If not, it sees every job as rigid, with the requested size."""
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield decisions. Each is carried out, and `state` updated, before the generator continues."""
+        """Yield decisions. The scheduler executes each decision and updates `state` before the generator continues."""
         ...
 
 
@@ -123,10 +123,10 @@ LOOK = 64
 
 
 class Releases:
-    """The running jobs by expected end, as arrays: they tell when enough nodes will be idle."""
+    """The running jobs sorted by expected end, in arrays, for the computation of reservations."""
 
     def __init__(self, capacity: int) -> None:
-        """Start without jobs; `capacity`: the most jobs that can run (two per node)."""
+        """Start without jobs. `capacity` is the largest number of running jobs (two per node)."""
         self._rows = np.zeros((3, max(capacity, LOOK) + 1))  # expected end, nodes, job
         self._count = 0
         self.changes = 0
@@ -146,27 +146,27 @@ class Releases:
         """Remove `job`, which was added with `end`."""
         rows, count = self._rows, self._count
         at = int(rows[0, :count].searchsorted(end))
-        if rows[2, at] != job:  # equal ends: jobs of one script, hundreds at times
+        if rows[2, at] != job:  # hundreds of jobs may have the same expected end
             at += int((rows[2, at:count] == job).argmax())
         rows[:, at : count - 1] = rows[:, at + 1 : count]
         self._count = count - 1
         self.changes += 1
 
     def due(self, now: float) -> list[int]:
-        """Return the jobs whose expected end is not after `now`, in the order of these ends."""
+        """Return the jobs with an expected end at or before `now`, in the order of the expected ends."""
         passed = int(self._rows[0, : self._count].searchsorted(now, "right"))
         return [int(job) for job in self._rows[2, :passed]]
 
     @property
     def rows(self) -> tuple[FloatArray, IntArray, IntArray]:
-        """Expected ends in ascending order, the nodes that come free at each, and the jobs."""
+        """Expected ends in ascending order, s, the nodes released at each, and the jobs; each of shape (jobs,)."""
         ends, nodes, jobs = self._rows[:, : self._count]
         return ends.copy(), nodes.astype(np.int64), jobs.astype(np.int64)
 
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
-        """Return the shadow time at which `need` nodes will be idle, and the nodes idle beyond `need` then."""
+        """Return the shadow time at which `need` nodes will be idle, s, and the number of extra nodes idle then."""
         if idle < need:
-            ends, freed = self._rows[0, : self._count], self._rows[1, :LOOK].cumsum()  # the nearest ends mostly suffice
+            ends, freed = self._rows[0, : self._count], self._rows[1, :LOOK].cumsum()  # the next ends usually suffice
             at = int(freed[: self._count].searchsorted(need - idle))
             if at + 1 < min(LOOK, self._count) and now < ends[at] < ends[at + 1]:
                 return float(ends[at]), idle + int(freed[at]) - need
@@ -182,30 +182,31 @@ class State:
     """The state of the cluster and the queue. Policies read it; only the scheduler changes it.
 
     Attributes:
-        jobs: the requests, by job number.
-        now: the instant, s.
+        jobs: the requests, indexed by job number.
+        now: the current time, s.
         cluster: the allocation of the nodes.
-        total: number of nodes of the machine.
+        total: number of nodes of the cluster.
         idle: idle nodes that are not promised to a job.
         returning: nodes that pending shrinks will release and that are not promised.
-        queue: the waiting jobs, without those that were promised nodes.
-        size: running job -> its number of nodes, by order of start; during a resize the number after it.
-        started: [job] start time; NaN: not started. Kept only for policies that share nodes, like the next two.
-        can_host: [job] cores of each of its nodes if the job can lend some: a running malleable job on nodes of one
-            kind that shares none of them; else 0.
-        can_host_sockets: [job] sockets of each of these nodes.
-        expected_end: running or promised job -> when its limit ends at its present rate.
-        resizable: the running malleable jobs with several possible sizes, by order of start (keys of a dictionary).
+        queue: the waiting jobs, without the jobs that were promised nodes.
+        size: running job -> its number of nodes, in the order of start; during a resize the new number.
+        started: start time of each job, s, shape (jobs,); NaN: not started. Only for policies that share nodes.
+        can_host: cores per node of each job that can lend cores, shape (jobs,); 0: the job cannot. A job can lend
+            cores if it is running and malleable, its nodes are alike, and none is shared. Only for policies that share
+            nodes.
+        can_host_sockets: sockets per node of these jobs, shape (jobs,).
+        expected_end: running or promised job -> time at which its time limit ends at its current rate, s.
+        resizable: the running malleable jobs with several possible sizes, in the order of start (keys of a dictionary).
         resizing: running jobs with a pending resize.
-        reserved: waiting job -> the instant for which the policy planned it, by order of planning.
+        reserved: waiting job -> reserved start time, s, in the order of the reservations.
         woken: whether the policy requested this call with `Wake`.
-        arrived: jobs submitted since the last call of the policy, in order (some may have started since).
-        settled: whether the last call decided nothing and no nodes came free since.
-        freed: whether a resize was decided in the last call, or nodes came free or a resize took effect since.
+        arrived: jobs submitted since the last call of the policy, in order. Some of them may have started since.
+        settled: whether the last call decided nothing and no nodes have been released since.
+        freed: whether the last call decided a resize, or nodes have been released or a resize has taken effect since.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster, queue: Queue | None = None) -> None:
-        """Start with an idle machine and an empty queue (None: by submission)."""
+        """Start with an idle cluster and an empty queue (None: in submit order)."""
         self.jobs = jobs
         self.now = 0.0
         self.cluster = cluster
@@ -232,8 +233,8 @@ class State:
     def reservation(self, need: int) -> tuple[float, int]:
         """Return the shadow time and the extra nodes for a waiting job that needs `need` > `idle` nodes (Lifka 1995).
 
-        Shadow time: the earliest instant at which `need` nodes will be idle if every running job ends at its expected
-        end, or now where that is past. Extra: the nodes that will then be idle beyond the need.
+        The shadow time is the earliest time at which `need` nodes are idle if every running job ends at its expected
+        end, or now if the expected end has passed. The extra nodes are those idle at the shadow time beyond `need`.
         """
         question = (need, self.idle + self.returning, self.releases.changes)
         if self._question != question or self._answer[0] <= self.now:

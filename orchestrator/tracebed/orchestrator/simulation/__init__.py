@@ -1,1 +1,1 @@
-"""The scheduler in virtual time: simulator, runtime models, prediction, and the compiled engine."""
+"""Simulation: the scheduler in virtual time, run-time models, predictions, and the compiled engine."""

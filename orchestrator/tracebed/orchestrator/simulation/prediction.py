@@ -1,4 +1,4 @@
-"""Predictions: a workload under a policy on virtual nodes."""
+"""Predictions: simulations of a workload under a policy on virtual nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tracebed.orchestrator.tables import make_run
 from tracebed.registry import unknown
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
-"""The simulator to use; `auto`: the compiled one for all that it supports."""
+"""The simulator to use. `auto`: the compiled engine if it supports the simulation, else the Python simulator."""
 
 
 def predict(
@@ -50,23 +50,23 @@ def predict(
 
     Args:
         workload: the submission list.
-        nodes: the machine: its nodes, or the number of nodes like those of the workload's system. None: that system.
+        nodes: the nodes, or the number of nodes like those of the workload's system. None: the nodes of that system.
         policy: the name of an installed policy, a policy class, or a policy.
         name: the name of the workload, for reports.
-        policy_parameters: parameters of a name or class; values may be texts.
-        runtime_model: the speed of jobs that hold fewer cores than requested.
-        overheads: in **wall** seconds of a replay at `speed`.
-        speed: trace seconds per wall second; converts the overheads to trace seconds and does nothing else.
+        policy_parameters: parameters if `policy` is a name or a class; values may be strings.
+        runtime_model: run-time model for jobs that hold fewer cores than requested.
+        overheads: overheads in **wall** seconds of a replay at `speed`.
+        speed: trace seconds per wall second; only converts the overheads to trace seconds.
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
         malleability_interval_s: > 0: resizes take effect only at multiples of it since the start of a job.
-        over_limit: what happens to jobs that outlive their time limit.
+        over_limit: treatment of jobs that exceed their time limit.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
-        engine: the simulator; the results of both are the same.
-        on_progress: called now and then with the number of jobs submitted so far.
+        engine: the simulator. The results of both are identical.
+        on_progress: called periodically with the number of jobs submitted so far.
 
     Raises:
-        InputError: no job can be run, the policy, its parameters, the priority or the engine is unknown, the chosen
-            engine does not support them, or a number is beyond its bounds (`tracebed.bounds`).
+        InputError: no job has a run time and a size; the policy, a parameter, the priority or the engine is unknown;
+            the engine does not support the simulation; or a number is out of bounds (`tracebed.bounds`).
     """
     policy_name, chosen = registry.resolve(policy, policy_parameters)
     machine = machine_of(workload, nodes)
@@ -115,10 +115,10 @@ def predict(
 
 
 def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> list[NodeFacts]:
-    """Return the nodes of a machine, given as for `predict`.
+    """Return the nodes of the cluster; `nodes` as for `predict`.
 
     Raises:
-        InputError: there are no nodes, or too many, or the system of the workload is unknown.
+        InputError: the number of nodes is out of bounds, or the size of the workload's system is unknown.
     """
     own = workload.provenance.system
     if nodes is None:
@@ -133,7 +133,7 @@ def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> l
 
 
 def _simulator(engine: EngineChoice, obstacle: str) -> type[CompiledSimulator] | type[Simulator]:
-    """Return the simulator to use. `obstacle`: why the compiled one cannot be, or nothing."""
+    """Return the simulator to use. `obstacle`: the reason why the compiled engine cannot be used, or an empty text."""
     if engine not in get_args(EngineChoice):
         raise unknown("engine", engine, list(get_args(EngineChoice)))
     if engine == "compiled" and obstacle:
@@ -143,7 +143,7 @@ def _simulator(engine: EngineChoice, obstacle: str) -> type[CompiledSimulator] |
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Switch off the cyclic garbage collector: it takes a tenth of the time, and there are no cycles."""
+    """Disable the cyclic garbage collector: it takes a tenth of the time, and the simulators create no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The scheduler in virtual time."""
+"""The simulator: the scheduler in virtual time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ REPORT_EVERY = 4096  # instants
 
 @dataclass(frozen=True)
 class Overheads:
-    """Times that real nodes take and ideal ones do not, in trace seconds (wall seconds times the speed).
+    """Overheads of a real system in trace seconds (wall seconds times the speed).
 
     Args:
-        launch_s: from the start of a job to its first work.
-        end_s: from its last work until its nodes are idle.
+        launch_s: time from the allocation of a job to the beginning of its work.
+        end_s: time from the end of the work of a job to the release of its nodes.
         reconfiguration_s: pause of a job when a resize takes effect.
     """
 
@@ -36,14 +36,14 @@ class Overheads:
 
 
 class Simulator:
-    """A workload under a policy in virtual time. The simulator is the executor of its own scheduler.
+    """Simulator of a workload under a policy. It is the executor of its scheduler.
 
     Args:
         jobs: the workload.
         cores: cores of each node.
         policy: the policy.
-        runtime_model: the speed of jobs that hold fewer cores than requested.
-        overheads: times of launches, ends and reconfigurations.
+        runtime_model: run-time model for jobs that hold fewer cores than requested.
+        overheads: overheads of launches, ends and reconfigurations.
         interval_s: > 0: the policy is called only at multiples of it.
         malleability_interval_s: > 0: a resize takes effect only at multiples of it since the start of the job.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
@@ -63,7 +63,7 @@ class Simulator:
         priority: str = FCFS,
         sockets: list[int] | None = None,
     ) -> None:
-        """Start at time 0 with an idle machine."""
+        """Start at time 0 with an idle cluster."""
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)
         self.record = Record(jobs)
@@ -77,17 +77,16 @@ class Simulator:
         self._uneven = min(cores, default=0) < max(jobs.cores, default=0)
         self._now = 0.0
         self._heap: list[tuple[float, int, int]] = []  # (time, END or POINT, job)
-        self._ends: dict[int, float] = {}  # job -> its valid end; others in the heap are outdated
-        self._progress: dict[
-            int, tuple[float, float, float]
-        ] = {}  # job that may change -> work done at an instant, rate since
+        self._ends: dict[int, float] = {}  # job -> its valid end; other ends in the heap are outdated
+        # job whose rate may change -> work done at an instant, the instant, and the rate since then
+        self._progress: dict[int, tuple[float, float, float]] = {}
         self._pending: dict[int, list[int]] = {}  # job -> nodes after its next malleability point
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
         """Run until every job has ended and return the record.
 
         Args:
-            on_progress: called from time to time with the number of jobs submitted so far.
+            on_progress: called periodically with the number of jobs submitted so far.
         """
         heap, scheduler, submit = self._heap, self.scheduler, self.jobs.submit
         count, next_job, call, instants = len(self.jobs), 0, math.inf, 0
@@ -138,7 +137,7 @@ class Simulator:
     # -- the executor of the scheduler -----------------------------------------------------------------------------
 
     def start(self, job: int, nodes: list[int]) -> None:
-        """Start `job`; its end is known until a resize."""
+        """Start `job` and compute its end, which a resize changes."""
         now = self._now
         begin = now + self.overheads.launch_s
         self.record.start[job] = now
@@ -161,7 +160,7 @@ class Simulator:
         return False
 
     def change_cores(self, job: int) -> None:
-        """Continue the job with its present cores at once: its next malleability point is the end of its task."""
+        """Continue the job with its new cores immediately: a change of cores needs no malleability point."""
         self._proceed(job, self.cluster.nodes_of(job), 0.0)
 
     def reject(self, job: int, reason: str) -> None:
@@ -176,12 +175,12 @@ class Simulator:
     # --------------------------------------------------------------------------------------------------------------
 
     def _take_effect(self, job: int, nodes: list[int]) -> None:
-        """Let `job` work on `nodes` from now on."""
+        """Continue `job` on `nodes` and record the resize."""
         begin = self._proceed(job, nodes, self.overheads.reconfiguration_s)
         self.record.resize_applied(job, self._now, begin, begin)
 
     def _proceed(self, job: int, nodes: list[int], pause: float) -> float:
-        """Continue the rest of `job` at its new rate after `pause` seconds; return when it continues."""
+        """Continue `job` at its new rate after `pause` seconds. Return the time at which it continues, s."""
         now = self._now
         done, since, rate = self._progress[job]
         done += max(0.0, now - since) * rate

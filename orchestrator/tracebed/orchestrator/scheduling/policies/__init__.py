@@ -1,1 +1,1 @@
-"""The policies, one module each (a family with one knob is one module)."""
+"""The scheduling policies, one module per policy or family of policies."""

@@ -1,4 +1,4 @@
-"""Conservative backfilling as in the textbook and as in Slurm."""
+"""Conservative backfilling, in its original form and as in Slurm."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tracebed.orchestrator.scheduling.state import Decision, Reserve, Start, Sta
 class Conservative(Shown):
     """Every queued job has a reservation, and none is delayed by a later one (Mu'alem and Feitelson 2001).
 
-    With `backfill_depth` or `backfill_interval_s` it is Slurm's sched/backfill: heads start first come, first served,
-    and a periodic pass re-plans the whole queue.
+    With `backfill_depth` or `backfill_interval_s` the policy models Slurm's sched/backfill: the jobs at the head of
+    the queue start first come, first served, and a periodic pass re-plans the whole queue.
 
     Args:
-        backfill_depth: how many queued jobs a pass looks at; 0: all.
-        backfill_interval_s: > 0: passes are made at multiples of it; 0: at every call.
+        backfill_depth: number of queued jobs considered in a pass; 0: all.
+        backfill_interval_s: interval of the passes, s; 0: a pass in every call.
     """
 
     malleable: ClassVar[bool] = False
@@ -34,23 +34,23 @@ class Conservative(Shown):
     backfill_interval_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise InputError where a parameter is out of its range."""
+        """Raise InputError if a parameter is out of range."""
         if self.backfill_depth < 0:
-            raise InputError("conservative.backfill_depth is below 0", hint="0 looks at all jobs")
+            raise InputError("conservative.backfill_depth is below 0", hint="0 considers all jobs")
         if not 0.0 <= self.backfill_interval_s < math.inf:
-            raise InputError("conservative.backfill_interval_s is not an interval", hint="seconds; 0: at every call")
+            raise InputError("conservative.backfill_interval_s is invalid", hint="seconds; 0: a pass in every call")
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield the starts, and the reservations that hold beyond this call."""
+        """Yield the starts, and the reservations to keep after this call."""
         if not (self.backfill_depth or self.backfill_interval_s):
             yield from _keep_reservations(state)
             return
         if (yield from slurm_call(state, self.backfill_interval_s)):
-            yield from _plan_anew(state, self.backfill_depth)
+            yield from _replan(state, self.backfill_depth)
 
 
 def slurm_call(state: State, interval_s: float) -> Generator[Start | Wake, None, bool]:
-    """Yield what Slurm does in every call: heads start. Return whether a backfill pass is to follow, or ask for one."""
+    """Yield the starts at the head of the queue. Return whether a backfill pass is due; if not, yield its `Wake`."""
     yield from heads(state)
     if state.woken or not interval_s:
         return True
@@ -60,11 +60,11 @@ def slurm_call(state: State, interval_s: float) -> Generator[Start | Wake, None,
 
 
 def _keep_reservations(state: State) -> Iterator[Decision]:
-    """Plan jobs without a reservation; when nodes came free, move the others forward. Start the jobs that are due."""
+    """Yield starts and reservations. Reservations move to an earlier time if nodes have been released."""
     jobs, reserved = state.jobs, state.reserved
     held = {} if any(at < state.now for at in reserved.values()) else dict(reserved)
     profile = _profile(state, held)
-    in_vain: dict[tuple[int, float], float] = {}  # (nodes, limit) -> no such job fits before that instant
+    in_vain: dict[tuple[int, float], float] = {}  # (nodes, limit) -> earliest time at which such a job may fit
     for job in state.queue.jobs():
         nodes, limit = jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)
         at, holds = held.get(job, math.inf), job in held
@@ -75,7 +75,7 @@ def _keep_reservations(state: State) -> Iterator[Decision]:
                 profile.occupy(earlier, limit, nodes)
             if holds and earlier < at:
                 profile.occupy(at, limit, -nodes)
-                in_vain.clear()  # another job may fit into the place that it leaves
+                in_vain.clear()  # another job may fit into the old reservation
             elif tried < earlier:
                 in_vain[nodes, limit] = earlier
             at = earlier
@@ -85,12 +85,12 @@ def _keep_reservations(state: State) -> Iterator[Decision]:
             yield Reserve(job, at)
 
 
-def _plan_anew(state: State, depth: int) -> Iterator[Start]:
-    """Plan the first `depth` queued jobs from nothing, in order, and start whose time is now."""
+def _replan(state: State, depth: int) -> Iterator[Start]:
+    """Plan the first `depth` queued jobs in order, without earlier reservations, and start those planned for now."""
     jobs, profile = state.jobs, _profile(state, {})
     for job in state.queue.jobs()[: depth or None]:
         if not state.idle:
-            return  # no other job can start, and the plan is not kept
+            return  # no other job can start, and the plan is discarded after the call
         nodes, limit = jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)
         at = profile.earliest(nodes, limit)
         profile.occupy(at, limit, nodes)
@@ -99,7 +99,7 @@ def _plan_anew(state: State, depth: int) -> Iterator[Start]:
 
 
 def _profile(state: State, reserved: Mapping[int, float]) -> Profile:
-    """Return the idle nodes over time if running jobs end when they are expected to and `reserved` is kept."""
+    """Return the idle nodes over time if running jobs end at their expected ends and `reserved` jobs as planned."""
     jobs = state.jobs
     changes = [(state.expected_end[job], nodes) for job, nodes in state.size.items()]
     changes += [(at, -jobs.nodes[job]) for job, at in reserved.items()]

@@ -1,4 +1,4 @@
-"""DMR's throughput-aware policy: jobs start large, and shrink as soon as another job can start by that.
+"""DMR's throughput-aware policy: jobs start large, and shrink as soon as this allows another job to start.
 
 Source: the paper on the malleable HPG-aligner and the DMR API, "Experimental results".
 """
@@ -17,16 +17,16 @@ from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, Stat
 
 @dataclass(frozen=True)
 class Dmr(Shown):
-    """Malleable jobs start on all idle nodes, up to their maximum, and shrink to their preferred size for others."""
+    """Malleable jobs start on all idle nodes, up to their maximum, and shrink to allow waiting jobs to start."""
 
     malleable: ClassVar[bool] = True
 
     def view(self, jobs: Jobs) -> Jobs:
-        """Return the jobs with their maximum as the size at the start."""
+        """Return the jobs with their maximum size as the preferred size."""
         return replace(jobs, pref=jobs.high)
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield starts; then shrinks, each with the start that it allows; then expansions if no waiting job fits."""
+        """Yield starts, then shrinks with the start that each allows, then expansions if no waiting job fits."""
         changed: set[int] = set()
         for start in backfill(state):
             changed.add(start.job)
@@ -40,7 +40,7 @@ class Dmr(Shown):
 
 
 def _shrink(state: State, changed: set[int]) -> Iterator[Start | Resize]:
-    """Shrink running jobs, in order of start, to their preferred size, or to their minimum."""
+    """Yield shrinks of running jobs, in order of start, to their preferred or minimum size, and the allowed starts."""
     jobs = state.jobs
     waiting = state.queue.jobs()
     idle = state.idle
@@ -58,7 +58,7 @@ def _shrink(state: State, changed: set[int]) -> Iterator[Start | Resize]:
 
 
 def _expand(state: State, changed: set[int]) -> Iterator[Resize]:
-    """Expand running jobs towards their maximum, in order of start, while nodes are idle."""
+    """Yield expansions of running jobs towards their maximum, in order of start, while nodes are idle."""
     for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
         size = min(state.jobs.high[job], state.size[job] + state.idle)
         if size > state.size[job]:

@@ -1,4 +1,4 @@
-"""Jobs that share nodes at once, as in the use cases of the DROM paper (in situ analytics, high-priority job)."""
+"""Node sharing without waiting, as in the use cases of the DROM paper (in situ analytics, high-priority job)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start,
 
 @dataclass(frozen=True)
 class DromShare(Shown):
-    """First come, first served; a job that does not fit on idle nodes shares nodes of running malleable jobs.
+    """First come, first served. A job that does not fit on idle nodes shares nodes of running malleable jobs.
 
     Args:
-        mode: `share`, or `serial`, the baseline of the papers: no sharing.
-        split: `even`: equipartition: a guest gets at most half of a node, in whole sockets if possible, or the cores
-            that the owner does not use; `asked`: as many cores as requested.
+        mode: `share`, or `serial` (no sharing, the baseline of the papers).
+        split: cores for a guest. `even` (equipartition): at most half of a node, in whole sockets if possible, or the
+            cores that the owner does not use. `asked`: the requested cores.
     """
 
     malleable: ClassVar[bool] = False
@@ -39,7 +39,7 @@ class DromShare(Shown):
                 return
 
     def _share(self, state: State, job: int) -> Share | None:
-        """Return the idle nodes, then nodes of running jobs by order of start, for `job`; None: too few."""
+        """Return a share of all idle nodes and of nodes of running jobs in order of start; None: too few nodes."""
         jobs, cluster = state.jobs, state.cluster
         if jobs.kind[job] not in (Kind.MALLEABLE, Kind.MOLDABLE):
             return None
@@ -61,7 +61,7 @@ class DromShare(Shown):
         return None
 
     def _part(self, state: State, job: int, owner: int, node: int) -> int:
-        """Return the cores of `node` that `job` gets beside `owner`, which keeps at least one."""
+        """Return the number of cores of `node` that `owner` lends to `job`. The owner keeps at least one core."""
         cores, sockets = state.cluster.cores[node], state.cluster.sockets[node]
         most = cores - 1
         if self.split == "even":

@@ -15,8 +15,8 @@ from tracebed.orchestrator.scheduling.state import Decision, Start, State
 class Easy(Shown):
     """EASY: first come, first served, and a reservation for the head of the queue only (Lifka 1995).
 
-    A later job may start now if it fits and either ends, by its time limit, by the head's shadow time, or needs at
-    most the extra nodes.
+    A later job may start now if it fits, and either its time limit ends before the shadow time of the head, or it
+    needs at most the extra nodes.
     """
 
     malleable: ClassVar[bool] = False
@@ -27,10 +27,10 @@ class Easy(Shown):
 
 
 def backfill(state: State) -> Iterator[Start]:
-    """Yield the starts of EASY backfilling; a job starts on the nodes it prefers, or on fewer down to its fewest.
+    """Yield the starts of EASY backfilling. A job starts on its preferred size, or on fewer nodes down to its minimum.
 
-    A head that does not fit is reserved for its fewest nodes. (For a policy that does not decide sizes, the
-    fewest and the preferred nodes of every job are the requested ones.)
+    The reservation of the head is for its minimum size. For a policy that does not decide sizes, the minimum and the
+    preferred size of every job are the requested size.
     """
     jobs, queue = state.jobs, state.queue
     yield from heads(state)
@@ -41,9 +41,10 @@ def backfill(state: State) -> Iterator[Start]:
     behind = head
     as_then = not state.freed and (state.settled or not jobs.adaptable)
     if queue.by_submission and as_then and shadow > state.now:
-        # Earlier jobs were refused when as many nodes were idle and the shadow time was no nearer. A job that may start
-        # on fewer nodes than it prefers would now take fewer, perhaps no more than the extra ones, if others have
-        # started since. Once the shadow time is the present, time alone adds extra nodes, and all jobs are tried again.
+        # The jobs that arrived earlier were tried when no fewer nodes were idle and the shadow time was no earlier, so
+        # that only new arrivals are tried. There are two exceptions. A job that may start on fewer nodes than it
+        # prefers may fit into the extra nodes if other jobs have started since. If the shadow time is now, the number
+        # of extra nodes grows with time.
         behind = max(head, state.arrived[0] - 1) if state.arrived else queue.last
     while state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
         nodes, behind = min(jobs.pref[job], state.idle), job

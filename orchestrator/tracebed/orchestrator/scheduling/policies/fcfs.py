@@ -12,7 +12,7 @@ from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 @dataclass(frozen=True)
 class Fcfs(Shown):
-    """The head of the queue starts if it fits; no later job starts before it."""
+    """Jobs start in queue order. If the head of the queue does not fit, no later job starts."""
 
     malleable: ClassVar[bool] = False
 
@@ -22,7 +22,7 @@ class Fcfs(Shown):
 
 
 def heads(state: State) -> Iterator[Start]:
-    """Yield the starts of the heads of the queue that fit; a head starts on the nodes it prefers, or on fewer."""
+    """Yield the start of the head of the queue while it fits, on its preferred size or on fewer nodes."""
     jobs, queue = state.jobs, state.queue
     while (head := queue.head) is not None and jobs.low[head] <= state.idle:
         yield Start(head, min(jobs.pref[head], state.idle))

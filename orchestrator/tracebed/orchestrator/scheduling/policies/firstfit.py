@@ -25,10 +25,10 @@ class FirstFit(Shown):
 
 
 def first_fit(state: State) -> Iterator[Start]:
-    """Yield the starts of first fit; a job starts on the nodes it prefers, or on fewer down to its fewest."""
+    """Yield the starts of first fit. A job starts on its preferred size, or on fewer nodes down to its minimum."""
     jobs, queue = state.jobs, state.queue
     behind = -1
-    if queue.by_submission and not state.freed:  # earlier jobs were refused when as many nodes were idle
+    if queue.by_submission and not state.freed:  # earlier jobs did not fit when no fewer nodes were idle
         behind = state.arrived[0] - 1 if state.arrived else queue.last
     # Without a reservation all idle nodes are extra.
     while state.idle and (job := queue.first_fit(behind, state.idle, 0.0, state.idle)) is not None:

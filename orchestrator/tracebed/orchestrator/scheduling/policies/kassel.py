@@ -1,8 +1,8 @@
-"""The Kassel family: malleable jobs give up nodes for waiting ones and grow into idle ones.
+"""The Kassel policies: malleable jobs shrink for waiting jobs and expand to idle nodes.
 
-Source: the study of malleable jobs on Cori, Eagle and Theta, section 2.1, whose steps 1 to 3 these are. Its four
-policies are one, `pref`, with different views of the sizes: for `min` every job prefers its minimum, for
-`keep-pref` the preferred size is the minimum. `avg` is `min` with a relative priority, node by node.
+Source: the study of malleable jobs on Cori, Eagle and Theta, section 2.1 (steps 1 to 3). The other three policies
+derive from `pref`: in `min` the preferred size of every job is its minimum, in `keep-pref` the minimum is the preferred
+size, and `avg` is `min` with a relative priority that is updated after each node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State
 
 Sizes = dict[int, int]
-"""Running job -> nodes, by order of start."""
+"""Running job -> nodes, in the order of start."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Pref(Shown):
     """Malleable jobs are kept near their preferred size: priority = current - preferred (equation 2).
 
     Args:
-        promise: the nodes for a waiting job for which others were shrunk: any that come free (`pool`), exactly those
-            taken (`direct`), or those, exchanged with other waiting jobs (`steal`).
-        backfill: how waiting jobs start on idle nodes.
-        count_idle: idle nodes count towards the nodes freed for a waiting job.
-        grow_at_start: a job may expand in the call in which it starts.
+        promise: the nodes promised to a waiting job for which running jobs shrink: any released nodes (`pool`),
+            exactly the nodes released for it (`direct`), or these with exchange among the waiting jobs (`steal`).
+        backfill: method by which waiting jobs start on idle nodes.
+        count_idle: whether idle nodes count towards the nodes needed by a waiting job.
+        grow_at_start: whether a job may expand in the call in which it starts.
     """
 
     malleable: ClassVar[bool] = True
@@ -43,7 +43,7 @@ class Pref(Shown):
     grow_at_start: bool = False
 
     def view(self, jobs: Jobs) -> Jobs:
-        """Return the jobs as they are."""
+        """Return the jobs unchanged."""
         return jobs
 
     def decide(self, state: State) -> Iterator[Decision]:
@@ -64,7 +64,7 @@ class Pref(Shown):
             yield from self._expand(state, _eligible(state, shrunk if self.grow_at_start else shrunk | started))
 
     def _shrink(self, state: State, size: Sizes) -> Iterator[Start | Resize]:
-        """Yield step 2: free nodes for each waiting job, in order."""
+        """Yield step 2: shrinks for each waiting job, in queue order, and the promised starts."""
         jobs = state.jobs
         idle = state.idle
         promises: list[Start] = []
@@ -95,12 +95,12 @@ class Pref(Shown):
         yield from promises
 
     def _expand(self, state: State, size: Sizes) -> Iterator[Resize]:
-        """Yield step 3: give idle nodes to running jobs."""
+        """Yield step 3: expansions of running jobs to idle nodes."""
         self._give(state.jobs, size, state.idle)
         yield from _resizes(state, size)
 
     def _take(self, jobs: Jobs, size: Sizes, floor: list[int], need: int) -> Sizes:
-        """Take `need` nodes from the fewest jobs, furthest above preferred first; return how many of each job."""
+        """Take `need` nodes, first from the job furthest above its preferred size. Return the nodes taken by job."""
         taken: Sizes = {}
         for job in sorted(size, key=lambda job: jobs.pref[job] - size[job]):
             given = min(need, size[job] - floor[job])
@@ -111,7 +111,7 @@ class Pref(Shown):
         return taken
 
     def _give(self, jobs: Jobs, size: Sizes, idle: int) -> None:
-        """Give `idle` nodes to the fewest jobs, furthest below preferred first: to their preferred, then to all."""
+        """Add `idle` nodes, first to the job furthest below its preferred size: to this size, then to the maximum."""
         for ceiling in (jobs.pref, jobs.high):
             for job in sorted(size, key=lambda job: size[job] - jobs.pref[job]):
                 given = min(idle, max(0, ceiling[job] - size[job]))
@@ -125,10 +125,10 @@ class Pref(Shown):
 
 
 class KeepPref(Pref):
-    """Malleable jobs always have at least their preferred nodes."""
+    """Malleable jobs never have fewer nodes than their preferred size."""
 
     def view(self, jobs: Jobs) -> Jobs:
-        """Return the jobs with their preferred size as minimum."""
+        """Return the jobs with their preferred size as the minimum."""
         return replace(jobs, low=jobs.pref)
 
 
@@ -136,15 +136,15 @@ class Min(Pref):
     """Malleable jobs start small and shrink to their minimum: priority = current - minimum (equation 1)."""
 
     def view(self, jobs: Jobs) -> Jobs:
-        """Return the jobs with their minimum as preferred size."""
+        """Return the jobs with their minimum as the preferred size."""
         return replace(jobs, pref=jobs.low)
 
 
 class Avg(Min):
-    """All malleable jobs share: priority = (current - minimum) / (maximum - minimum), node by node (equation 3)."""
+    """Malleable jobs have similar relative sizes: priority = (current - minimum) / (maximum - minimum) (equation 3)."""
 
     def _take(self, jobs: Jobs, size: Sizes, floor: list[int], need: int) -> Sizes:
-        """Take each of `need` nodes from the job with relatively most nodes at that point."""
+        """Take `need` nodes one by one, each from the job with the largest relative size."""
         taken: Counter[int] = Counter()
         heap = [(-_part(jobs, job, size), order, job) for order, job in enumerate(size) if size[job] > floor[job]]
         heapify(heap)
@@ -157,7 +157,7 @@ class Avg(Min):
         return taken
 
     def _give(self, jobs: Jobs, size: Sizes, idle: int) -> None:
-        """Give each of `idle` nodes to the job with relatively fewest nodes at that point."""
+        """Add `idle` nodes one by one, each to the job with the smallest relative size."""
         heap = [(_part(jobs, job, size), order, job) for order, job in enumerate(size) if size[job] < jobs.high[job]]
         heapify(heap)
         while idle and heap:
@@ -169,17 +169,17 @@ class Avg(Min):
 
 
 def _part(jobs: Jobs, job: int, size: Sizes) -> float:
-    """Return the position of the size of `job` between its minimum (0) and its maximum (1)."""
+    """Return the relative size of `job`: 0 at its minimum, 1 at its maximum."""
     return (size[job] - jobs.low[job]) / (jobs.high[job] - jobs.low[job])
 
 
 def _eligible(state: State, besides: set[int]) -> Sizes:
-    """Return the running jobs that may be resized and are not `besides`, with their sizes, by order of start."""
+    """Return the resizable jobs without a pending resize, except `besides`, with their sizes, in order of start."""
     return {job: state.size[job] for job in state.resizable if job not in state.resizing and job not in besides}
 
 
 def _resizes(state: State, size: Sizes) -> Iterator[Resize]:
-    """Yield a resize for each job whose size differs, by order of start."""
+    """Yield a resize for each job with a new size, in order of start."""
     for job, nodes in size.items():
         if nodes != state.size[job]:
             yield Resize(job, nodes)

@@ -1,4 +1,4 @@
-"""Policies by name: the entry points of the group `tracebed.policies`, ours and other people's."""
+"""Policies by name: the entry points of the group `tracebed.policies`, built-in and third-party."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tracebed.registry import Registry
 
 POLICIES: Registry[type[Policy]] = Registry("tracebed.policies", "policy")
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-HINTS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-"""Type of a parameter -> what it may be."""
+HINTS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+"""Type of a parameter -> description of its valid values."""
 
 
 def names() -> list[str]:
@@ -22,10 +22,10 @@ def names() -> list[str]:
 
 
 def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
-    """Return the policy `name` with `parameters`, whose values may be texts.
+    """Return the policy `name` with `parameters`. Values may be strings.
 
     Raises:
-        InputError: there is no such policy or parameter, a value is not of its type, or its package is broken.
+        InputError: the policy or a parameter is unknown, a value is invalid, or the policy cannot be imported.
     """
     factory = POLICIES.load(name)
     if not is_dataclass(factory):
@@ -36,14 +36,14 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
 def resolve(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] | None = None) -> tuple[str, Policy]:
     """Return name and instance of `policy`: a registered name, a policy class, or a policy instance.
 
-    A class has the name under which it is registered, or its own name.
+    The name of a class is its registered name, or its class name if it is not registered.
 
     Args:
         policy: a name, a class or an instance.
-        parameters: the parameters of a name or a class; an instance has its own.
+        parameters: the parameters if `policy` is a name or a class.
 
     Raises:
-        InputError: as for `load`, or `policy` is not a policy, or an instance comes with parameters.
+        InputError: as for `load`, or `policy` is not a policy, or parameters are given for an instance.
     """
     if isinstance(policy, str):
         return policy, load(policy, parameters)
@@ -57,31 +57,31 @@ def resolve(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] |
     if isinstance(policy, type):
         return name, _with_parameters(name, factory, parameters or {})
     if parameters:
-        raise InputError(f"policy {name} is an instance, and has its parameters", hint="give a name or a class")
+        raise InputError(f"parameters are given for an instance of policy {name}", hint="give a name or a class")
     return name, policy
 
 
 def parameters(policy: Policy) -> dict[str, Any]:
-    """Return the parameters of a policy with their values."""
+    """Return the parameters of a policy: name -> value."""
     return {field.name: getattr(policy, field.name) for field in fields(policy)}  # type: ignore[arg-type]
 
 
 def _with_parameters(name: str, factory: Any, parameters: Mapping[str, Any]) -> Policy:
-    """Return an instance of the policy class `factory` with `parameters`, whose values may be texts."""
+    """Return an instance of the policy class `factory` with `parameters`. Values may be strings."""
     hints = get_type_hints(factory)
     known = {field.name: hints[field.name] for field in fields(factory)}
     values = {}
     for key, value in parameters.items():
         if key not in known:
             has = ", ".join(known) or "none"
-            raise InputError(f"policy {name} has no parameter {key!r}", hint=f"it has {has}")
+            raise InputError(f"policy {name} has no parameter {key!r}", hint=f"parameters: {has}")
         values[key] = _parsed(value, known[key], f"{name}.{key}")
     policy: Policy = factory(**values)
     return policy
 
 
 def _parsed(value: Any, kind: Any, where: str) -> Any:
-    """Return `value`, maybe a text, as `kind` (bool, int, float, str, or a `Literal` of texts)."""
+    """Return `value`, which may be a string, as `kind` (bool, int, float, str, or a `Literal` of strings)."""
     if choices := get_args(kind):
         if value in choices:
             return value
@@ -91,7 +91,7 @@ def _parsed(value: Any, kind: Any, where: str) -> Any:
             return WORDS[value.lower()] if kind is bool else kind(value)
         if isinstance(value, bool) == (kind is bool) and isinstance(value, int | float):
             parsed = kind(value)
-            if kind is str or parsed == value or value != value:  # 2.7 is no int; NaN is itself
+            if kind is str or parsed == value or value != value:  # 2.7 is not an int; NaN != NaN
                 return parsed
     except (ValueError, KeyError, OverflowError):
         pass

@@ -1,4 +1,4 @@
-"""SD-Policy, the Slowdown-Driven policy: waiting jobs start as guests of running ones, the mates.
+"""SD-Policy, the Slowdown-Driven policy: waiting jobs start as guests on nodes of running jobs, the mates.
 
 Source: the SD-Policy paper, sections 3.1 to 3.4.
 """
@@ -23,26 +23,27 @@ from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
 SLACK = 1e-9
-"""The penalty of a mate must be below the limit by more than rounding."""
+"""Relative margin for rounding errors in comparisons of penalties."""
 Request = tuple[int, int, float]
-"""Nodes, cores on each, and time limit of the waiting job."""
+"""Nodes, cores per node, and time limit of a waiting job, s."""
 
 
 @dataclass(frozen=True)
 class SlowdownDriven(Shown):
-    """EASY; a job that EASY does not start may share nodes of running malleable jobs, if it then ends earlier.
+    """EASY with sharing: a job that EASY does not start may share nodes of running malleable jobs to end earlier.
 
     Args:
-        max_slowdown: MAX_SLOWDOWN, the penalty that a mate must stay below: a number, `inf`, or `dynamic` (DynAVGSD),
-            the average predicted slowdown of the running jobs.
-        sharing_factor: SharingFactor, the share of its cores on a node that a mate can lose.
-        mates: m, how many mates a job may have.
-        candidates: nm, how many mates are tried, those with the least penalties; 0: all.
-        include_free_nodes: idle nodes may be used beside nodes of mates.
-        inside: whether a job must end before its mates: before it slows them down, after, or not at all.
-        depth: how many waiting jobs are tried as guests in a call; 0: all.
-        backfill_interval_s: > 0: jobs are tried in the passes of Slurm's backfill, at multiples of it, and only the
-            first `depth` of them; 0: at every call, on EASY.
+        max_slowdown: MAX_SLOWDOWN, upper bound of the penalty of a mate: a number, `inf`, or `dynamic` (DynAVGSD, the
+            average predicted slowdown of the running jobs).
+        sharing_factor: SharingFactor, the largest share of its cores on a node that a mate can lose.
+        mates: m, the largest number of mates of a job.
+        candidates: nm, the number of candidates for mates, those with the smallest penalties; 0: all.
+        include_free_nodes: whether idle nodes may be used in addition to the nodes of mates.
+        inside: whether a job must end before its mates, with the expected ends of the mates before (`before`) or after
+            (`after`) it slows them down. `off`: it need not.
+        depth: number of waiting jobs tried as guests in a call; 0: all.
+        backfill_interval_s: > 0: interval of the passes of Slurm's backfill, s; each tries the first `depth` jobs. 0:
+            EASY, and jobs are tried in every call.
     """
 
     malleable: ClassVar[bool] = False
@@ -58,11 +59,11 @@ class SlowdownDriven(Shown):
     backfill_interval_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise InputError where a parameter is out of its range."""
+        """Raise InputError if a parameter is out of range."""
         if not 0 < self.sharing_factor < 1:
             raise InputError(f"sd.sharing_factor cannot be {self.sharing_factor}", hint="above 0, below 1")
         if self.mates < 1 or self.candidates < 0 or self.depth < 0:
-            raise InputError("sd.mates is at least 1, sd.candidates and sd.depth are at least 0", hint="0: all")
+            raise InputError("sd.mates must be at least 1, sd.candidates and sd.depth at least 0", hint="0: all")
         if not 0.0 <= self.backfill_interval_s < math.inf:
             raise InputError(f"sd.backfill_interval_s cannot be {self.backfill_interval_s}", hint="seconds; 0: EASY")
         if self.max_slowdown != "dynamic":
@@ -104,17 +105,17 @@ class SlowdownDriven(Shown):
 
 
 class Plan:
-    """The map of reservations of one call, computed when needed."""
+    """The reservations made in one call of the policy, computed lazily."""
 
     def __init__(self, state: State) -> None:
-        """Start with the running jobs, which end as expected."""
+        """Start with the expected ends of the running jobs."""
         ends, nodes, _ = state.releases.rows
         self._profile: Profile | None = None
         self._begin = (state.now, state.idle + state.returning, ends, nodes)
         self._to_come: list[tuple[float | None, float, int]] = []
 
     def add(self, start: float | None, duration: float, nodes: int) -> None:
-        """Take `nodes` nodes from `start`, or from the earliest instant at which they are idle for `duration`."""
+        """Reserve `nodes` nodes for `duration` seconds from `start` (None: the earliest possible time)."""
         self._to_come.append((start, duration, nodes))
 
     def start_of(self, nodes: int, duration: float) -> float:
@@ -130,35 +131,36 @@ class Plan:
 
 
 class Mates(NamedTuple):
-    """Running jobs that may be mates of one waiting job, by penalty: an array per column."""
+    """Running jobs that may be mates of one waiting job, in order of penalty: one array per column."""
 
     job: IntArray
     nodes: IntArray
     wait: FloatArray
-    """Wait time, plus the delay by earlier guests, s."""
+    """Wait time plus the delay caused by earlier guests, s."""
     limit: FloatArray
     left: FloatArray
     """Expected remaining run time, s."""
     spare: IntArray
-    """Unused cores on each of its nodes."""
+    """Unused cores per node."""
     can_lose: IntArray
-    """Used cores that it can lose on each of its nodes."""
+    """Used cores per node that the mate can lose."""
     cores: IntArray
-    """Cores for the guest on each node."""
+    """Cores per node for the guest."""
     guest_rate: FloatArray
+    """Rate of the guest on the nodes of the mate."""
     rate: FloatArray
-    """Rate of the mate while it shares."""
+    """Rate of the mate while it shares its nodes."""
 
     def at(self, rows: BoolArray | IntArray | list[int]) -> Mates:
-        """Return these rows."""
+        """Return the given rows."""
         return Mates._make(column[rows] for column in self)
 
 
 class Trial:
-    """The flexible trials of one call of the policy."""
+    """The flexible scheduling trials of one call of the policy."""
 
     def __init__(self, policy: SlowdownDriven, state: State) -> None:
-        """Compute the largest penalty for the whole call."""
+        """Compute the upper bound of the penalties for the call."""
         self.policy, self.state = policy, state
         self.plan = Plan(state)
         self.cut_off = average_slowdown(state) if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
@@ -167,9 +169,10 @@ class Trial:
         self._ends: dict[int, float] = {}  # mate of the last share -> its expected end before
 
     def refused_before(self) -> Collection[int]:
-        """Return the waiting jobs that need no trial: the last call refused all, and only time has passed.
+        """Return the waiting jobs that need no trial, because the last call did not start them and only time passed.
 
-        Time alone reduces what is left of mates and of the wait of a job, unless running jobs are overdue.
+        With time, the remaining run times of mates and the remaining wait of a job decrease, so that no share becomes
+        possible, unless a running job is overdue.
         """
         state = self.state
         ends, _, _ = state.releases.rows
@@ -178,7 +181,7 @@ class Trial:
         return set(state.queue.jobs()) - set(state.arrived)
 
     def fits(self, job: int, head: int | None) -> bool:
-        """Return whether `job` can start on idle nodes now without delaying `head`, or in Slurm any earlier job."""
+        """Return whether `job` can start on idle nodes without delaying `head` (in Slurm passes: any earlier job)."""
         state, nodes, limit = self.state, self.state.jobs.nodes[job], self.state.jobs.limit[job]
         if nodes > state.idle:
             return False
@@ -199,7 +202,7 @@ class Trial:
         self._hosts = None
 
     def share(self, job: int, head: int | None) -> Share | None:
-        """Return the share with which `job` starts as a guest now; None: impossible, or `job` would not end earlier."""
+        """Return the share that starts `job` as a guest now. None: impossible, or `job` would not end earlier."""
         state, jobs = self.state, self.state.jobs
         nodes, limit = jobs.nodes[job], jobs.limit[job]
         request = (nodes, jobs.cores[job], limit)

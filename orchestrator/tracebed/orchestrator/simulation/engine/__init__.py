@@ -1,7 +1,7 @@
 """The compiled simulator: engine.c, for the policies that it supports. The Python simulator is its reference.
 
-Its schedules are the same to the bit, node by node and row by row, a hundred times as fast. The Python simulator runs
-if tracebed was built without a C compiler, and for what the engine does not support; `obstacle` gives the reason.
+Both simulators give identical results; the compiled one is about a hundred times as fast. The Python simulator is used
+if tracebed was built without a C compiler or the engine does not support the simulation; `obstacle` returns the reason.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ POLICIES: dict[type[Any], str] = {
     Avg: "AVG",
     Conservative: "CONSERVATIVE",
 }
-"""Policy -> its name in engine.c. Exactly these classes: a class derived from one may decide otherwise."""
+"""Policy -> its name in engine.c. Derived classes are excluded, because they may decide differently."""
 STATES = (JobState.UNKNOWN, JobState.COMPLETED, JobState.KILLED, JobState.REJECTED)
-"""The states in which the engine leaves jobs."""
+"""The final states of jobs in the engine."""
 NAMES = {
     "policy": set(POLICIES.values()),
     "state": {state.name for state in STATES},
@@ -50,19 +50,19 @@ NAMES = {
     "over_limit": {way.name for way in OverLimit},
     "outcome": {"DONE", "MORE", "NO_MEMORY", "IMPOSSIBLE"},
 }
-"""The names that engine.c must have for its numbers."""
+"""Enumeration in engine.c -> names of its values."""
 INSTANTS = 4096
-"""Instants in one slice. Between slices, Ctrl-C is handled and progress reported."""
+"""Number of instants simulated in one call of the engine. Between calls, Ctrl-C is handled and progress reported."""
 MAX_SPEEDUP_VALUES = 20_000_000
-"""Largest table of values of speedup functions, 8 bytes each."""
+"""Largest number of values of speedup functions in the table passed to the engine, 8 bytes each."""
 INT32_MAX = 2**31 - 1
-"""Largest number of nodes or cores in engine.c."""
+"""Largest number of nodes or cores in the engine."""
 
 Array: TypeAlias = NDArray[Any]
 
 
 def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> str:
-    """Return why the engine cannot simulate `jobs` under `policy` on `total` nodes; an empty text if it can."""
+    """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if _library() is None:
         if LIBRARY.exists():
             return "the compiled engine was built for another machine or version: install tracebed again"
@@ -72,18 +72,18 @@ def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> st
     if isinstance(policy, Pref) and policy.promise != "pool":
         return f"the compiled engine does not support promise={policy.promise}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
-        return "the compiled engine does not support so large a depth"
+        return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
     if priority != FCFS:
         return f"the compiled engine does not support the priority {priority}"
     if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > INT32_MAX:
-        return "there are jobs too large for the compiled engine"
+        return f"the compiled engine supports jobs of at most {INT32_MAX} nodes or cores per node"
     if sum(top + 1 - low for low, top in _sizes(seen_by(policy, jobs), total).values()) > MAX_SPEEDUP_VALUES:
-        return "there are too many different speedup functions for the compiled engine"
+        return "the workload has too many different speedup functions for the compiled engine"
     return ""
 
 
 class CompiledSimulator:
-    """`simulator.Simulator`, compiled: the same arguments, attributes and results, if there is no `obstacle`."""
+    """Compiled version of `simulator.Simulator` with the same arguments, attributes and results."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class CompiledSimulator:
         malleability_interval_s: float = 0.0,
         priority: str = FCFS,
     ) -> None:
-        """Prepare the arrays of the workload. Raises ValueError if there is an obstacle."""
+        """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
         if reason := obstacle(jobs, policy, len(cores), priority):
             raise ValueError(reason)
         self.jobs = jobs
@@ -149,22 +149,22 @@ class CompiledSimulator:
         """Run until every job has ended and return the record.
 
         Args:
-            on_progress: called from time to time with the number of jobs submitted so far.
+            on_progress: called periodically with the number of jobs submitted so far.
 
         Raises:
-            MemoryError: the memory is too small.
+            MemoryError: the engine cannot allocate memory.
         """
         library = self._library
         outcome = {number: name for name, number in library.numbers["outcome"].items()}
         engine = library.new(self._setup)
         if not engine:
-            raise MemoryError("the compiled engine")
+            raise MemoryError("the compiled engine cannot allocate memory")
         try:
             while (said := outcome[library.advance(engine, INSTANTS)]) == "MORE":
                 if on_progress:
                     on_progress(library.submitted(engine))
             if said == "NO_MEMORY":
-                raise MemoryError("the compiled engine")
+                raise MemoryError("the compiled engine cannot allocate memory")
             assert said == "DONE", "no reservation is possible"
             self._take_over(library.results(engine))
         finally:
@@ -202,7 +202,7 @@ class CompiledSimulator:
 
 
 def _sizes(jobs: Jobs, total: int) -> dict[SpeedupFunction, tuple[int, int]]:
-    """Return the fewest and the most nodes for which each speedup function is needed."""
+    """Return the minimum and maximum number of nodes for which each speedup function is needed."""
     numbers: dict[SpeedupFunction, int] = {}
     number = np.array([-1 if s is None else numbers.setdefault(s, len(numbers)) for s in jobs.speedup], dtype=np.int64)
     adapts = number >= 0
@@ -214,7 +214,10 @@ def _sizes(jobs: Jobs, total: int) -> dict[SpeedupFunction, tuple[int, int]]:
 
 
 def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
-    """Return where the S(0) of each malleable job would stand, shape (jobs,), in a table of S, shape (values,)."""
+    """Return the index of S(0) of each job in a table of values of S, shape (jobs,), and the table, shape (values,).
+
+    The table has only the needed values of each S, so that S(0) itself is not in it.
+    """
     values: list[float] = []
     begins: dict[SpeedupFunction | None, int] = {None: 0}
     for speedup, (low, top) in _sizes(jobs, total).items():
@@ -225,7 +228,7 @@ def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
 
 @cache
 def _library() -> Library | None:
-    """Return the compiled engine; None where it was not built for this machine and this version of tracebed."""
+    """Return the compiled engine, or None if it was not built for this machine and this version of tracebed."""
     try:
         return Library(LIBRARY, NAMES)
     except (OSError, DescriptionError):

@@ -1,7 +1,7 @@
-"""The library that engine.c is compiled to: loaded, checked and bound by what it says of itself.
+"""Python binding of the shared library compiled from engine.c.
 
-The structures and numbers that engine.c shares with Python are declared there only. The library describes them, and
-this module makes ctypes structures of the description. Nothing about their layout is written down twice.
+The structures and enumerations are declared only in engine.c. The library exports a description of them, from which
+this module creates the ctypes structures.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 
 TYPECODES = {"double": "d", "int64_t": "q", "int32_t": "i", "uint8_t": "B"}
-"""Elements of arrays in engine.c -> their type codes in `array` and NumPy."""
+"""Element type of an array in engine.c -> type code in `array` and NumPy."""
 SCALARS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
 
 
 class DescriptionError(Exception):
-    """A library does not describe what this version of tracebed expects."""
+    """The library belongs to another version of tracebed."""
 
 
 class Library:
-    """The functions of the compiled engine, its structures, and the names of its numbers.
+    """The functions, structures and enumerations of the compiled engine.
 
     Args:
         path: the shared library.
-        names: the names that `numbers` must have, no more and no fewer, for example `{"over_limit": {"KILL", "NOW"}}`.
+        names: the names that each enumeration must have, for example `{"over_limit": {"KILL", "NOW"}}`.
 
     Raises:
-        OSError: there is no library at `path`, or it is for another machine.
+        OSError: the library at `path` is missing, or was built for another machine.
         DescriptionError: the library belongs to another version of tracebed.
     """
 
@@ -44,7 +44,7 @@ class Library:
             raise DescriptionError(f"{path} does not describe the engine: {error}") from error
         for what, expected in names.items():
             if (found := set(self.numbers.get(what, {}))) != expected:
-                raise DescriptionError(f"{path}: {what} has {sorted(found)}, expected are {sorted(expected)}")
+                raise DescriptionError(f"{path}: {what} has {sorted(found)}, expected {sorted(expected)}")
 
     def _bind(self, functions: Any) -> None:
         functions.tracebed_engine_description.restype = ctypes.c_char_p
@@ -53,7 +53,7 @@ class Library:
         setup, self._results = (_fields(lists.pop(name)) for name in ("setup", "results"))
         self._setup = setup
         self.numbers = {what: {name: number for number, name in enumerate(names)} for what, names in lists.items()}
-        """Name of a list of engine.c -> name -> number."""
+        """Enumeration in engine.c -> name -> number."""
         self._setup_type, self._results_type = _structure("Setup", setup), _structure("Results", self._results)
         for kind, size in (
             (self._setup_type, functions.tracebed_engine_setup_size),
@@ -61,7 +61,7 @@ class Library:
         ):
             size.restype = ctypes.c_int64
             if size() != ctypes.sizeof(kind):
-                raise ValueError(f"{kind.__name__} takes {size()} bytes there, {ctypes.sizeof(kind)} here")
+                raise ValueError(f"{kind.__name__} has {size()} bytes in C, {ctypes.sizeof(kind)} in Python")
         self.new = functions.tracebed_engine_new
         self.new.argtypes, self.new.restype = [ctypes.POINTER(self._setup_type)], ctypes.c_void_p
         self.free = functions.tracebed_engine_free
@@ -74,15 +74,15 @@ class Library:
         self._read.argtypes, self._read.restype = [ctypes.c_void_p, ctypes.POINTER(self._results_type)], None
 
     def setup(self, values: Mapping[str, Any]) -> ctypes.Structure:
-        """Return a `struct setup` with `values`, one for each field: numbers, and sequences for arrays (None: null).
+        """Return a `struct setup` with `values`, one for each field: a number, or a sequence for an array (None: null).
 
-        Sequences are converted to arrays of the types in engine.c, which live as long as the structure.
+        Sequences are converted to arrays of the types in engine.c. The structure keeps references to these arrays.
 
         Raises:
-            ValueError: a field has no value, or a value has no field.
+            ValueError: a field is missing in `values`, or a field is unknown.
         """
         if differing := values.keys() ^ self._setup.keys():
-            raise ValueError(f"engine.c has another setup ({', '.join(sorted(differing))}): install tracebed again")
+            raise ValueError(f"struct setup has other fields ({', '.join(sorted(differing))}): install tracebed again")
         arrays = {
             name: np.ascontiguousarray(values[name], dtype=typecode)
             for name, (typecode, is_array) in self._setup.items()
@@ -93,17 +93,17 @@ class Library:
         return setup
 
     def results(self, engine: int) -> Results:
-        """Return what has happened so far, valid until the engine goes on or is freed."""
+        """Return the results so far. They are valid until the next call of `advance` or `free`."""
         structure = self._results_type()
         self._read(engine, ctypes.byref(structure))
         return Results(structure, self._results)
 
 
 class Results:
-    """A `struct results`: its numbers and arrays by name."""
+    """A `struct results`: numbers and arrays by name."""
 
     def __init__(self, structure: ctypes.Structure, fields: Mapping[str, tuple[str, bool]]) -> None:
-        """Adopt the structure."""
+        """Wrap the structure, whose fields are described by `fields`."""
         self._structure, self._fields = structure, fields
 
     def number(self, name: str) -> int:
@@ -118,7 +118,7 @@ class Results:
 
 
 def _fields(items: list[str]) -> dict[str, tuple[str, bool]]:
-    """Return name -> (type code, whether it is an array) of fields such as `int64_t jobs` and `const double * end`."""
+    """Return name -> (type code, is an array) of fields such as `int64_t jobs` and `const double * end`."""
     fields = {}
     for item in items:
         kind, name = item.rsplit(maxsplit=1)
@@ -128,7 +128,7 @@ def _fields(items: list[str]) -> dict[str, tuple[str, bool]]:
 
 
 def _structure(name: str, fields: Mapping[str, tuple[str, bool]]) -> type[ctypes.Structure]:
-    """Return a ctypes structure; arrays are addresses."""
+    """Return a ctypes structure with these fields. Arrays are pointers."""
     scalars = {TYPECODES[element]: kind for element, kind in SCALARS.items()}
     layout = [(field, ctypes.c_void_p if is_array else scalars[code]) for field, (code, is_array) in fields.items()]
     return type(name, (ctypes.Structure,), {"_fields_": layout})
