@@ -135,7 +135,11 @@ DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str
     "an unknown kind": ("jobs", put(0, "kind", "soft"), r"row 1: kind is 'soft'"),
     "a start that is missing": ("jobs", put(2, "start", NAN), r"row 3: job '3' is completed, but its start or end"),
     "an end that is missing": ("jobs", put(2, "end", NAN), r"row 3: job '3' is completed, but its start or end"),
-    "a submission that is missing": ("jobs", put(2, "submit", NAN), r"row 3: job '3' starts without"),
+    "a submission that is missing": (
+        "jobs",
+        put(2, "submit", NAN),
+        r"row 3: job '3' starts, but its submit time is missing",
+    ),
     "a column of texts": ("jobs", lambda t: t.assign(start="soon"), r"column 'start' is not of type float64"),
     "a missing column": ("jobs", lambda t: t.drop(columns="end"), r"lacks column 'end'"),
     "an infinite end": ("jobs", put(0, "end", np.inf), r"row 1: end is inf"),
@@ -245,7 +249,7 @@ def test_a_table_that_cannot_be_read_is_refused(name: str, content: bytes | None
 def test_a_plausible_change_is_detected_by_the_checksum(folder: Path) -> None:
     table = pd.read_parquet(folder / "jobs.parquet")
     table.assign(run_time=table["run_time"] * 2).to_parquet(folder / "jobs.parquet")
-    assert "jobs.parquet: does not have the checksum" in refusal(folder)
+    assert "jobs.parquet: does not match its checksum" in refusal(folder)
 
 
 def test_a_run_without_checksums_is_loaded_with_one_warning(folder: Path) -> None:
