@@ -227,7 +227,7 @@ def test_a_saved_run_is_loaded_again_and_foreign_folders_are_kept(tmp_path: Path
     with pytest.raises(InputError, match="is not a run"):
         run.save(other)
     assert (other / "thesis.tex").read_text() == "years of work"
-    with pytest.raises(InputError, match=r"no run\.json"):
+    with pytest.raises(InputError, match=r"run\.json is missing"):
         Run.load(other)
     (tmp_path / "run" / "jobs.parquet").write_bytes(b"PAR1 but no more")
     with pytest.raises(InputError, match=r"jobs\.parquet"):
@@ -431,7 +431,7 @@ def test_a_machine_is_a_number_of_nodes_or_a_list_or_the_system_of_the_workload(
     assert predict(workload, 2, "easy").info.nodes == nodes_of(System(2, 4))
     assert predict(workload, np.int64(2), "easy").info.nodes == nodes_of(System(2, 4))
     assert predict(workload, machine(2, 4), "easy").info.nodes == machine(2, 4)
-    with pytest.raises(InputError, match="does not say how many nodes"):
+    with pytest.raises(InputError, match="number of nodes of the workload's system is unknown"):
         predict(chain(), None, "easy")
 
 
