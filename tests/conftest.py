@@ -10,8 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
+
+settings.register_profile("tracebed", deadline=None)  # the speed of the machine decides no test
+settings.load_profile("tracebed")
 
 
 @pytest.fixture(scope="session")

@@ -214,6 +214,7 @@ print(json.dumps([light, missing, sorted(tb.__all__) == sorted(dir(tb))]))
         tb.simulat  # noqa: B018 - the access is the test
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_process_is_left")
 def test_the_notebook_runs_and_is_kept_without_outputs(tmp_path: Path) -> None:
     notebook = nbformat.read(ROOT / "docs" / "tutorial" / "notebook.ipynb", as_version=4)

@@ -237,6 +237,7 @@ def test_documented_commands_are_accepted(page: Path) -> None:
             pytest.fail(f"{shlex.join(command)}: {error.format_message()}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if list(blocks(page.read_text(encoding="utf-8")))], ids=name)
 def test_documented_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

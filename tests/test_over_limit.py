@@ -105,6 +105,7 @@ def test_the_commands_offer_all_options(command: str) -> None:
     assert isinstance(offered, click.Choice) and list(offered.choices) == list(OverLimit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("over_limit", "mean_wait_s"), [("extend", 36_862.6), ("kill", 22_182.5), ("again", 67_653.2), ("now", 57_338.3)]
 )

@@ -231,7 +231,7 @@ def test_a_killed_replayer_leaves_its_journal_and_the_earlier_run(tmp_path: Path
 
 
 def test_a_replay_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no policy"):
+    with pytest.raises(InputError, match="unknown policy"):
         replay(workload(2), emulated(2), "best", tmp_path / "run")
     mixed = Inventory("mixed", "local", (*emulated(1).nodes, Node("c1", 1, 1, (CPUS[0],))))
     with pytest.raises(InputError, match="mixes computing and emulated nodes"):

@@ -35,7 +35,7 @@ pytestmark = [
         reason=f"no {', '.join(MISSING)}: apt-get install slurmctld slurmd slurm-client slurmdbd munge mariadb-server",
     ),
     pytest.mark.skipif(os.geteuid() != 0, reason="several slurmd on one host need root"),
-    pytest.mark.xdist_group("slurm"),  # one worker starts the servers once
+    pytest.mark.slow,
 ]
 
 NODES = 4

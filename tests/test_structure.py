@@ -309,6 +309,11 @@ def test_help_and_messages_point_to_no_page() -> None:
     assert found == []
 
 
+def test_no_module_is_longer_than_450_lines() -> None:
+    lengths = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n") for path in SOURCES}
+    assert {path: lines for path, lines in lengths.items() if lines > 450} == {}
+
+
 def test_every_module_has_a_docstring() -> None:
     silent = [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert silent == []

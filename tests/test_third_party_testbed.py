@@ -121,6 +121,7 @@ class Early(LocalTestbed):
         return super().receive(0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
