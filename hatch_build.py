@@ -35,9 +35,9 @@ class CompileHook(BuildHookInterface[Any]):
             self.app.display_warning(
                 "tracebed: no C compiler found (gcc): benchmarks use the slower NumPy kernel, simulations use Python"
             )
-        for name, optimised in LIBRARIES.items():
+        for name, optimized in LIBRARIES.items():
             library = Path(self.root, name)
-            if not (compiler and self._compile(shlex.split(compiler), library, optimised)):
+            if not (compiler and self._compile(shlex.split(compiler), library, optimized)):
                 library.unlink(missing_ok=True)
                 continue
             build_data["artifacts"].append(name)
@@ -45,8 +45,8 @@ class CompileHook(BuildHookInterface[Any]):
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["tag"] = f"py3-none-{platform}"
 
-    def _compile(self, compiler: list[str], library: Path, optimised: str) -> bool:
-        command = [*compiler, optimised, "-std=gnu11", "-fPIC", "-shared", "-ffp-contract=off", "-o", str(library)]
+    def _compile(self, compiler: list[str], library: Path, optimized: str) -> bool:
+        command = [*compiler, optimized, "-std=gnu11", "-fPIC", "-shared", "-ffp-contract=off", "-o", str(library)]
         command += [str(path) for path in sorted(library.parent.glob("*.c"))] + ["-lm"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -18,7 +18,7 @@ from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.workload import Provenance, Step, System, Workload
 
 
-def recognises(file):
+def recognizes(file):
     return file.head.startswith(b"%triples")
 
 
@@ -35,7 +35,7 @@ def write(workload, file):
         file.write(("%g %g %d\\n" % columns).encode())
 
 
-FORMAT = Format("triples", "lines of three numbers", recognises, suffixes=(".triples",), read=read, write=write)
+FORMAT = Format("triples", "lines of three numbers", recognizes, suffixes=(".triples",), read=read, write=write)
 
 
 def equal(jobs: int, *, nodes: int = 4, cores_per_node: int = 1, seed: int = 0, run_time: float = 60.0) -> Workload:
@@ -63,7 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return packages.install(tmp_path_factory.mktemp("triples"), {"triples.py": MODULE}, entry_points)
 
 
-def test_a_format_of_another_package_is_recognised_read_and_written(site: Path, tmp_path: Path) -> None:
+def test_a_format_of_another_package_is_recognized_read_and_written(site: Path, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("%triples\n0 10 1\n5 20 2\n")
     done = packages.tracebed(site, "convert", "log.txt", "-o", "w.triples", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

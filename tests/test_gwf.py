@@ -108,12 +108,12 @@ def test_a_file_of_comments_is_an_error() -> None:
 
 
 def test_it_is_not_taken_for_swf_nor_swf_for_it() -> None:
-    assert gwf.recognises(Input.of(LOG, "x"))
-    assert gwf.recognises(Input.of(JOB.encode(), "x"))
+    assert gwf.recognizes(Input.of(LOG, "x"))
+    assert gwf.recognizes(Input.of(JOB.encode(), "x"))
     wagap = "1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1"
-    assert not gwf.recognises(Input.of(f"{wagap} {{a b c d e f g h}} q 8:ppn=1".encode(), "x"))
-    assert not gwf.recognises(Input.of(wagap.encode(), "x"))
-    assert swf.recognises(Input.of(wagap.encode(), "x"))
+    assert not gwf.recognizes(Input.of(f"{wagap} {{a b c d e f g h}} q 8:ppn=1".encode(), "x"))
+    assert not gwf.recognizes(Input.of(wagap.encode(), "x"))
+    assert swf.recognizes(Input.of(wagap.encode(), "x"))
 
 
 def test_ids_that_repeat_are_made_unique() -> None:

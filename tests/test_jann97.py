@@ -116,7 +116,7 @@ def log_of(nodes: list[int], seed: int = 1) -> Workload:
     return Workload(table)
 
 
-def test_small_classes_join_a_neighbour() -> None:
+def test_small_classes_join_a_neighbor() -> None:
     nodes = [1] * 10 + [2] * 60 + [3] * 20 + [8] * 5 + [16] * 70 + [32] * 3
     classes = fit(log_of(nodes), Parameters(fewest=20))
     assert [(c.low, c.high, c.jobs) for c in classes] == [(1, 2, 70), (3, 8, 25), (16, 32, 73)]

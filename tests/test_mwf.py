@@ -94,10 +94,10 @@ def test_42_fields_instants_since_1970_and_extras() -> None:
 
 
 def test_it_is_not_taken_for_swf_nor_swf_for_it() -> None:
-    assert mwf.recognises(Input.of(LOG, "x"))
+    assert mwf.recognizes(Input.of(LOG, "x"))
     bsc = "1;0;10;100;4;-1;-1;4;200;2048;1;7;8;-1;2;1;-1"
-    assert not mwf.recognises(Input.of(bsc.encode(), "x"))
-    assert swf.recognises(Input.of(bsc.encode(), "x"))
+    assert not mwf.recognizes(Input.of(bsc.encode(), "x"))
+    assert swf.recognizes(Input.of(bsc.encode(), "x"))
 
 
 @pytest.mark.parametrize(

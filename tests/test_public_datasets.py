@@ -106,7 +106,7 @@ def test_pm100_with_cores_and_with_the_names_of_exadata() -> None:
     raw = {name: values for name, values in marconi().items() if "alloc" not in name and "gpus" not in name}
     raw["num_nodes"], raw["num_cpus"] = raw.pop("num_nodes_req"), raw.pop("num_cores_req")
     data = parquet(raw | {"cpus_alloc_layout": ["{}"] * 3})
-    assert pm100.recognises(Input.of(data, "a"))
+    assert pm100.recognizes(Input.of(data, "a"))
     workload, _ = read(pm100.read_log, data)
     assert workload.ints("nodes").tolist() == [1, 2, 4]
     assert workload.ints("cores_per_node").tolist() == [32, 32, 1]

@@ -13,7 +13,7 @@ from test_gwf import LOG as GWF
 from test_mwf import LOG as MWF
 from test_public_datasets import CSV, LASSEN, SUPERCLOUD, VALID, marconi, parquet
 from tracebed.converters.formats import registry
-from tracebed.converters.formats.reading import read_workload, recognised
+from tracebed.converters.formats.reading import read_workload, recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import Tolerated
@@ -55,10 +55,10 @@ EXAMPLES: dict[str, list[bytes]] = {name: [text.encode() for text in texts] for 
 def test_content_alone_determines_the_format(name: str, data: bytes) -> None:
     for content in (data, b"\xef\xbb\xbf" + data if b"," in data[:20] else data):
         file = Input.of(content, "log")
-        found = recognised(file)
+        found = recognized(file)
         assert found is not None
         assert found.name == name
-        as_sure = [known.name for known in registry.known() if known.marks == found.marks and known.recognises(file)]
+        as_sure = [known.name for known in registry.known() if known.marks == found.marks and known.recognizes(file)]
         assert as_sure == [name], "the order among formats of equally sure marks must not matter"
 
 
@@ -69,7 +69,7 @@ def test_files_written_by_tracebed_are_recognized_whatever_was_read(suffix: str,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)
         write_workload(read_workload(tmp_path / "log", keep_extra=True), path)
-    found = recognised(Input.of(path.read_bytes(), "unnamed"))
+    found = recognized(Input.of(path.read_bytes(), "unnamed"))
     assert found is not None
     assert found.name == suffix
 

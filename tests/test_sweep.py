@@ -490,7 +490,7 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     wide = {"at": {"policy": "tight", "share": 1}, "relative_to": {"policy": "easy", "share": 0}}
     pictures = {
         "bars": {"kind": "bars", "figures": ["mean_response_s", "utilization"], "window": "B"},
-        "normalised": {"kind": "normalised", "figures": "makespan_s", "relative_to": {"policy": "easy"}},
+        "normalized": {"kind": "normalized", "figures": "makespan_s", "relative_to": {"policy": "easy"}},
         "heat": {"kind": "heatmap", "figures": "slowdown_ref", **wide},
         "days": {"kind": "daily", "figures": "slowdown_ref", **wide},
     }
@@ -509,7 +509,7 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     for axes, name, scale in zip(figure.axes, ("mean_response_s", "utilization"), (1, 100), strict=True):
         drawn = sorted(bar.get_height() for bars in axes.containers for bar in bars)  # type: ignore[attr-defined]
         assert drawn == pytest.approx(sorted(rows[rows["window"] == "B"][name] * scale))
-    figure = plots._bars(file.study.plots["normalised"], rows[rows["window"] == "A"], "title")
+    figure = plots._bars(file.study.plots["normalized"], rows[rows["window"] == "A"], "title")
     assert figure is not None
     (axes,) = figure.axes
     mine = rows[rows["window"] == "A"].set_index(["policy", "share"])["makespan_s"]
@@ -548,8 +548,8 @@ def test_boxes_are_quartiles_and_the_plot_says_of_what(study: Callable[..., Path
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["tight"]
 
 
-def test_bars_are_normalised_where_nothing_is_made_malleable(study: Callable[..., Path], tmp_path: Path) -> None:
-    plot = {"kind": "normalised", "figures": "makespan_s", "relative_to": {"policy": "easy"}}
+def test_bars_are_normalized_where_nothing_is_made_malleable(study: Callable[..., Path], tmp_path: Path) -> None:
+    plot = {"kind": "normalized", "figures": "makespan_s", "relative_to": {"policy": "easy"}}
     path = study(plots={"p": plot}, malleable=None, policies=["easy", "fcfs"])
     result = run(path, "-o", tmp_path / "out", *HERE)
     assert result.exit_code == 0, result.output

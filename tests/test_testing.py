@@ -169,7 +169,7 @@ def test_a_format_with_a_shortest_job_passes_within_it() -> None:
         check_format("batsim", cases=4)
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     return file.head.startswith(b'{"mine"')
 
 
@@ -187,7 +187,7 @@ def read(file: Input) -> Workload:
         raise InputError(f"is damaged: {type(error).__name__}", where=file.where) from error
 
 
-MINE = Format("mine", "for a test", recognises, suffixes=(".mine",), read=read, write=write)
+MINE = Format("mine", "for a test", recognizes, suffixes=(".mine",), read=read, write=write)
 
 
 def _in_a_hurry(file: Input) -> Workload:
@@ -211,8 +211,8 @@ def _timed(workload: Workload, file: BinaryIO) -> None:
         (replace(MINE, read=_halved), "column nodes"),
         (replace(MINE, read=lambda file: Workload(read(file).table.iloc[:1])), "1 are read"),
         (replace(MINE, write=_timed), "two outputs of the same workload differ"),
-        (replace(MINE, recognises=lambda file: False), "does not recognize its own output"),
-        (replace(MINE, read=csv.read, write=csv.write, recognises=lambda file: True, marks=Marks.LOOSE), "csv"),
+        (replace(MINE, recognizes=lambda file: False), "does not recognize its own output"),
+        (replace(MINE, read=csv.read, write=csv.write, recognizes=lambda file: True, marks=Marks.LOOSE), "csv"),
         (replace(MINE, read=None, write=None), "neither a reader nor a writer"),
         (replace(MINE, write=None), "`examples` are required"),
     ],

@@ -93,7 +93,7 @@ def _check_round_trip(chosen: Format, number: int, folder: Path, columns: Sequen
     _require(chosen, contents[0] == contents[1], f"{case}: two outputs of the same workload differ")
     if chosen.reader is None:
         return []
-    own = [path for path in written[0] if chosen.recognises(Input.at(path))]
+    own = [path for path in written[0] if chosen.recognizes(Input.at(path))]
     _require(chosen, own, f"{case}: the format does not recognize its own output")
     _check_recognized(chosen, own[0])
     again = _jobs(chosen, own[0])
@@ -122,8 +122,8 @@ def _written(chosen: Format, workload: Workload, folder: Path) -> list[Path]:
 
 def _check_recognized(chosen: Format, path: Path) -> None:
     file = Input.at(path)
-    _require(chosen, chosen.recognises(file) is True, f"{path} is not recognized")
-    surer = [other.name for other in known() if other.marks < chosen.marks and other.recognises(file)]
+    _require(chosen, chosen.recognizes(file) is True, f"{path} is not recognized")
+    surer = [other.name for other in known() if other.marks < chosen.marks and other.recognizes(file)]
     _require(chosen, not surer, f"{path} is recognized by formats with more specific marks: {', '.join(surer)}")
 
 
@@ -137,7 +137,7 @@ def _check_damages(chosen: Format, files: Sequence[Path], folder: Path, damages:
         damaged = folder / f"damaged-{number}{''.join(path.suffixes)}"
         damaged.write_bytes(data)
         try:
-            chosen.recognises(Input.at(damaged))
+            chosen.recognizes(Input.at(damaged))
             _jobs(chosen, damaged)
         except InputError as error:
             _require(chosen, "\n" not in str(error), f"damaged file {number}: the message is not one line: {error}")

@@ -49,7 +49,7 @@ PLATFORM = """<?xml version='1.0'?>
 """
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the head of the file has the key `subtime` of jobs or `nb_res` of the workload."""
     head = file.head
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and (b'"subtime"' in head or b'"nb_res"' in head)
@@ -212,7 +212,7 @@ def _more(items: Sequence[Item]) -> int:
 FORMAT = Format(
     "batsim",
     "workload and platform of Batsim",
-    recognises,
+    recognizes,
     read=read,
     write=write,
     write_folder=write_folder,

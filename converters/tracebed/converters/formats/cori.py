@@ -41,7 +41,7 @@ MACHINES = {
 ZONE = "America/Los_Angeles"
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file has the columns of this log."""
     return {"job", "host name", "partition", "elapsed secs", "nodes allocated"} <= set(file.columns)
 
@@ -108,6 +108,6 @@ SHARED = 0.99
 FORMAT = Format(
     "cori",
     "NERSC Cori and Perlmutter",
-    recognises,
+    recognizes,
     read_log=read_log,
 )

@@ -25,7 +25,7 @@ EXTRAS = "# tracebed-extras: "
 ARROW_TYPES = {"str": pa.string(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file has a provenance line, or the columns of a workload."""
     ours = {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns) and not file.head.startswith(PARQUET)
     return file.header.startswith(PROVENANCE) or ours
@@ -132,7 +132,7 @@ def _columns(table: pd.DataFrame) -> Iterator[tuple[str, pd.Series[Any]]]:
 FORMAT = Format(
     "csv",
     "tracebed's own",
-    recognises,
+    recognizes,
     marks=Marks.COMMON_NAMES,
     suffixes=(".csv",),
     read=read,

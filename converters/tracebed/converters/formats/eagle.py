@@ -37,7 +37,7 @@ SYSTEM = System(2618, 36, "NREL Eagle")
 ZONE = "America/Denver"
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file has the columns of this log."""
     return {"job_id", "wallclock_req", "nodes_req", "processors_req"} <= set(file.columns)
 
@@ -94,6 +94,6 @@ def read_log(
 FORMAT = Format(
     "eagle",
     "NREL Eagle",
-    recognises,
+    recognizes,
     read_log=read_log,
 )

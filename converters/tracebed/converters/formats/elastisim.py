@@ -99,7 +99,7 @@ PLATFORM = """<?xml version='1.0'?>
 """
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the head of the file has the key `application_model`, which each job must have."""
     return file.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and b'"application_model"' in file.head
 
@@ -405,7 +405,7 @@ def _speedup(model: Item, arguments: Item, sizes: tuple[int, int, int], neighbor
 FORMAT = Format(
     "elastisim",
     "jobs.json of ElastiSim and its related files",
-    recognises,
+    recognizes,
     read=read,
     write_folder=write_folder,
     written="mapping.csv",

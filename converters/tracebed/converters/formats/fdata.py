@@ -35,7 +35,7 @@ ZONE = "Asia/Tokyo"
 STATES = {"COMPLETED": JobState.COMPLETED, "FAILED": JobState.FAILED}
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file has the columns of this table."""
     return {"jid", "adt", "sdt", "edt", "nnumr", "elpl"} <= set(file.columns)
 
@@ -89,6 +89,6 @@ def read_log(
 FORMAT = Format(
     "fdata",
     "RIKEN Fugaku: F-DATA",
-    recognises,
+    recognizes,
     read_log=read_log,
 )

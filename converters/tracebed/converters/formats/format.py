@@ -32,8 +32,8 @@ class Format:
     name: str
     summary: str
     """The contents of the format in a few words."""
-    recognises: Callable[[Input], bool]
-    """`recognises(file)`: whether a file has the marks of this format, in its `head` or its `columns`."""
+    recognizes: Callable[[Input], bool]
+    """`recognizes(file)`: whether a file has the marks of this format, in its `head` or its `columns`."""
     marks: Marks = Marks.OWN_NAMES
     suffixes: tuple[str, ...] = ()
     """File name endings of this format."""

@@ -29,7 +29,7 @@ OTHERS = ("ExecutableID", "OrigSiteID", "JobStructureParams", "ReqPlatform", "Us
 STATES = {str(code): word for code, word in SWF.items() if word}
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the first line has 29 fields, numbers in fields 2 to 5, and no braces (another format's)."""
     fields = first_line(file, b"#").split()
     return len(fields) == len(FIELDS) and not any("{" in text for text in fields) and all(map(_number, fields[1:5]))
@@ -105,7 +105,7 @@ def _number(text: str) -> bool:
 FORMAT = Format(
     "gwf",
     "Grid Workloads Format",
-    recognises,
+    recognizes,
     marks=Marks.LINES,
     suffixes=(".gwf",),
     read_log=read_log,

@@ -33,7 +33,7 @@ SYSTEM = System(795, 44, "LLNL Lassen")
 ZONE = "America/Los_Angeles"
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file has the columns of this table."""
     return {"allocation_id", "primary_job_id", "job_submit_time", "begin_time"} <= set(file.columns)
 
@@ -86,6 +86,6 @@ def read_log(
 FORMAT = Format(
     "lassen",
     "LLNL Lassen",
-    recognises,
+    recognizes,
     read_log=read_log,
 )

@@ -40,7 +40,7 @@ OTHERS = (
 STATES = {str(code): word for code, word in SWF.items() if word}
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the first line has 41 or 42 fields, the first two of which are integers."""
     fields = _split(first_line(file, b";#"))
     return FEWEST <= len(fields) <= len(FIELDS) and all(re.fullmatch(r"\d+", text) for text in fields[:2])
@@ -148,7 +148,7 @@ def _after(f: Fields, ids: pd.Series[str], end: FloatArray) -> tuple[pd.Series[s
 FORMAT = Format(
     "mwf",
     "Modular Workload Format",
-    recognises,
+    recognizes,
     marks=Marks.LINES,
     suffixes=(".mwf",),
     read_log=read_log,

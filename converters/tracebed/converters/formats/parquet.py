@@ -20,7 +20,7 @@ ROWS = 2**20
 """Rows in a row group."""
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file is Parquet and has the columns of a workload."""
     return file.head.startswith(PARQUET) and {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns)
 
@@ -70,7 +70,7 @@ def write(workload: Workload, file: BinaryIO) -> None:
 FORMAT = Format(
     "parquet",
     "tracebed's own",
-    recognises,
+    recognizes,
     marks=Marks.COMMON_NAMES,
     suffixes=(".parquet",),
     read=read,

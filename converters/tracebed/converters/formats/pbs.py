@@ -210,7 +210,7 @@ class Records:
         self.counts["jobs still queued at the end of the log, left out"] += len(self.queued)
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the first line is an accounting record."""
     first = file.head.lstrip().partition(b"\n")[0]
     return LINE.match(first.decode("utf-8", "replace")) is not None
@@ -375,7 +375,7 @@ def _extras(jobs: Sequence[Record]) -> dict[str, pd.Series[Any]]:
 FORMAT = Format(
     "pbs",
     "accounting of PBS Pro and Torque",
-    recognises,
+    recognizes,
     marks=Marks.LINES,
     read_log=read_log,
 )

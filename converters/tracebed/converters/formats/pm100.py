@@ -43,7 +43,7 @@ ENDLESS = 2.0**32 - 3
 """Time limits from this value on (minutes) are Slurm's codes for no limit."""
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file has the columns of one of these tables."""
     columns = set(file.columns)
     sizes = {"num_nodes_req", "num_nodes_alloc"} <= columns or {"num_nodes", "num_cpus", "cpus_alloc_layout"} <= columns
@@ -107,6 +107,6 @@ def read_log(
 FORMAT = Format(
     "pm100",
     "CINECA Marconi100: PM100, M100 ExaData",
-    recognises,
+    recognizes,
     read_log=read_log,
 )

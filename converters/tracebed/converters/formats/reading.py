@@ -66,7 +66,7 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     """Return the format of a log, and the files in this format."""
     if format:
         return named(format), files
-    formats = [recognised(file) for file in files]
+    formats = [recognized(file) for file in files]
     for file, found in zip(files, formats, strict=True):
         if found is None and _utf16(file.head):
             hint = "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8"
@@ -99,6 +99,6 @@ def _utf16(head: bytes) -> bool:
     )
 
 
-def recognised(file: Input) -> Format | None:
+def recognized(file: Input) -> Format | None:
     """Return the first format that recognizes the content of `file`, or None."""
-    return next((format for format in known() if format.recognises(file)), None)
+    return next((format for format in known() if format.recognizes(file)), None)

@@ -58,7 +58,7 @@ COMMAND += ",Timelimit,State,NNodes,NCPUS,ReqMem,AllocTRES,ReqTRES,NodeList"
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the columns contain the job id and at least two other fields of sacct."""
     names = set(Header.of(file).lower)
     return bool(names & {"jobid", "jobidraw"}) and len(names & FIELDS) >= 3
@@ -275,6 +275,6 @@ def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> Bool
 FORMAT = Format(
     "sacct",
     "Slurm's accounting, by sacct -P",
-    recognises,
+    recognizes,
     read_log=read_log,
 )

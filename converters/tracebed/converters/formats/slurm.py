@@ -38,7 +38,7 @@ if ((failed > 0)); then echo "$failed of {jobs} jobs were rejected" >&2; exit 1;
 """
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return False, since the format is write-only."""
     return False
 
@@ -99,7 +99,7 @@ def _losses(workload: Workload, limit: np.ndarray[tuple[int], np.dtype[np.float6
 FORMAT = Format(
     "slurm",
     "a script of sbatch lines",
-    recognises,
+    recognizes,
     suffixes=(".sh",),
     write=write,
 )

@@ -51,7 +51,7 @@ YEAR = 525_600
 ENDLESS = 2.0**32 - 3
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file has the columns of this table."""
     return {"id_job", "time_submit", "tres_alloc", "nodes_alloc", "timelimit"} <= set(file.columns)
 
@@ -135,6 +135,6 @@ def numbered_states(labels: pd.Categorical) -> pd.Categorical:
 FORMAT = Format(
     "supercloud",
     "MIT Supercloud",
-    recognises,
+    recognizes,
     read_log=read_log,
 )

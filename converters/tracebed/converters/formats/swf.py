@@ -33,7 +33,7 @@ from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.errors import InputError, tolerate
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file begins with `;`, or with a line of at least 17 fields, the first five numbers."""
     first = file.head.lstrip().split(b"\n", 1)[0]
     if first.startswith(b";"):
@@ -123,7 +123,7 @@ def _mismatch(header: Header, lines: FieldLines) -> dict[str, int]:
 FORMAT = Format(
     "swf",
     "Standard Workload Format",
-    recognises,
+    recognizes,
     marks=Marks.LOOSE,
     suffixes=(".swf",),
     read=read,

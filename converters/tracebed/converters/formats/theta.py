@@ -42,7 +42,7 @@ MACHINES = {"theta": System(4392, 64, "ALCF Theta")}
 STATUSES = (JobState.COMPLETED, JobState.KILLED, JobState.FAILED)
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return whether the file has the columns of this log."""
     return {"queued_timestamp", "walltime_seconds", "nodes_requested"} <= set(file.columns)
 
@@ -117,6 +117,6 @@ def _statuses(exits: FloatArray, over: BoolArray) -> IntArray:
 FORMAT = Format(
     "theta",
     "ALCF Theta and other ALCF machines",
-    recognises,
+    recognizes,
     read_log=read_log,
 )

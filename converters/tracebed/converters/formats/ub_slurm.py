@@ -30,7 +30,7 @@ DEFAULT_USER = "user1"
 MAX_ID = 2**31 - 1
 
 
-def recognises(file: Input) -> bool:
+def recognizes(file: Input) -> bool:
     """Return False, since the format is write-only."""
     return False
 
@@ -94,7 +94,7 @@ def _duration(seconds: int) -> str:
 FORMAT = Format(
     "ub-slurm",
     "events of UB's Slurm simulator",
-    recognises,
+    recognizes,
     suffixes=(".events",),
     write=write,
 )

@@ -13,7 +13,7 @@ from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.logs import log_options, raw_options, system_of, system_option
 from tracebed.orchestrator.cli.messages import progress, say
 from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, output_option
-from tracebed.orchestrator.cli.summary import finish, summarised
+from tracebed.orchestrator.cli.summary import finish, summarized
 
 if TYPE_CHECKING:
     from tracebed.converters.cleaning.audit import Audited, Cleaned
@@ -97,7 +97,7 @@ def clean(
             _write_touched(done, explain)
     if as_json:
         tb.write(done.workload, output)
-        facts = {"output": str(output), "recipe": chosen.name, **summarised(done.workload), "audit": done.to_json()}
+        facts = {"output": str(output), "recipe": chosen.name, **summarized(done.workload), "audit": done.to_json()}
         print_json("tracebed-clean/1", facts)
         return
     _print_audit(chosen, done.audit)

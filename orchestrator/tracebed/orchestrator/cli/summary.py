@@ -44,12 +44,12 @@ def finish(
         tb.write(workload, output, **(writing or {}))
     step = asdict(workload.provenance.steps[-1]) if workload.provenance.steps else None
     if as_json:
-        summary = {"output": str(output), **summarised(workload), "sha256": workload.sha256, "step": step}
-        print_json("tracebed-workload/1", {**summary, "before": summarised(before)} if before else summary)
+        summary = {"output": str(output), **summarized(workload), "sha256": workload.sha256, "step": step}
+        print_json("tracebed-workload/1", {**summary, "before": summarized(before)} if before else summary)
         return
-    after = _spelt(summarised(workload))
+    after = _spelt(summarized(workload))
     if before is not None:
-        was = _spelt(summarised(before))
+        was = _spelt(summarized(before))
         print_table(["", "before", "after"], [(name, was[name], after[name]) for name in after])
     else:
         click.echo(f"{output}: " + ", ".join(f"{name} {value}" for name, value in after.items()))
@@ -64,7 +64,7 @@ def _last_steps(workload: Workload) -> list[Step]:
     return [step for step in cleaning or steps[-1:] if set(step.counts) - {"jobs before"}]
 
 
-def summarised(workload: Workload) -> dict[str, Any]:
+def summarized(workload: Workload) -> dict[str, Any]:
     """Return the summary of a workload as plain data."""
     from tracebed.converters.description import quantiles
 

@@ -96,7 +96,7 @@ def draw(file: StudyFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tupl
 def _pages(file: StudyFile, plot: Plot) -> list[str | None]:
     """Return the workloads with a plot of their own; [None] for normalized bars, which show all workloads in one."""
     shares = file.study.malleable.shares if file.study.malleable else []
-    several = plot.kind != "normalised" or len(shares) > 1
+    several = plot.kind != "normalized" or len(shares) > 1
     return list(file.study.workloads) if several else [None]
 
 
@@ -123,7 +123,7 @@ def _named(where: Mapping[str, Any]) -> str:
 def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
     """Draw a panel per figure: groups (shares or workloads) on the x axis, a bar per policy and varying setting."""
     if plot.relative_to is not None:
-        rows = _normalised(rows, plot.figures, plot.relative_to)
+        rows = _normalized(rows, plot.figures, plot.relative_to)
     rows = chosen(rows, plot.at)
     if not len(rows):
         return None
@@ -164,7 +164,7 @@ def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
     return figure
 
 
-def _normalised(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
+def _normalized(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows except the baseline, with figures divided by the mean of the baseline at the same point."""
     same = [key for key in GROUP if key not in relative_to]
     same = [key for key in same if rows[key].notna().all()]  # without malleable jobs, the share is missing

@@ -174,7 +174,7 @@ class Published(Part):
 class Plot(Part):
     """A plot of the study."""
 
-    kind: Literal["bars", "normalised", "heatmap", "daily"]
+    kind: Literal["bars", "normalized", "heatmap", "daily"]
     figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
     window: str | None = None
     """Name of the window; by default the first window."""

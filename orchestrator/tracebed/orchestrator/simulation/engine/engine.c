@@ -479,7 +479,7 @@ static int32_t queue_first(struct engine *e) {
     return e->queue_head;
 }
 
-static void summarise_block(struct engine *e, int64_t block) {
+static void summarize_block(struct engine *e, int64_t block) {
     int64_t end = (block + 1) * BLOCK < e->in.jobs ? (block + 1) * BLOCK : e->in.jobs;
     for (int32_t c = 0; c < e->classes; c++) e->block_shortest[c * e->blocks + block] = INFINITY;
     for (int64_t job = block * BLOCK; job < end; job++) {
@@ -492,7 +492,7 @@ static void summarise_block(struct engine *e, int64_t block) {
     }
 }
 
-static void summarise_group(struct engine *e, int64_t group) {
+static void summarize_group(struct engine *e, int64_t group) {
     int64_t end = (group + 1) * GROUP < e->blocks ? (group + 1) * GROUP : e->blocks;
     for (int32_t c = 0; c < e->classes; c++) {
         double shortest = INFINITY;
@@ -538,9 +538,9 @@ static int32_t first_fit(struct engine *e, int32_t after, int64_t idle, double t
             for (; job < stop; job++)
                 if (e->waiting[job] && e->in.low[job] <= idle
                     && (e->shortest_limit[job] <= time || e->in.low[job] <= extra)) return job;
-            summarise_block(e, block);
+            summarize_block(e, block);
         }
-        if (looked) summarise_group(e, group);
+        if (looked) summarize_group(e, group);
     }
     return -1;
 }
