@@ -131,6 +131,7 @@ def shell(script: str, folder: Path, **streams: int) -> subprocess.CompletedProc
     return subprocess.run(["bash", "-c", script], text=True, check=False, env=environment, **streams)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.mark.slow
 def test_a_full_disk_behind_our_output_is_one_line(folder: Path) -> None:
     for option in ("", "--json"):
         done = shell(f"$COMPARE {option} > /dev/full", folder)
@@ -148,6 +149,7 @@ def test_a_closed_pipe_is_not_a_verdict(folder: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_output_needs_no_open_stream_and_no_unicode(folder: Path) -> None:
     assert shell("$COMPARE >&-", folder).returncode == ExitCode.INCONCLUSIVE
     assert shell("$COMPARE 2>&-", folder).returncode == ExitCode.INCONCLUSIVE

@@ -20,6 +20,7 @@ def test_the_documentation_has_the_tables_of_the_metrics() -> None:
     assert documentation.margins() in (DOCS / "explanation" / "verdict.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_metrics_of_the_guide_are_measured_compared_and_reported(tmp_path: Path) -> None:
     site = packages.install(tmp_path / "guide", packages.files_of(GUIDE))
     fcfs_run(300, machine=4, stretch=10).save(tmp_path / "real")
@@ -40,6 +41,7 @@ def test_the_metrics_of_the_guide_are_measured_compared_and_reported(tmp_path: P
     assert (tmp_path / "report.html").read_text().count("wait, p99") >= 2  # in the verdict and in the table
 
 
+@pytest.mark.slow
 def test_duplicate_names_and_invalid_entry_points_are_refused(tmp_path: Path) -> None:
     fcfs_run(3).save(tmp_path / "run")
     code = """

@@ -268,6 +268,7 @@ SECTION = """
 """
 
 
+@pytest.mark.slow
 def test_sections_of_another_package_are_in_the_report(tmp_path: Path) -> None:
     names = {name: f"sections:{name.upper()}" for name in ("energy", "text", "bold", "left_out")}
     site = packages.install(tmp_path / "theirs", {"sections.py": SECTION}, {"tracebed.report_sections": names})
@@ -287,6 +288,7 @@ def test_sections_of_another_package_are_in_the_report(tmp_path: Path) -> None:
     assert 'href="about' not in page
 
 
+@pytest.mark.slow
 def test_a_wrong_section_of_another_package_is_named(tmp_path: Path) -> None:
     site = packages.install(
         tmp_path / "theirs", {"sections.py": SECTION}, {"tracebed.report_sections": {"wrong": "sections:WRONG"}}

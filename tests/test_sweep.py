@@ -597,6 +597,7 @@ def test_kassel_knl_gives_the_printed_rigid_turnaround(reference_data: Callable[
     assert round(rigid["ours"]) == rigid["published"] == 4551  # in whole seconds, as printed
 
 
+@pytest.mark.slow
 def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     path = study(seeds=1)

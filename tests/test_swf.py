@@ -429,6 +429,7 @@ def test_an_edited_file_of_tracebed_is_not_misread(tmp_path: Path) -> None:
         read_workload(path, by="core")
 
 
+@pytest.mark.slow
 def test_ricc(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
     path = reference_data("logs/RICC-2010-2.swf.gz")
     with pytest.warns(Tolerated) as caught:
