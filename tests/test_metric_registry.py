@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 import packages
 from runs import fcfs_run
 from test_cli_verdicts import call
