@@ -83,6 +83,11 @@ class RunInfo:
     """Lateness of the submissions of a replay, wall ms after the planned instants: p50, p99, max, count."""
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    health: dict[str, Any] = field(default_factory=dict)
+    """Health of a replay: `state` (healthy, degraded or unhealthy), `causes` (signal, value, limit, state, text),
+    `signals` (all figures), `thresholds` (hash). Empty for other runs and for replays of earlier versions."""
+    calibration: dict[str, Any] = field(default_factory=dict)
+    """Calibration used: name, sha256, `workloads` (hashes of the workloads it was made from), ... Empty without one."""
     created: str | None = None
     """Start of the run in ISO 8601. None for a prediction, so that equal inputs give equal files."""
     hosts: list[dict[str, Any]] = field(default_factory=list)
