@@ -82,6 +82,7 @@ def make_run(
         "nodes": [NodeFacts(f"n{index}", cores) for index in range(machine)],
         "workload": {"name": "tiny", "sha256": sha256, "jobs": len(jobs), "provenance": {}},
         "policy": "fcfs",
+        "health": {"state": "healthy", "causes": [], "signals": {}, "thresholds": "0" * 64} if real else {},
     }
     held = pd.DataFrame(allocations, columns=["job_id", "node", "start", "end", "cores", "cpus"]).assign(count=1)
     asked = pd.DataFrame(

@@ -62,7 +62,7 @@ def test_one_real_run_is_inconclusive_however_near_or_far(stretch: float) -> Non
 
 
 def test_identical_runs_do_not_differ() -> None:
-    found = compare(fcfs_run(60), fcfs_run(60, real=False))
+    found = compare(fcfs_run(60, execution="computed"), fcfs_run(60, real=False))
     assert all(item.difference == 0 for item in found.metrics)
     waits = found.differences["wait"]
     assert waits is not None
@@ -128,7 +128,7 @@ def test_differences_between_runs_are_warnings() -> None:
         "number of nodes differs: real 4, predicted 6",
         "speed differs: real 200.0, predicted 1.0",
         "interval differs: real 10, predicted 0",
-        "the real run is interrupted",
+        "the real run is unhealthy: the run was interrupted: cause unknown",
     ):
         assert what in said
     assert "grain" not in said
@@ -152,6 +152,96 @@ def test_contradicting_clocks_are_unhealthy() -> None:
         found = compare(make_run(skewed), make_run(REAL, real=False))
     assert found.reasons[0] is Reason.UNHEALTHY
     assert found.exit_code == ExitCode.UNHEALTHY
+    text = "the real run is unhealthy: 1 jobs start before their submission or end before their start"
+    assert found.headline.startswith(f"{text}; one real run")
+    assert text in found.warnings
+
+
+STOPPED = {"signal": "late_s", "value": 10.2, "limit": 1.0, "state": "unhealthy", "text": "a rank was 10.2 s late"}
+LOADED = {"signal": "pressure", "value": 0.2, "limit": 0.1, "state": "degraded", "text": "pressure 20 %, limit 10 %"}
+
+
+def health(state: str, *causes: dict[str, Any]) -> dict[str, Any]:
+    return {"state": state, "causes": list(causes), "signals": {}, "thresholds": "0" * 64}
+
+
+def test_an_unhealthy_run_ends_with_4_and_names_its_causes() -> None:
+    real = make_run(REAL, health=health("unhealthy", LOADED, STOPPED))
+    found = compare(real, make_run(REAL, real=False))
+    assert found.exit_code == ExitCode.UNHEALTHY
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.headline.startswith("the real run is unhealthy: a rank was 10.2 s late; one real run")
+    assert found.warnings[:2] == [
+        "the real run is degraded: pressure 20 %, limit 10 %",
+        "the real run is unhealthy: a rank was 10.2 s late",
+    ]
+    assert {Reason.UNHEALTHY} <= {*judged(found, "mean_wait_s").reasons}
+    assert found.to_json()["health"] == {"state": "unhealthy", "causes": [LOADED, STOPPED]}
+    assert found.to_json()["real"]["health"] == real.info.health
+
+
+def test_a_degraded_run_is_a_warning() -> None:
+    found = compare(make_run(REAL, health=health("degraded", LOADED)), make_run(REAL, real=False))
+    assert found.exit_code == ExitCode.INCONCLUSIVE
+    assert found.reasons == (Reason.TOO_FEW_REPEATS,)
+    assert found.warnings[0] == "the real run is degraded: pressure 20 %, limit 10 %"
+
+
+def test_an_interrupted_run_is_unhealthy_whatever_it_recorded() -> None:
+    for recorded in ({}, health("healthy"), health("degraded", LOADED)):
+        real = make_run(REAL, state="interrupted", interruptions=["SIGTERM"], health=recorded)
+        found = compare(real, make_run(REAL, real=False))
+        assert found.exit_code == ExitCode.UNHEALTHY
+        assert found.headline.startswith("the real run is unhealthy: the run was interrupted: SIGTERM; ")
+
+
+def test_an_interruption_is_named_once() -> None:
+    lost = STOPPED | {"text": "the agent of n1 was lost"}
+    real = make_run(REAL, state="interrupted", interruptions=["agent lost"], health=health("unhealthy", lost))
+    found = compare(real, make_run(REAL, real=False))
+    assert [text for text in found.warnings if "unhealthy" in text] == [
+        "the real run is unhealthy: the agent of n1 was lost"
+    ]
+
+
+def test_a_replay_without_a_record_of_its_health_is_a_warning() -> None:
+    found = compare(make_run(REAL, health={}), make_run(REAL, real=False))
+    assert found.exit_code == ExitCode.INCONCLUSIVE
+    assert found.warnings[0].startswith("the health of the real run is unknown")
+    assert found.to_json()["health"]["state"] == "unknown"
+    log = compare(make_run(REAL, health={}, source="log", execution="logged"), make_run(REAL, real=False))
+    assert log.warnings == []
+
+
+def test_a_prediction_is_not_judged_on_the_workload_of_its_calibration() -> None:
+    predicted = make_run(REAL, real=False, calibration={"name": "here", "workloads": ["b" * 64, "a" * 64]})
+    found = compare(make_run(REAL), predicted)
+    assert found.reasons == (Reason.CALIBRATION_WORKLOAD, Reason.TOO_FEW_REPEATS)
+    assert found.exit_code == ExitCode.INCONCLUSIVE
+    assert "made from this workload" in found.headline
+    held_out = make_run(REAL, real=False, calibration={"name": "here", "workloads": ["b" * 64]})
+    assert compare(make_run(REAL), held_out).reasons == (Reason.TOO_FEW_REPEATS,)
+
+
+@pytest.mark.parametrize(
+    ("info", "by"),
+    [
+        ({"execution": "computed"}, ""),
+        ({"execution": "computed", "parameters": {"duty": 1.0}}, ""),
+        ({"execution": "logged", "source": "log"}, ""),
+        ({"execution": "computed", "parameters": {"duty": 0.5}}, "(duty 0.5)"),
+        ({"execution": "computed", "parameters": {"duty": [1.0, 0.7, 0.5]}}, "(duty 0.5 to 0.7)"),
+        ({"execution": "emulated", "parameters": {"duty": 0.0}}, "(emulated nodes)"),
+        ({"execution": "computed+emulated", "parameters": {"duty": [0.0, 0.5]}}, "(emulated nodes, duty 0.5)"),
+    ],
+)
+def test_imposed_run_times_are_no_evidence(info: dict[str, Any], by: str) -> None:
+    found = compare(make_run(REAL, **info), make_run(REAL, real=False))
+    said = [text for text in found.warnings if "were imposed" in text]
+    assert len(said) == bool(by)
+    assert all(by in text for text in said)
+    assert {item.name for item in found.metrics if not item.evidence} == ({"median_run_s"} if by else set())
+    assert ("run times imposed" in judged(found, "median_run_s").sentence) == bool(by)
 
 
 def test_a_run_in_which_nothing_ended_is_compared_without_a_crash() -> None:
@@ -326,11 +416,11 @@ def test_a_comparison_has_a_text_and_an_html_representation() -> None:
     lines = found.explain().splitlines()
     assert lines[:2] == ["tiny, fcfs: replay and simulator: inconclusive", found.headline]
     assert "makespan (s): real 300, predicted 270; off by -10.0 %, margin 3 % [gate]" in lines
-    assert "run, median (s): real 100, predicted 90; off by -10.0 %, margin 2 % [advisory]" in lines
-    assert lines[-1] == "- policy differs: real fcfs, predicted <easy>"
+    assert "run, median (s): real 100, predicted 90; off by -10.0 %, margin 2 % [advisory, run times imposed]" in lines
+    assert lines[-2] == "- policy differs: real fcfs, predicted <easy>"
     assert repr(found) == (
         "<Comparison of tiny, fcfs: replay and simulator: inconclusive, 3 of 5 gated metrics within their margins, "
-        "3 jobs matched, warnings: 1>"
+        "3 jobs matched, warnings: 2>"
     )
     shown = found._repr_html_()
     assert "<td>makespan (s)</td><td>300</td><td>270</td><td>off by -10.0 %, margin 3 %</td><td>gate</td>" in shown

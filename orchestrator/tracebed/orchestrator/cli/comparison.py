@@ -35,6 +35,8 @@ def show(comparison: Comparison) -> None:
     for warning in comparison.warnings:
         say(f"tracebed: warning: {warning}")
     click.echo("* advisory: has no part in the verdict")
+    if not all(item.evidence for item in comparison.metrics):
+        click.echo("** advisory, and no evidence: the run times of the real run were imposed")
     click.echo(f"{comparison.verdict}: {comparison.headline}")
 
 
@@ -43,7 +45,7 @@ def _row(item: MetricComparison) -> tuple[str, ...]:
     from tracebed.validation.report.words import percent
 
     return (
-        item.metric.title + ("" if item.margin.gate else "*"),
+        item.metric.title + ("" if item.margin.gate else "*") + ("" if item.evidence else "*"),
         cell(item.real),
         cell(item.predicted),
         cell(item.difference),

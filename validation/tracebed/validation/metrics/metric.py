@@ -62,6 +62,8 @@ class Metric:
     """Largest accepted difference of a prediction; None excludes the metric from comparisons."""
     of_malleable_jobs: bool = False
     """Whether the metric is only about malleable jobs. Comparisons of rigid jobs omit such metrics."""
+    of_run_times: bool = False
+    """Whether the metric measures run times alone. Where the run times were imposed, such a metric is no evidence."""
     mean_of: str = ""
     """Column of `per_job` whose mean the metric is; gives quartiles, and stability in a comparison."""
     mean_over_time: Callable[[MeasuredRun], Steps] | None = None

@@ -115,6 +115,7 @@ METRICS = (
         unit="s",
         definition=lambda run: mean(run.finished["run"]),
         undefined=NO_JOB,
+        of_run_times=True,
         mean_of="run",
         docs="mean of c - s",
     ),
@@ -124,6 +125,7 @@ METRICS = (
         unit="s",
         definition=lambda run: percentile(run.finished["run"], 50),
         undefined=NO_JOB,
+        of_run_times=True,
         margin=Margin(0.02),
         docs="median of c - s",
     ),
@@ -133,6 +135,7 @@ METRICS = (
         unit="s",
         definition=lambda run: percentile(run.finished["run"], 95),
         undefined=NO_JOB,
+        of_run_times=True,
         docs="95th percentile of c - s",
     ),
     Metric(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics import total_cores
 from tracebed.validation.verdict.matching import Matching
 
@@ -28,18 +28,31 @@ def comparability_warnings(
         found.append("the runs have different workloads; jobs were matched by id")
     found += _jobs(matching)
     found += [f"{what} differs: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
-    if real.info.state != "completed":
-        found.append(f"the real run is {real.info.state}: {'; '.join(real.info.interruptions) or 'cause unknown'}")
     if predicted.info.state != "completed":
         found.append(f"the prediction is {predicted.info.state}")
     found += _late(real, figures[0])
-    for name, side in zip(("real run", "prediction"), figures, strict=True):
-        if side["clock_skew_jobs"]:
-            found.append(
-                f"{side['clock_skew_jobs']:,} jobs of the {name} start before their submission "
-                "or end before their start"
-            )
+    if skewed := figures[1]["clock_skew_jobs"]:
+        found.append(f"{skewed:,} jobs of the prediction start before their submission or end before their start")
+    if by := imposed(real.info):
+        found.append(
+            f"the run times of the real run were imposed ({by}): run-time metrics, and the part of responses and "
+            "slowdowns that is run time, are no evidence for the prediction"
+        )
     return found
+
+
+def imposed(info: RunInfo) -> str:
+    """Return what imposed the run times of a real run, or an empty text if the run times were measured.
+
+    An emulated rank sleeps for its planned run time. A rank with a duty below 1 computes for a part of the planned time
+    and sleeps until its planned end.
+    """
+    duty = info.parameters.get("duty", 1.0)
+    duties = sorted(set(duty if isinstance(duty, list) else [duty]))
+    kinds = ["emulated nodes"] if "emulated" in info.execution.split("+") else []
+    if partial := [each for each in duties if 0 < each < 1]:
+        kinds.append("duty " + " to ".join(f"{each:g}" for each in dict.fromkeys((partial[0], partial[-1]))))
+    return ", ".join(kinds)
 
 
 def _jobs(matching: Matching) -> list[str]:

@@ -15,7 +15,8 @@ from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics import TAU, Margin, MeasuredRun, Metric, Undefined, all_metrics, summarize
 from tracebed.validation.statistics import Differences, Interval, batch_means, differences
-from tracebed.validation.verdict.comparability import comparability_warnings
+from tracebed.validation.verdict.comparability import comparability_warnings, imposed
+from tracebed.validation.verdict.health import UNHEALTHY, Health
 from tracebed.validation.verdict.matching import MEASURES, Matching, match
 from tracebed.validation.verdict.metric import MetricComparison
 from tracebed.validation.verdict.rule import REASONS, REPEATS_NEEDED, UNMATCHED_ALLOWED, Reason, Verdict, combine
@@ -42,6 +43,8 @@ class Comparison:
     differences: dict[str, Differences | None]
     """Differences of wait, run and response."""
     matching: Matching
+    health: Health
+    """Health of the real run."""
     warnings: list[str]
     verdict: Verdict
     reasons: tuple[Reason, ...]
@@ -59,11 +62,15 @@ class Comparison:
     def headline(self) -> str:
         """The reasons for the verdict, and the observed differences."""
         gated = [item for item in self.metrics if item.margin.gate and not math.isnan(item.z)]
-        why = "; ".join(REASONS[reason] for reason in self.reasons)
+        why = "; ".join(self.meaning(reason) for reason in self.reasons)
         seen = f"{self._inside} gated metrics lie within their margins in this pair of runs"
         worst = max(gated, key=lambda item: abs(item.z), default=None)
         far = f"; largest difference: {worst.metric.label}, {worst.observation}" if worst and worst.difference else ""
         return f"{why}. Observation: {seen}{far}."
+
+    def meaning(self, reason: Reason) -> str:
+        """Return a reason for the verdict as text, with the causes of an unhealthy real run."""
+        return self.health.headline if reason is Reason.UNHEALTHY else REASONS[reason]
 
     @property
     def _inside(self) -> str:
@@ -117,6 +124,7 @@ class Comparison:
             "verdict": self.verdict.value,
             "reasons": [reason.value for reason in self.reasons],
             "headline": self.headline,
+            "health": self.health.to_json(),
             "repeats": 1,
             "repeats_needed": REPEATS_NEEDED,
             "tau": self.tau,
@@ -146,10 +154,12 @@ def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_work
     sides = MeasuredRun(real, tau), MeasuredRun(predicted, tau)
     jobs, matching = match(sides[0].jobs, sides[1].jobs)
     figures = summarize(sides[0]), summarize(sides[1])
-    common = _reasons(figures[0], matching)
+    health = Health.of(real, figures[0]["clock_skew_jobs"])
+    common = _reasons(real, predicted, health, matching)
+    measured = not imposed(real.info)
     compression = time_compression(real.info)
     compared = [
-        _compared(metric, margin, figures, _stability(metric, jobs, sides), compression, common)
+        _compared(metric, margin, figures, _stability(metric, jobs, sides), compression, common, measured)
         for metric, margin in _with_margin(figures)
     ]
     gated = [item for item in compared if item.margin.gate]
@@ -166,7 +176,8 @@ def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_work
             for name in ("wait", "run", "response")
         },
         matching=matching,
-        warnings=comparability_warnings(real, predicted, figures, matching, same_workload),
+        health=health,
+        warnings=health.warnings(real) + comparability_warnings(real, predicted, figures, matching, same_workload),
         verdict=combine(item.verdict for item in gated),
         reasons=tuple(reason for reason in Reason if reason in found),
         tau=tau,
@@ -221,23 +232,31 @@ def _compared(
     stability: Interval | None,
     compression: float,
     common: tuple[Reason, ...],
+    measured: bool,
 ) -> MetricComparison:
+    """Return the comparison of one metric. `measured`: the real run times were measured, not imposed."""
+    evidence = measured or not metric.of_run_times
+    margin = replace(margin, gate=margin.gate and evidence)
     if metric.unit == "s":
         margin = replace(margin, absolute=margin.absolute * compression)
     undefined = (Reason.NOT_DEFINED,) if any(metric.name in side["undefined"] for side in figures) else ()
     real, predicted = (side[metric.name] for side in figures)
     # With one real run, `common` always contains a reason for an inconclusive verdict.
-    return MetricComparison(metric, real, predicted, margin, stability, Verdict.INCONCLUSIVE, (*undefined, *common))
+    return MetricComparison(
+        metric, real, predicted, margin, stability, Verdict.INCONCLUSIVE, (*undefined, *common), evidence
+    )
 
 
-def _reasons(real: dict[str, Any], matching: Matching) -> tuple[Reason, ...]:
+def _reasons(real: Run, predicted: Run, health: Health, matching: Matching) -> tuple[Reason, ...]:
     """Return the reasons that apply to all metrics."""
-    found = [Reason.TOO_FEW_REPEATS]
-    if matching.unmatched_share > UNMATCHED_ALLOWED:
-        found.insert(0, Reason.UNMATCHED_JOBS)
-    if real["clock_skew_jobs"]:
-        found.insert(0, Reason.UNHEALTHY)
-    return tuple(found)
+    workloads = {run.info.workload.get("sha256") for run in (real, predicted)}
+    applies = {
+        Reason.UNHEALTHY: health.state == UNHEALTHY,
+        Reason.CALIBRATION_WORKLOAD: not workloads.isdisjoint(predicted.info.calibration.get("workloads", [])),
+        Reason.UNMATCHED_JOBS: matching.unmatched_share > UNMATCHED_ALLOWED,
+        Reason.TOO_FEW_REPEATS: True,
+    }
+    return tuple(reason for reason, holds in applies.items() if holds)
 
 
 def _stability(metric: Metric, jobs: pd.DataFrame, sides: tuple[MeasuredRun, MeasuredRun]) -> Interval | None:
@@ -271,6 +290,8 @@ def _side(info: RunInfo) -> dict[str, Any]:
         "resolution_s": info.resolution_s,
         "state": info.state,
         "lateness_ms": info.lateness_ms,
+        "health": info.health,
+        "calibration": info.calibration,
         "workload": {key: info.workload.get(key) for key in ("name", "sha256", "jobs")},
         "created": info.created,
         "hosts": info.hosts,

@@ -25,6 +25,8 @@ class MetricComparison:
     """Batch-means interval of predicted - real within this pair of runs; not a confidence interval of the accuracy."""
     verdict: Verdict
     reasons: tuple[Reason, ...]
+    evidence: bool = True
+    """False for a metric of run times where the real run times were imposed. Such a metric is advisory."""
 
     @property
     def name(self) -> str:
@@ -73,7 +75,9 @@ class MetricComparison:
 
     @property
     def part(self) -> str:
-        """Role of the metric in the verdict: `gate` or `advisory`."""
+        """Role of the metric in the verdict: `gate`, `advisory`, or `advisory, run times imposed`."""
+        if not self.evidence:
+            return "advisory, run times imposed"
         return "gate" if self.margin.gate else "advisory"
 
     def to_json(self) -> dict[str, Any]:
@@ -83,6 +87,7 @@ class MetricComparison:
             "label": self.metric.label,
             "unit": self.metric.unit,
             "gate": self.margin.gate,
+            "evidence": self.evidence,
             "real": self.real,
             "predicted": self.predicted,
             "difference": self.difference,

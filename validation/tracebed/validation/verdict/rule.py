@@ -38,13 +38,15 @@ class Reason(enum.StrEnum):
     """Reason for an inconclusive verdict."""
 
     UNHEALTHY = "unhealthy"
+    CALIBRATION_WORKLOAD = "calibration_workload"
     NOT_DEFINED = "not_defined"
     UNMATCHED_JOBS = "unmatched_jobs"
     TOO_FEW_REPEATS = "too_few_repeats"
 
 
 REASONS = {
-    Reason.UNHEALTHY: "the clocks of the real run are inconsistent",
+    Reason.UNHEALTHY: "the real run is unhealthy",
+    Reason.CALIBRATION_WORKLOAD: "the prediction uses a calibration that was made from this workload",
     Reason.NOT_DEFINED: "the metric is undefined for one of the runs",
     Reason.UNMATCHED_JOBS: f"more than {100 * UNMATCHED_ALLOWED:g} % of the jobs ended in one run only",
     Reason.TOO_FEW_REPEATS: "one real run: no accuracy claim",

@@ -1,0 +1,66 @@
+"""Health of the real run: whether the run is fit to be compared, and the causes if not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tracebed.orchestrator.run import Run
+
+HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
+
+
+@dataclass(frozen=True)
+class Health:
+    """State of the real run, and the causes with their figures."""
+
+    state: str
+    """`healthy`, `degraded`, `unhealthy`, or `unknown` for a log or a replay that recorded no health."""
+    causes: tuple[dict[str, Any], ...]
+    """Causes: signal, value, limit, state (degraded or unhealthy) and text."""
+
+    @classmethod
+    def of(cls, run: Run, skewed_jobs: int) -> Health:
+        """Return the health of the real run `run`.
+
+        Args:
+            run: the real run.
+            skewed_jobs: number of jobs with contradicting times.
+        """
+        recorded = run.info.health
+        causes = list(recorded.get("causes", []))
+        state = recorded.get("state", UNKNOWN)
+        if run.info.state == "interrupted" and state != UNHEALTHY:
+            why = "; ".join(filter(None, run.info.interruptions)) or "cause unknown"
+            causes.append(_cause("interrupted", 1, 0, f"the run was interrupted: {why}"))
+        if skewed_jobs:
+            text = f"{skewed_jobs:,} jobs start before their submission or end before their start"
+            causes.append(_cause("clock_skew_jobs", skewed_jobs, 0, text))
+        if any(cause["state"] == UNHEALTHY for cause in causes):
+            state = UNHEALTHY
+        return cls(state, tuple(causes))
+
+    @property
+    def headline(self) -> str:
+        """The state and the texts of the causes of this state: `the real run is unhealthy: ...; ...`."""
+        return f"the real run is {self.state}: {'; '.join(self._decisive)}"
+
+    @property
+    def _decisive(self) -> list[str]:
+        """Texts of the causes of the state, in which the causes of a milder state have no part."""
+        return [cause["text"] for cause in self.causes if cause["state"] == self.state] or ["cause unknown"]
+
+    def warnings(self, run: Run) -> list[str]:
+        """Return a sentence for each cause, or one about a replay whose health is unknown."""
+        found = [f"the real run is {cause['state']}: {cause['text']}" for cause in self.causes]
+        if self.state == UNKNOWN and run.info.source == "replay":
+            found.insert(0, "the health of the real run is unknown: the replay has no record of it; repeat the replay")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the health as JSON values."""
+        return {"state": self.state, "causes": list(self.causes)}
+
+
+def _cause(signal: str, value: float, limit: float, text: str) -> dict[str, Any]:
+    return {"signal": signal, "value": value, "limit": limit, "state": UNHEALTHY, "text": text}
