@@ -1,4 +1,4 @@
-"""The replayer runs the same policies as the simulator: fed a replay's events, they decide the same again."""
+"""The replayer runs the same policies as the simulator: for the events of a replay, they decide the same again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from redecided import Decided, decided, decided_again, emulated, noting, workload
+from redecided import decided, decided_again, emulated, noting, workload
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.scheduling.decided import Decided
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry

@@ -1,0 +1,107 @@
+"""The decisions of a policy for the events of a replay that has ended.
+
+A policy is deterministic. If it receives the events of a journal again, at the same times, it makes the decisions that
+the journal contains. A difference is a defect: of the policy, of the replayer, or of the journal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+
+from tracebed.cpus import parse_cpus
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.decided import KINDS, Decided, DecisionLog
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.state import Policy
+
+
+def decided(entries: Iterable[Entry]) -> list[Decided]:
+    """Return the calls of the policy and the decisions in the entries of a journal."""
+    found = []
+    for entry in entries:
+        if entry.kind in KINDS:
+            cpus = {node: parse_cpus(part) for node, part in entry.data.get("cores", {}).items()}
+            cores = {node: range(part[0], part[-1] + 1) for node, part in cpus.items()}
+            nodes, reason = tuple(entry.data.get("nodes", ())), entry.data.get("reason", "")
+            found.append(Decided(entry.time, entry.kind, entry.job or "", nodes, cores, reason))
+    return found
+
+
+def redecide(
+    entries: Iterable[Entry],
+    jobs: Jobs,
+    nodes: Sequence[NodeFacts],
+    policy: Policy,
+    *,
+    interval_s: float = 0.0,
+    priority: str = FCFS,
+) -> Iterator[Decided]:
+    """Pass the events of a journal to the scheduler again; yield the calls of the policy and the decisions.
+
+    The times of the calls follow from the times of the entries, from `interval_s` and from the policy's `Wake`
+    decisions. The iterator is lazy: it reads an event only after all earlier decisions. After the first decision that
+    differs from the journal, the events no longer apply, and the iterator may raise LookupError or ValueError.
+
+    Args:
+        entries: the entries of the journal.
+        jobs: the workload of the replay.
+        nodes: the nodes of the replay.
+        policy: the policy of the replay.
+        interval_s: the scheduling interval of the replay, trace seconds.
+        priority: the order of the queue in the replay, a name of `priorities`.
+    """
+    cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes])
+    executor = _Noting(DecisionLog(jobs, cluster, [node.name for node in nodes]))
+    scheduler = Scheduler(jobs, cluster, policy, executor, interval_s=interval_s, priority=priority)
+    number = {name: job for job, name in enumerate(jobs.ids)}
+    # In the order in which the replayer passes the events of a round to the scheduler.
+    handlers: dict[str, Callable[[int, float], None]] = {
+        "end": scheduler.end,
+        "effect": scheduler.resized,
+        "submit": scheduler.submit,
+    }
+    call = math.inf
+    for _, entries_of_round in groupby(entries, lambda entry: entry.round):
+        together = list(entries_of_round)
+        executor.now = now = together[0].time
+        events = [(handle, entry) for kind, handle in handlers.items() for entry in together if entry.kind == kind]
+        for handle, entry in events:
+            handle(number[entry.job or ""], now)
+        if events:
+            scheduler.serve()
+            call = min(call, scheduler.due(now))
+        if call <= now:
+            executor.log.call(now)
+            call = scheduler.decide(now)
+        yield from executor.log.decisions
+        executor.log.decisions.clear()
+
+
+class _Noting:
+    """An executor that only notes its orders. A resize takes effect later, when the journal says so."""
+
+    def __init__(self, log: DecisionLog) -> None:
+        self.log = log
+        self.now = 0.0
+
+    def start(self, job: int, nodes: list[int]) -> None:
+        self.log.start(self.now, job, nodes)
+
+    def resize(self, job: int, before: int, nodes: list[int]) -> bool:
+        self.log.resize(self.now, job, nodes)
+        return False
+
+    def change_cores(self, job: int) -> None:
+        self.log.change_cores(self.now, job)
+
+    def reject(self, job: int, reason: str) -> None:
+        self.log.refuse(self.now, "reject", job, reason)
+
+    def cancel(self, job: int, reason: str) -> None:
+        self.log.refuse(self.now, "cancel", job, reason)
