@@ -10,6 +10,7 @@ import argparse
 import random
 import sys
 import time
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,24 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
         "policy": policy,
         "policy_parameters": parameters,
         "runtime_model": rng.choice(list(RuntimeModel)),
-        "overheads": rng.choice([None, None, Overheads(0.5, 0.25, 1.5)]),
-        "speed": rng.choice([1.0, 3.0]),
         **options,
+        **overheads(rng, options),
+        "speed": rng.choice([1.0, 3.0]),
         "over_limit": OverLimit(options["over_limit"]),
     }
+
+
+def overheads(rng: random.Random, options: dict[str, Any]) -> dict[str, Any]:
+    """Return overheads: none, some fields, or all. A grain replaces the malleability interval."""
+    if rng.random() < 0.4:
+        return {"overheads": None}
+    chosen = {
+        field.name: rng.choice([0.25, 0.5, 1.5, rng.uniform(0.0, 3.0)])
+        for field in fields(Overheads)
+        if rng.random() < 0.5
+    }
+    interval = 0.0 if "grain_s" in chosen else options["malleability_interval_s"]
+    return {"overheads": Overheads(**chosen), "malleability_interval_s": interval}
 
 
 def many_jobs(rng: random.Random, malleable: bool) -> tuple[list[RefJob], int]:

@@ -28,6 +28,9 @@ from tracebed.registry import unknown
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 """The simulator to use. `auto`: the compiled engine if it supports the simulation, else the Python simulator."""
 
+SHORTEST_GRAIN_S = 1e-6
+"""Shortest grain, wall seconds. A replay cannot have a shorter one either."""
+
 
 def predict(
     workload: Workload,
@@ -76,6 +79,10 @@ def predict(
         bounds.check(key, value, 0, bounds.MAX_SECONDS)
     for key, value in asdict(overheads).items():
         bounds.check(f"overhead {key}", value, 0, bounds.MAX_SECONDS / speed)
+    if overheads.grain_s and malleability_interval_s:
+        raise InputError("both a grain and a malleability interval are given", hint="give one of them")
+    if 0 < overheads.grain_s < SHORTEST_GRAIN_S:
+        raise InputError(f"grain_s is {overheads.grain_s:g}", hint=f"use 0, or at least {SHORTEST_GRAIN_S:g} s")
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in machine), over_limit=over_limit)
     simulator_class = _simulator(engine, obstacle(jobs, chosen, len(machine), priority))
     simulator = simulator_class(
@@ -83,7 +90,7 @@ def predict(
         [node.cores for node in machine],
         chosen,
         runtime_model=runtime_model,
-        overheads=Overheads(**{key: value * speed for key, value in asdict(overheads).items()}),
+        overheads=overheads.times(speed),
         interval_s=interval_s,
         malleability_interval_s=malleability_interval_s,
         priority=priority,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from heapq import heappop, heappush
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -16,8 +16,10 @@ from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.states import JobState
 
-END, POINT = 0, 1  # of events at one instant, ends come before malleability points
+END, POINT, RELEASED = 0, 1, 2  # order of events at one instant: ends, malleability points, ends of releases
 REPORT_EVERY = 4096  # instants
+ROUNDING = 1e-9
+"""An iteration counts as complete if at most this part of its work is left, since sums of times are rounded."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,44 @@ class Overheads:
     """Overheads of a real system in trace seconds (wall seconds times the speed).
 
     Args:
-        launch_s: time from the allocation of a job to the beginning of its work.
-        end_s: time from the end of the work of a job to the release of its nodes.
+        launch_s: time from the allocation of a job with one rank to the beginning of its work.
+        end_s: time from the end of the work of a job with one rank to the release of its nodes.
         reconfiguration_s: pause of a job when a resize takes effect.
+        launch_rank_s: additional launch time for each further rank.
+        end_rank_s: additional end time for each further rank.
+        expand_s: time from the decision of an expansion by one node until the new rank has joined. The expansion takes
+            effect at a malleability point after that.
+        expand_rank_s: additional time for each further new rank.
+        release_s: time from the malleability point of a shrink until the released nodes are idle.
+        grain_s: > 0: duration of an iteration of a job on the requested nodes. A resize takes effect at the end of an
+            iteration, as in a replay: a job has `run_time / grain_s` iterations (rounded, at least one) of equal work.
     """
 
     launch_s: float = 0.0
     end_s: float = 0.0
     reconfiguration_s: float = 0.0
+    launch_rank_s: float = 0.0
+    end_rank_s: float = 0.0
+    expand_s: float = 0.0
+    expand_rank_s: float = 0.0
+    release_s: float = 0.0
+    grain_s: float = 0.0
+
+    def times(self, factor: float) -> Overheads:
+        """Return all overheads multiplied by `factor`."""
+        return Overheads(**{name: value * factor for name, value in asdict(self).items()})
+
+    def launch(self, ranks: int) -> float:
+        """Return the launch time of a job with `ranks` ranks, s."""
+        return self.launch_s + self.launch_rank_s * (ranks - 1)
+
+    def end(self, ranks: int) -> float:
+        """Return the end time of a job with `ranks` ranks, s."""
+        return self.end_s + self.end_rank_s * (ranks - 1)
+
+    def expand(self, ranks: int) -> float:
+        """Return the time until `ranks` new ranks have joined, s; 0 for 0 ranks."""
+        return self.expand_s + self.expand_rank_s * (ranks - 1) if ranks > 0 else 0.0
 
 
 class Simulator:
@@ -45,7 +77,8 @@ class Simulator:
         runtime_model: run-time model for jobs that hold fewer cores than requested.
         overheads: overheads of launches, ends and reconfigurations.
         interval_s: > 0: the policy is called only at multiples of it.
-        malleability_interval_s: > 0: a resize takes effect only at multiples of it since the start of the job.
+        malleability_interval_s: > 0: a resize takes effect only at multiples of it since the start of the job. It must be
+            0 if `overheads.grain_s` is set.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
         sockets: sockets of each node; None: one each.
     """
@@ -76,11 +109,12 @@ class Simulator:
         self._shares = shares(policy)
         self._uneven = min(cores, default=0) < max(jobs.cores, default=0)
         self._now = 0.0
-        self._heap: list[tuple[float, int, int]] = []  # (time, END or POINT, job)
+        self._heap: list[tuple[float, int, int]] = []  # (time, END, POINT or RELEASED, job)
         self._ends: dict[int, float] = {}  # job -> its valid end; other ends in the heap are outdated
         # job whose rate may change -> work done at an instant, the instant, and the rate since then
         self._progress: dict[int, tuple[float, float, float]] = {}
         self._pending: dict[int, list[int]] = {}  # job -> nodes after its next malleability point
+        self._releasing: dict[int, tuple[float, float]] = {}  # job -> when its shrink was decided and applied
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
         """Run until every job has ended and return the record.
@@ -120,6 +154,7 @@ class Simulator:
             del self._ends[job]
             self._progress.pop(job, None)
             self._pending.pop(job, None)
+            self._releasing.pop(job, None)
             if job in self._cancelled:
                 self.record.finish(job, now, JobState.CANCELLED, self._cancelled.pop(job))
             elif self._work[job] < self.jobs.run_time[job]:
@@ -128,9 +163,16 @@ class Simulator:
                 self.record.finish(job, now, JobState.COMPLETED)
             self.scheduler.end(job, now)
             return True
-        if job not in self._pending:
-            return False
-        self._take_effect(job, self._pending.pop(job))
+        if what == POINT:
+            if job not in self._pending:
+                return False
+            if not self._take_effect(job, self._pending.pop(job)):
+                return False
+        else:
+            if job not in self._releasing:
+                return False
+            decided, applied = self._releasing.pop(job)
+            self.record.resize_applied(job, decided, applied, max(applied, now))
         self.scheduler.resized(job, now)
         return True
 
@@ -139,24 +181,24 @@ class Simulator:
     def start(self, job: int, nodes: list[int]) -> None:
         """Start `job` and compute its end, which a resize changes."""
         now = self._now
-        begin = now + self.overheads.launch_s
+        begin = now + self.overheads.launch(len(nodes))
         self.record.start[job] = now
         self.record.launched[job] = begin
         rate = self._rate(job, nodes)
         if self.jobs.malleable[job] or self._shares:
             self._progress[job] = (0.0, begin, rate)
-        self._end_at(job, begin + self._work[job] / rate + self.overheads.end_s)
+        self._end_at(job, begin + self._work[job] / rate + self.overheads.end(len(nodes)))
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        """Apply the resize at once, or at the next malleability point of the job."""
-        self.record.resize_asked(job, before, len(nodes), self._now)
-        interval = self.malleability_interval_s
-        if not interval:
-            self._take_effect(job, nodes)
-            return True
+        """Apply the resize at once, or at the first malleability point of the job when all new ranks have joined."""
+        now = self._now
+        self.record.resize_asked(job, before, len(nodes), now)
+        point = self._point(job, now + self.overheads.expand(len(nodes) - before))
+        if point <= now and not self.malleability_interval_s:
+            return self._take_effect(job, nodes)
         self._pending[job] = nodes
-        point = next_multiple(interval, self._now, origin=self.record.start[job], first=1)
-        heappush(self._heap, (point, POINT, job))
+        if point < math.inf:
+            heappush(self._heap, (point, POINT, job))
         return False
 
     def change_cores(self, job: int) -> None:
@@ -174,10 +216,30 @@ class Simulator:
 
     # --------------------------------------------------------------------------------------------------------------
 
-    def _take_effect(self, job: int, nodes: list[int]) -> None:
-        """Continue `job` on `nodes` and record the resize."""
+    def _point(self, job: int, ready: float) -> float:
+        """Return the first malleability point of `job` at or after `ready`, s; infinite if the job ends before it."""
+        if grain := self.overheads.grain_s:
+            iterations = max(1, round(self.jobs.run_time[job] / grain))
+            if iterations == 1:
+                return math.inf
+            done, since, rate = self._progress[job]
+            step = self.jobs.run_time[job] / iterations
+            number = math.floor((done + max(0.0, ready - since) * rate) / step + ROUNDING) + 1
+            return max(ready, since + (number * step - done) / rate) if number < iterations else math.inf
+        if interval := self.malleability_interval_s:
+            return next_multiple(interval, ready, origin=self.record.start[job], first=1)
+        return ready
+
+    def _take_effect(self, job: int, nodes: list[int]) -> bool:
+        """Continue `job` on `nodes`. Return whether the resize is complete: not if nodes are still being released."""
+        now, release_s = self._now, self.overheads.release_s
         begin = self._proceed(job, nodes, self.overheads.reconfiguration_s)
-        self.record.resize_applied(job, self._now, begin, begin)
+        if release_s and len(nodes) < len(self.cluster.nodes_of(job)):
+            self._releasing[job] = (now, begin)
+            heappush(self._heap, (now + release_s, RELEASED, job))
+            return False
+        self.record.resize_applied(job, now, begin, begin)
+        return True
 
     def _proceed(self, job: int, nodes: list[int], pause: float) -> float:
         """Continue `job` at its new rate after `pause` seconds. Return the time at which it continues, s."""
@@ -187,7 +249,7 @@ class Simulator:
         begin = max(now, since) + pause
         rate = self._rate(job, nodes)
         self._progress[job] = (done, begin, rate)
-        self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.overheads.end_s)
+        self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.overheads.end(len(nodes)))
         return begin
 
     def _rate(self, job: int, nodes: list[int]) -> float:

@@ -7,6 +7,7 @@ if tracebed was built without a C compiler or the engine does not support the si
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -137,9 +138,7 @@ class CompiledSimulator:
                 "grow_at_start": pref.grow_at_start,
                 "backfill_depth": slurm.backfill_depth,
                 "backfill_interval_s": slurm.backfill_interval_s,
-                "launch_s": overheads.launch_s,
-                "end_s": overheads.end_s,
-                "reconfiguration_s": overheads.reconfiguration_s,
+                **asdict(overheads),
                 "interval_s": interval_s,
                 "malleability_interval_s": malleability_interval_s,
             }
@@ -190,7 +189,7 @@ class CompiledSimulator:
             record.close(JobState.UNKNOWN, "the policy never started it")
         record.resizes = Resizes(
             *(results.array(f"row_{name}", rows) for name in ("job", "from", "to")),
-            *(results.array(f"row_{name}", rows) for name in ("asked", "decided", "applied", "applied")),
+            *(results.array(f"row_{name}", rows) for name in ("asked", "decided", "applied", "ended")),
         )
         self.cluster.ledger = Ledger(
             jobs=results.array("held_job", held),

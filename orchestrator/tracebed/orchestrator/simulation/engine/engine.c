@@ -39,13 +39,15 @@
     _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, first_fit_only) _(int64_t, count_idle) _(int64_t, grow_at_start) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative */ \
-    _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) \
+    _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_rank_s) _(double, end_rank_s) \
+    _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
     _(double, interval_s) _(double, malleability_interval_s)
 #define RESULTS(_) /* the results so far, valid until the next `advance` */ \
     _(int64_t, reconfigurations) _(int64_t, ranges) \
     _(const double *, start) _(const double *, launched) _(const double *, end) _(const uint8_t *, state) /* of each job */ \
     _(const int32_t *, row_job) _(const int32_t *, row_from) _(const int32_t *, row_to) /* of each reconfiguration */ \
     _(const double *, row_asked) _(const double *, row_decided) _(const double *, row_applied) \
+    _(const double *, row_ended) \
     _(const int32_t *, held_job) _(const int32_t *, held_first) _(const int32_t *, held_nodes) /* of each range of nodes */ \
     _(const double *, held_since) _(const double *, held_until)
 #define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE)
@@ -66,7 +68,8 @@ enum { STATE(VALUE) };
 enum { RUNTIME_MODEL(VALUE) };
 enum { OVER_LIMIT(VALUE) };
 enum { OUTCOME(VALUE) };
-enum { END, POINT };                                       /* events; at one instant, ends come first */
+enum { END, POINT, RELEASED };                             /* events, in this order at one instant */
+enum { NONE, RESIZING, RELEASING };                        /* stages of a resize that is not complete */
 
 struct event { double time; int32_t what, job; };
 struct range { int64_t row; int32_t first, count, below; };   /* a job's nodes and ledger row; `below`: earlier range */
@@ -85,6 +88,7 @@ struct chunk { int32_t count; int64_t nodes; struct release row[CHUNK]; };
 #define CLASSES 128
 #define SLACK_S 1e-6
 #define SHORTEST_S 1.0    /* as in jobs.py */
+#define ROUNDING 1e-9     /* as in simulator.py */
 
 struct engine {
     struct setup in;
@@ -94,7 +98,7 @@ struct engine {
     struct event *heap; int64_t heap_count, heap_room;
     double *ends;                    /* the current end; NaN: no end is scheduled */
     struct progress *progress;       /* of malleable jobs, actual */
-    uint8_t *pending;                /* whether a resize waits for its malleability point */
+    uint8_t *pending;                /* stage of the resize: RESIZING until its malleability point, then RELEASING */
     /* cluster */
     uint64_t *idle_bits; int64_t words, lowest, cluster_idle;
     struct range *ranges; int32_t range_count, range_room, range_free;
@@ -133,7 +137,7 @@ struct engine {
     /* record */
     double *start, *launched, *end; uint8_t *state;
     int64_t row_count, row_room;                    /* reconfigurations */
-    int32_t *row_job, *row_from, *row_to; double *row_asked, *row_decided, *row_applied;
+    int32_t *row_job, *row_from, *row_to; double *row_asked, *row_decided, *row_applied, *row_ended;
     int32_t *open;                   /* job -> its pending row; -1: none */
     int64_t held_count, held_room;                  /* ledger */
     int32_t *held_job, *held_first, *held_nodes; double *held_since, *held_until;
@@ -565,6 +569,10 @@ static void expect(struct engine *e, int32_t job, double end) {
     e->expected_end[job] = end;
 }
 
+static double end_overhead(const struct setup *in, int32_t ranks) {
+    return in->end_s + in->end_rank_s * (ranks - 1);
+}
+
 static void launch(struct engine *e, int32_t job, int32_t nodes) {
     const struct setup *in = &e->in;
     e->size[job] = nodes;
@@ -574,12 +582,12 @@ static void launch(struct engine *e, int32_t job, int32_t nodes) {
     }
     if (in->malleable[job]) e->limits[job] = (struct progress){0.0, e->now, rate(e, job, nodes)};
     take(e, job, nodes);
-    double begin = e->now + in->launch_s;
+    double begin = e->now + (in->launch_s + in->launch_rank_s * (nodes - 1));
     e->start[job] = e->now;
     e->launched[job] = begin;
     double r = rate_on_nodes(e, job, nodes);
     if (in->malleable[job]) e->progress[job] = (struct progress){0.0, begin, r};
-    end_at(e, job, begin + in->work[job] / r + in->end_s);
+    end_at(e, job, begin + in->work[job] / r + end_overhead(in, nodes));
 }
 
 static double planned_s(const struct engine *e, int32_t job) {
@@ -672,19 +680,44 @@ static void resized(struct engine *e, int32_t job) {
     came_free(e);
 }
 
-/* Continue `job` at the rate of its new size from now on. */
-static void take_effect(struct engine *e, int32_t job) {
+/* Return the first malleability point of `job` at or after `ready`; INFINITY if the job ends before it. */
+static double point(const struct engine *e, int32_t job, double ready) {
+    const struct setup *in = &e->in;
+    if (in->grain_s != 0.0) {
+        double iterations = nearbyint(in->run_time[job] / in->grain_s);
+        if (iterations <= 1.0) return INFINITY;
+        const struct progress *p = &e->progress[job];
+        double step = in->run_time[job] / iterations, worked = ready - p->since;
+        double number = floor((p->done + (worked > 0.0 ? worked : 0.0) * p->rate) / step + ROUNDING) + 1.0;
+        if (number >= iterations) return INFINITY;
+        double at = p->since + (number * step - p->done) / p->rate;
+        return at > ready ? at : ready;
+    }
+    if (in->malleability_interval_s != 0.0) return next_multiple(in->malleability_interval_s, ready, e->start[job], 1);
+    return ready;
+}
+
+/* Continue `job` at the rate of its new size from now on. Return whether the resize is complete: not if nodes are still
+ * being released. */
+static int take_effect(struct engine *e, int32_t job) {
     struct progress *p = &e->progress[job];
     double worked = e->now - p->since;
     double done = p->done + (worked > 0.0 ? worked : 0.0) * p->rate;
     double begin = (p->since > e->now ? p->since : e->now) + e->in.reconfiguration_s;
     double r = rate_on_nodes(e, job, e->size[job]), left = e->in.work[job] - done;
     *p = (struct progress){done, begin, r};
-    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / r + e->in.end_s);
+    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / r + end_overhead(&e->in, e->size[job]));
     int32_t row = e->open[job];
-    e->open[job] = -1;
     e->row_decided[row] = e->now;
     e->row_applied[row] = begin;
+    if (e->giving_back[job] && e->in.release_s != 0.0) {
+        e->pending[job] = RELEASING;
+        push(e, e->now + e->in.release_s, RELEASED, job);
+        return 0;
+    }
+    e->row_ended[row] = begin;
+    e->open[job] = -1;
+    return 1;
 }
 
 static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to) {
@@ -692,7 +725,7 @@ static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to)
         int64_t room = e->row_room * 2;
         if (!grow(e, &e->row_job, room, 4) || !grow(e, &e->row_from, room, 4) || !grow(e, &e->row_to, room, 4)
             || !grow(e, &e->row_asked, room, 8) || !grow(e, &e->row_decided, room, 8)
-            || !grow(e, &e->row_applied, room, 8)) return;
+            || !grow(e, &e->row_applied, room, 8) || !grow(e, &e->row_ended, room, 8)) return;
         e->row_room = room;
     }
     int64_t row = e->row_count++;
@@ -701,7 +734,7 @@ static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to)
     e->row_from[row] = from;
     e->row_to[row] = to;
     e->row_asked[row] = e->now;
-    e->row_decided[row] = e->row_applied[row] = NAN;
+    e->row_decided[row] = e->row_applied[row] = e->row_ended[row] = NAN;
 }
 
 static void resize(struct engine *e, int32_t job, int32_t nodes) {
@@ -721,12 +754,12 @@ static void resize(struct engine *e, int32_t job, int32_t nodes) {
     expect(e, job, e->expected_end[job]);
     note_resize(e, job, from, nodes);
     if (e->failed) return;
-    if (e->in.malleability_interval_s == 0.0) {
-        take_effect(e, job);
-        resized(e, job);
+    double at = point(e, job, e->now + (added > 0 ? e->in.expand_s + e->in.expand_rank_s * (added - 1) : 0.0));
+    if (at <= e->now && e->in.malleability_interval_s == 0.0) {
+        if (take_effect(e, job)) resized(e, job);
     } else {
-        e->pending[job] = 1;
-        push(e, next_multiple(e->in.malleability_interval_s, e->now, e->start[job], 1), POINT, job);
+        e->pending[job] = RESIZING;
+        if (at < INFINITY) push(e, at, POINT, job);
     }
 }
 
@@ -1108,7 +1141,8 @@ static int happen(struct engine *e, struct event event) {
     if (event.what == END) {
         if (!(e->ends[job] == event.time)) return 0;
         e->ends[job] = NAN;
-        e->pending[job] = 0;
+        if (e->pending[job] == RELEASING) e->row_decided[e->open[job]] = e->row_applied[e->open[job]] = NAN;
+        e->pending[job] = NONE;
         e->state[job] = e->in.work[job] < e->in.run_time[job] ? KILLED : COMPLETED;
         e->end[job] = e->now;
         e->open[job] = -1;
@@ -1131,9 +1165,17 @@ static int happen(struct engine *e, struct event event) {
         came_free(e);
         return 1;
     }
-    if (!e->pending[job]) return 0;
-    e->pending[job] = 0;
-    take_effect(e, job);
+    if (event.what == POINT) {
+        if (e->pending[job] != RESIZING) return 0;
+        e->pending[job] = NONE;
+        if (!take_effect(e, job)) return 0;
+    } else {
+        if (e->pending[job] != RELEASING) return 0;
+        e->pending[job] = NONE;
+        int32_t row = e->open[job];
+        e->row_ended[row] = e->row_applied[row] > e->now ? e->row_applied[row] : e->now;
+        e->open[job] = -1;
+    }
     resized(e, job);
     return 1;
 }
@@ -1197,7 +1239,7 @@ void tracebed_engine_free(struct engine *e) {
         e->heap, e->ends, e->progress, e->pending, e->idle_bits, e->ranges, e->held, e->size, e->expected_end, e->limits,
         e->resizing, e->giving_back, e->promised, e->promised_nodes, e->resizable, e->place, e->chunks, e->waiting,
         e->class_of, e->smallest, e->block_shortest, e->group_shortest, e->start, e->launched, e->end, e->state,
-        e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->open,
+        e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->row_ended, e->open,
         e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->eligible, e->candidates,
         e->new_size, e->started_in, e->shrunk_in, e->promises_to, e->promise_sizes, e->shortest_limit,
         e->limit, e->times, e->idle_then, e->reserved,
@@ -1273,6 +1315,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->row_asked = make(e, e->row_room, 8);
     e->row_decided = make(e, e->row_room, 8);
     e->row_applied = make(e, e->row_room, 8);
+    e->row_ended = make(e, e->row_room, 8);
     e->held_job = make(e, e->held_room, 4);
     e->held_first = make(e, e->held_room, 4);
     e->held_nodes = make(e, e->held_room, 4);
@@ -1320,7 +1363,7 @@ void tracebed_engine_results(const struct engine *e, struct results *results) {
         .reconfigurations = e->row_count, .ranges = e->held_count,
         .start = e->start, .launched = e->launched, .end = e->end, .state = e->state,
         .row_job = e->row_job, .row_from = e->row_from, .row_to = e->row_to,
-        .row_asked = e->row_asked, .row_decided = e->row_decided, .row_applied = e->row_applied,
+        .row_asked = e->row_asked, .row_decided = e->row_decided, .row_applied = e->row_applied, .row_ended = e->row_ended,
         .held_job = e->held_job, .held_first = e->held_first, .held_nodes = e->held_nodes,
         .held_since = e->held_since, .held_until = e->held_until,
     };
