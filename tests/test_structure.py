@@ -42,6 +42,7 @@ ORCHESTRATOR = "tracebed.orchestrator"
 # package of the orchestrator -> its sibling packages that it may not import
 APART = {
     "run": {"scheduling", "simulation", "replay", "testbeds", "tables", "history"},
+    "calibration": {"run", "scheduling", "simulation", "replay", "testbeds", "tables", "history"},
     "history": {"scheduling", "simulation", "replay", "testbeds", "tables"},
     "tables": {"simulation", "replay", "testbeds", "history"},
     "scheduling": {"simulation", "replay", "testbeds", "run", "tables", "history"},

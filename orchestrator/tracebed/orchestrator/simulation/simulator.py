@@ -77,8 +77,8 @@ class Simulator:
         runtime_model: run-time model for jobs that hold fewer cores than requested.
         overheads: overheads of launches, ends and reconfigurations.
         interval_s: > 0: the policy is called only at multiples of it.
-        malleability_interval_s: > 0: a resize takes effect only at multiples of it since the start of the job. It must be
-            0 if `overheads.grain_s` is set.
+        malleability_interval_s: > 0: a resize takes effect only at multiples of it since the start of the job. It
+            must be 0 if `overheads.grain_s` is set.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
         sockets: sockets of each node; None: one each.
     """

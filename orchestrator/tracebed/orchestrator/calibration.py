@@ -1,0 +1,288 @@
+"""Calibrations of a testbed: what its nodes and its jobs take time for, as files that runs name.
+
+A `Calibration` is made by `tracebed calibrate` and used by `tracebed simulate --calibration`. A `StoredRate` is the work
+rate of the computing nodes of one machine, measured once, so that all replays there do the same work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from tracebed import bounds
+from tracebed.errors import InputError
+from tracebed.files import replacing
+from tracebed.yaml_file import YamlFile
+
+OVERHEADS = (
+    *("launch_s", "launch_rank_s", "end_s", "end_rank_s"),
+    *("reconfiguration_s", "expand_s", "expand_rank_s", "release_s"),
+)
+"""The overheads of a calibration: arguments of `simulation.simulator.Overheads`, wall seconds."""
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Overhead = Literal[
+    "launch_s", "launch_rank_s", "end_s", "end_rank_s", "reconfiguration_s", "expand_s", "expand_rank_s", "release_s"
+]
+FileModel = TypeVar("FileModel", bound="CalibrationFile")
+
+
+class Part(BaseModel):
+    """A part of a calibration file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Estimate(Part):
+    """An estimate of one quantity, with the constant that is used, and what the samples say about it."""
+
+    value: Number
+    """The constant."""
+    median: Number
+    low: Number
+    """Lower end of the confidence interval (95 %) of the constant."""
+    high: Number
+    """Upper end of the confidence interval."""
+    count: Annotated[int, Field(ge=0)]
+    """Number of samples."""
+    repetitions: list[Number] = []
+    """The constant estimated from each repetition alone."""
+
+
+class RateEstimate(Part):
+    """The work rate of a core over windows of time, units per second of CPU time."""
+
+    median: Positive
+    low: Positive
+    """Lower end of the confidence interval (95 %) of the median."""
+    high: Positive
+    p05: Positive
+    """5th percentile of the windows."""
+    p95: Positive
+    windows: Annotated[int, Field(ge=1)]
+    window_s: Positive
+    """Duration of a window, wall seconds."""
+
+    @property
+    def spread(self) -> list[float]:
+        """The 5th and the 95th percentile as multiples of the median."""
+        return [round(self.p05 / self.median, 4), round(self.p95 / self.median, 4)]
+
+
+class SizeEstimate(Part):
+    """An overhead of the jobs with one number of ranks, wall seconds."""
+
+    ranks: Annotated[int, Field(ge=1)]
+    estimate: Estimate
+
+
+class SpeedupEstimate(Part):
+    """The time of one piece of work of a benchmark on one allocation."""
+
+    benchmark: str
+    nodes: Annotated[int, Field(ge=1)]
+    cores: Annotated[int, Field(ge=1)]
+    """Cores per node."""
+    seconds: Estimate
+    speedup: Positive
+    """Relative to one core of one node."""
+
+
+class DutyProposal(Part):
+    """The largest duty with which the work of an iteration fits into its plan."""
+
+    duty: Annotated[float, Field(gt=0, le=1)]
+    quantile: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the iterations of which the work must fit, on the slowest of all ranks."""
+    ranks: Annotated[int, Field(ge=1)]
+    late: Annotated[float, Field(ge=0, le=1)]
+    """Share of the iterations that are expected to end late with this duty."""
+
+
+class CalibrationFile(Part):
+    """A YAML file with a schema name and version."""
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read a file.
+
+        Raises:
+            InputError: the file cannot be read, or its content is invalid. The error has the file and the line.
+        """
+        hint = "`tracebed calibrate` writes calibrations"
+        file = YamlFile.read(Path(path), "calibration", hint=hint, unreadable=hint)
+        expected = str(cls.model_fields["file_schema"].default)
+        name = file.raw.get("schema") if isinstance(file.raw, Mapping) else None
+        if name != expected:
+            found = f"schema is {name!r}" if name else "schema is missing"
+            raise file.error(f"{found}, not {expected!r}", "schema")
+        return file.checked(cls)
+
+    def save(self, path: Path | str) -> Path:
+        """Write the file atomically and return its path. Raises InputError if it cannot be written."""
+        with replacing(Path(path)) as file:
+            file.write(self.text.encode())
+        return Path(path)
+
+    @property
+    def text(self) -> str:
+        """The content of the file."""
+        raw = self.model_dump(mode="json", by_alias=True)
+        return yaml.safe_dump(raw, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the content, in hexadecimal digits. Comments and layout of the file do not count."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class Calibration(CalibrationFile):
+    """A calibration of a testbed. All times are wall seconds."""
+
+    file_schema: Annotated[Literal["tracebed-calibration/1"], Field(alias="schema")] = "tracebed-calibration/1"
+    name: str
+    created: str
+    """ISO 8601."""
+    tracebed: str
+    """Version of tracebed."""
+    inventory: str
+    """Name of the inventory."""
+    execution: Literal["computed", "emulated"]
+    nodes: Annotated[int, Field(ge=1)]
+    cores: list[Annotated[int, Field(ge=1)]]
+    """The different numbers of cores per node."""
+    host: dict[str, str | int | float | None]
+    """Facts of the machine."""
+    speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)]
+    """Trace seconds per wall second of the probes."""
+    grain_s: Annotated[float, Field(gt=0, le=60)]
+    """Target duration of an iteration."""
+    repetitions: Annotated[int, Field(ge=1)]
+    units_per_core_second: RateEstimate | None = None
+    """None: the nodes are emulated."""
+    duty: Annotated[float, Field(ge=0, le=1)]
+    """Duty of the probes, and of replays with this calibration on nodes without a duty. 0: the nodes are emulated."""
+    duty_proposal: DutyProposal | None = None
+    overheads: dict[Overhead, Estimate]
+    """Overhead of the simulator -> estimate. An overhead that is missing is 0."""
+    launch: list[SizeEstimate] = []
+    """Time from the allocation of a job to its first work, by number of ranks."""
+    end: list[SizeEstimate] = []
+    """Time from the planned end of the work of a job until its nodes are idle, by number of ranks."""
+    resizes: dict[str, Estimate] = {}
+    """Stage of a resize (`expand asked to decided`, ...) -> its duration."""
+    grain: Estimate | None = None
+    """Time from the request of a shrink to its malleability point, in durations of an iteration."""
+    speedups: list[SpeedupEstimate] = []
+    sharing: Estimate | None = None
+    """Slowdown of a rank that shares a node with another rank, each on its own cores. 1: none."""
+    skipped: list[str] = []
+    """What was not measured, and why."""
+    workloads: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+    """SHA-256 of the workloads that the calibration was made from. No verdict may be based on them."""
+
+    @property
+    def constants(self) -> dict[str, float]:
+        """The overheads as arguments of `simulation.simulator.Overheads`, wall seconds."""
+        return {name: max(0.0, estimate.value) for name, estimate in self.overheads.items()} | {"grain_s": self.grain_s}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `run.json` says about the calibration."""
+        rate = self.units_per_core_second
+        return {
+            "name": self.name,
+            "sha256": self.sha256,
+            "created": self.created,
+            "inventory": self.inventory,
+            "execution": self.execution,
+            "units_per_core_second": rate and rate.median,
+            "spread": rate and rate.spread,
+            "duty": self.duty,
+            "workloads": list(self.workloads),
+        }
+
+
+class StoredRate(CalibrationFile):
+    """The work rate of the computing nodes of a machine. Replays there size the work of their jobs by it."""
+
+    file_schema: Annotated[Literal["tracebed-rate/1"], Field(alias="schema")] = "tracebed-rate/1"
+    created: str
+    """ISO 8601."""
+    host: str
+    cpu: str
+    kernel: str
+    """Compute kernel: `c` or `numpy`."""
+    cpus: str
+    """The CPUs of the nodes."""
+    units_per_core_second: RateEstimate
+
+    @property
+    def path(self) -> Path:
+        """The file of the rate in the user's state folder."""
+        return rate_path(self.host, self.cpu, self.kernel, self.cpus)
+
+    @property
+    def age_s(self) -> float:
+        """Time since the measurement, s."""
+        return (datetime.now(UTC) - datetime.fromisoformat(self.created)).total_seconds()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `run.json` says about the rate."""
+        return {
+            "name": f"stored rate {self.path.stem}",
+            "sha256": self.sha256,
+            "created": self.created,
+            "units_per_core_second": self.units_per_core_second.median,
+            "spread": self.units_per_core_second.spread,
+            "duty": None,
+            "workloads": [],
+        }
+
+
+def state_folder() -> Path:
+    """Return the folder for the state of tracebed of this user: `$XDG_STATE_HOME/tracebed`."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    # The XDG specification ignores relative paths.
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / "tracebed"
+
+
+def rate_path(host: str, cpu: str, kernel: str, cpus: str) -> Path:
+    """Return the file of the stored rate of some CPUs of a machine."""
+    digest = hashlib.sha256("\n".join((host, cpu, kernel, cpus)).encode()).hexdigest()[:12]
+    name = re.sub(r"[^\w.-]", "_", host)[:40]
+    return state_folder() / "rates" / f"{name}-{kernel}-{digest}.yaml"
+
+
+def load_rate(host: str, cpu: str, kernel: str, cpus: str) -> StoredRate | None:
+    """Return the stored rate of some CPUs of a machine, or None if it was not measured yet.
+
+    Raises:
+        InputError: the file is invalid.
+    """
+    path = rate_path(host, cpu, kernel, cpus)
+    if not path.exists():
+        return None
+    rate = StoredRate.load(path)
+    if (rate.host, rate.cpu, rate.kernel, rate.cpus) != (host, cpu, kernel, cpus):
+        raise InputError("is the rate of another machine", where=str(path), hint="delete it to measure again")
+    return rate
+
+
+def store_rate(rate: StoredRate) -> Path:
+    """Write the rate to the user's state folder, and return its path. Raises InputError if it cannot be written."""
+    path = rate.path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise InputError(what, where=str(path.parent), hint="set XDG_STATE_HOME to another folder") from error
+    return rate.save(path)
