@@ -1,7 +1,7 @@
 """Calibrations of a testbed: what its nodes and its jobs take time for, as files that runs name.
 
-A `Calibration` is made by `tracebed calibrate` and used by `tracebed simulate --calibration`. A `StoredRate` is the work
-rate of the computing nodes of one machine, measured once, so that all replays there do the same work.
+A `Calibration` is made by `tracebed calibrate` and used by `tracebed simulate --calibration`. A `StoredRate` is the
+work rate of the computing nodes of one machine, measured once, so that all replays there do the same work.
 """
 
 from __future__ import annotations
@@ -250,9 +250,8 @@ class StoredRate(CalibrationFile):
 
 def state_folder() -> Path:
     """Return the folder for the state of tracebed of this user: `$XDG_STATE_HOME/tracebed`."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG specification ignores relative paths.
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / "tracebed"
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "tracebed"
 
 
 def rate_path(host: str, cpu: str, kernel: str, cpus: str) -> Path:
