@@ -81,6 +81,10 @@ class Simulator:
             must be 0 if `overheads.grain_s` is set.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
         sockets: sockets of each node; None: one each.
+
+    Attributes:
+        submissions: submit time of each job that is submitted, s, in the order of the jobs; by default as planned.
+        until: end of the simulation, s.
     """
 
     def __init__(
@@ -104,6 +108,8 @@ class Simulator:
         self.runtime_model = runtime_model
         self.overheads = overheads or Overheads()
         self.malleability_interval_s = malleability_interval_s
+        self.submissions = jobs.submit
+        self.until = math.inf
         self._work = jobs.work
         self._cancelled: dict[int, str] = {}
         self._shares = shares(policy)
@@ -117,15 +123,17 @@ class Simulator:
         self._releasing: dict[int, tuple[float, float]] = {}  # job -> when its shrink was decided and applied
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
-        """Run until every job has ended and return the record.
+        """Run until every job has ended, or until the instant `until`, and return the record.
 
         Args:
             on_progress: called periodically with the number of jobs submitted so far.
         """
-        heap, scheduler, submit = self._heap, self.scheduler, self.jobs.submit
-        count, next_job, call, instants = len(self.jobs), 0, math.inf, 0
+        heap, scheduler, submit = self._heap, self.scheduler, self.submissions
+        count, next_job, call, instants = len(submit), 0, math.inf, 0
         while next_job < count or heap or call < math.inf:
             now = min(submit[next_job] if next_job < count else math.inf, heap[0][0] if heap else math.inf, call)
+            if now >= self.until:
+                break
             self._now = now
             happened = False
             while heap and heap[0][0] == now:
@@ -137,14 +145,22 @@ class Simulator:
                 happened = True
             if happened:
                 scheduler.serve()
-                call = min(call, scheduler.due(now))
+                call = min(call, self._call_at(scheduler.due(now)))
             if call <= now:
-                call = scheduler.decide(now)
+                call = self._call_at(self._decide(now))
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(next_job)
         self.record.close(JobState.UNKNOWN, "the policy never started it")
         return self.record
+
+    def _call_at(self, due: float) -> float:
+        """Return the time of the call of the policy that is due at `due`, s."""
+        return due
+
+    def _decide(self, now: float) -> float:
+        """Call the policy and return the time of its next call without an event, s."""
+        return self.scheduler.decide(now)
 
     def _happen(self, now: float, what: int, job: int) -> bool:
         """Handle an event of the heap; return whether the event was still valid."""
