@@ -20,7 +20,7 @@ from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.local import AGENT
 
 GUARD_S = 30.0
-FOREVER = Program("pils", 0, 10**12, 10**6, emulated_rate=1e6)
+FOREVER = Program("pils", 0, 10**12, 10**6, rate=1e6)
 """11 days of work."""
 
 
@@ -75,6 +75,7 @@ class Agent:
             "cpus": None,
             "cores": 4,
             "program": work._asdict(),
+            "duty": 0,
         }
         self.tell(message | changes)
 
@@ -144,7 +145,7 @@ def test_a_rank_is_on_its_own_cpus_from_the_start(tmp_path: Path, monkeypatch: p
     with agent.process:
         agent.tell(agent.hello)
         agent.hear("hello")
-        agent.launch("a", FOREVER._replace(emulated_rate=None), cpus=str(cpus[1]), cores=1)
+        agent.launch("a", duty=1, cpus=str(cpus[1]), cores=1)
         agent.hear("ended")
         agent.process.terminate()
     assert (tmp_path / "job-a" / "n1.out").read_text() == f"{{{cpus[1]}}}\n"
@@ -185,7 +186,7 @@ def test_another_protocol_is_refused_naming_both(tmp_path: Path) -> None:
 def test_an_invalid_message_has_no_other_effect(agent: Agent, line: bytes, what: str) -> None:
     agent.tell(line)
     assert what in agent.hear("error")["what"]
-    agent.launch("after", Program("pils", 1, 1, 1, emulated_rate=1e6))
+    agent.launch("after", Program("pils", 1, 1, 1, rate=1e6))
     assert agent.hear("ended")["state"] == "completed"
 
 
@@ -210,7 +211,9 @@ def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
         ({"leader": False}, "needs the address"),
         ({"program": FOREVER._asdict() | {"benchmark": "linpack"}}, "unknown benchmark 'linpack'"),
         ({"program": FOREVER._asdict() | {"iterations": -1}}, "iterations is -1"),
-        ({"program": FOREVER._asdict() | {"emulated_rate": None}}, "emulated nodes"),
+        ({"duty": 0.5}, "duty is 0.5, not 0 (emulated nodes)"),
+        ({"duty": -1}, "duty is -1"),
+        ({"duty": True}, "duty is True"),
         ({"program": {}}, "lacks 'benchmark'"),
     ],
 )
@@ -223,10 +226,10 @@ def test_a_rank_that_cannot_be_launched_has_failed(agent: Agent, changes: dict[s
 
 
 def test_a_job_from_launch_to_end(agent: Agent) -> None:
-    agent.launch("a/../b", Program("pils", 10, 1001, 7, emulated_rate=1e6))
+    agent.launch("a/../b", Program("pils", 10, 1001, 7, rate=1e6))
     ended = agent.hear("ended")
     kinds = [message["type"] for message in agent.heard[1:]]
-    assert kinds == ["listening", "started", "progress", "ended"]
+    assert kinds == ["listening", "started", "progress", "work", "ended"]
     assert {message["job"] for message in agent.heard[1:]} == {"a/../b"}
     assert (ended["state"], ended["reason"], ended["exit_code"]) == ("completed", "", 0)
     assert ended["units_done"] == 1011 and ended["leader"] and ended["rank"] == "n1"
@@ -261,7 +264,7 @@ def test_a_rank_that_ignores_the_term_is_killed(agent: Agent) -> None:
 
 
 def test_work_of_a_killed_rank_is_that_of_its_heartbeat(agent: Agent) -> None:
-    agent.launch("a", Program("pils", 0, 10**9, 10**6, emulated_rate=1e6))  # 0.25 ms an iteration
+    agent.launch("a", Program("pils", 0, 10**9, 10**6, rate=1e6))  # 0.25 ms an iteration
     for _ in range(2):  # two events half a second apart, with a heartbeat in between
         agent.hear("progress")
     agent.tell({"type": "kill", "job": "a", "reason": "enough"})
@@ -315,7 +318,7 @@ def test_an_agent_without_input_ends_at_once(tmp_path: Path) -> None:
 
 def test_the_agent_ignores_control_c(agent: Agent) -> None:
     agent.process.send_signal(signal.SIGINT)
-    agent.launch("a", Program("pils", 0, 1, 1, emulated_rate=1e6))
+    agent.launch("a", Program("pils", 0, 1, 1, rate=1e6))
     assert agent.hear("ended")["state"] == "completed"
 
 

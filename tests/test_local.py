@@ -31,7 +31,7 @@ def inventory(*nodes: Node, emulated: int = 0, heartbeat_s: float = 1.0) -> Inve
 
 def launch(testbed: base.Testbed, node: int, job: str, units: int) -> None:
     name = testbed.nodes[node].name
-    program = Program("pils", 0, units, 10, emulated_rate=1e6)
+    program = Program("pils", 0, units, 10, rate=1e6)
     testbed.send(
         node,
         {
@@ -46,6 +46,7 @@ def launch(testbed: base.Testbed, node: int, job: str, units: int) -> None:
             "cpus": None,
             "cores": 4,
             "program": program._asdict(),
+            "duty": testbed.nodes[node].duty_or(1),
         },
     )
 

@@ -61,6 +61,7 @@ class Driver:
             "cpus": mask,
             "cores": cores,
             "program": self.program._asdict(),
+            "duty": self.testbed.nodes[node].duty_or(1),
         }
         self.testbed.send(node, message)
         self.here.add(node)
@@ -145,7 +146,7 @@ def computing(tmp_path: Path, *masks: Sequence[int]) -> Iterator[LocalTestbed]:
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
 def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(tmp_path: Path, balance: str, seed: int) -> None:
     draw = random.Random(seed)
-    program = Program("pils", 10_007, 2_000_003, 300, balance=balance, emulated_rate=1e6)
+    program = Program("pils", 10_007, 2_000_003, 300, balance=balance, rate=1e6)
     with emulated(tmp_path, 1, 4, 2, 3) as testbed:
         job = Driver(testbed, program, [1, 0])
         job.start()
@@ -178,7 +179,7 @@ def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(tmp_path: P
 def test_emulated_jobs_follow_amdahls_law(tmp_path: Path, fraction: float) -> None:
     """The planned sleeps follow Amdahl's law, to one unit per part, on every number of nodes."""
     rate, cores = 1e6, 4
-    program = Program.lasting(0.1, 2, cores, rate, parallel_fraction=fraction, grain_s=0.01, emulated=True)
+    program = Program.lasting(0.1, 2, cores, rate, parallel_fraction=fraction, grain_s=0.01)
     with emulated(tmp_path, *[cores] * 4) as testbed:
         times = []
         for nodes in (1, 2, 4):
@@ -195,7 +196,7 @@ def test_static_shares_are_equal_and_dynamic_ones_proportional_to_cores(tmp_path
     units = {}
     with emulated(tmp_path, 1, 3) as testbed:
         for balance in ("static", "dynamic"):
-            program = Program("pils", 0, 1_200_000, 10, balance=balance, chunks=8, emulated_rate=1e6)
+            program = Program("pils", 0, 1_200_000, 10, balance=balance, chunks=8, rate=1e6)
             job = Driver(testbed, program, [0, 1])
             job.start()
             job.finish()
@@ -251,7 +252,7 @@ def test_a_mask_changes_at_the_next_malleability_point(tmp_path: Path) -> None:
 def test_one_change_at_a_time(tmp_path: Path) -> None:
     """A second request while one is pending is refused, as DROM refuses a second mask (`dirty`)."""
     with emulated(tmp_path, 2, 2) as testbed:
-        job = Driver(testbed, Program("pils", 0, 10**9, 1, emulated_rate=1e6), [0])  # one part of 500 s
+        job = Driver(testbed, Program("pils", 0, 10**9, 1, rate=1e6), [0])  # one part of 500 s
         job.start()
         job.resize(0, cpus="0")
         job.resize(0, members=["n0", "n1"])
@@ -266,7 +267,7 @@ def test_one_change_at_a_time(tmp_path: Path) -> None:
 
 def test_the_leader_is_never_released_and_only_it_changes_members(tmp_path: Path) -> None:
     with emulated(tmp_path, 1, 1) as testbed:
-        job = Driver(testbed, Program("pils", 0, 10**9, 10**5, emulated_rate=1e6), [0, 1])
+        job = Driver(testbed, Program("pils", 0, 10**9, 10**5, rate=1e6), [0, 1])
         job.start()
         answer = job.resized(job.resize(0, members=["n1"]))
         assert answer["type"] == "error" and "'n0' cannot be released" in answer["what"]
@@ -276,7 +277,7 @@ def test_the_leader_is_never_released_and_only_it_changes_members(tmp_path: Path
 
 def test_a_job_continues_until_new_ranks_have_joined(tmp_path: Path) -> None:
     with emulated(tmp_path, 1, 1) as testbed:
-        job = Driver(testbed, Program("pils", 0, 10**9, 10**5, emulated_rate=1e6), [0])
+        job = Driver(testbed, Program("pils", 0, 10**9, 10**5, rate=1e6), [0])
         job.start()
         request = job.resize(0, members=["n0", "n1"])  # before n1 is launched
         job.hear(lambda message: message["type"] == "progress")
@@ -288,7 +289,7 @@ def test_a_job_continues_until_new_ranks_have_joined(tmp_path: Path) -> None:
 
 def test_a_rank_that_dies_fails_the_job(tmp_path: Path) -> None:
     with emulated(tmp_path, 1, 1, 1) as testbed:
-        job = Driver(testbed, Program("pils", 0, 10**12, 10**8, emulated_rate=1e6), [0, 1, 2])
+        job = Driver(testbed, Program("pils", 0, 10**12, 10**8, rate=1e6), [0, 1, 2])
         job.start()
         job.process(1).kill()
         ended = job.finish()
@@ -300,7 +301,7 @@ def test_a_rank_that_dies_fails_the_job(tmp_path: Path) -> None:
 
 def test_a_wrong_key_is_refused_and_the_right_one_accepted(tmp_path: Path) -> None:
     with emulated(tmp_path, 1, 1) as testbed:
-        job = Driver(testbed, Program("pils", 0, 100, 2, emulated_rate=1e6), [0, 1])
+        job = Driver(testbed, Program("pils", 0, 100, 2, rate=1e6), [0, 1])
         job.start(followers=False)
         job.launch(1, leader=False, key="00")
         ended = job.hear(lambda message: message["type"] == "ended")
@@ -316,7 +317,7 @@ def test_a_wrong_key_is_refused_and_the_right_one_accepted(tmp_path: Path) -> No
 
 def test_an_emulated_job_uses_no_cpu_time(tmp_path: Path) -> None:
     with emulated(tmp_path, 48) as testbed:
-        program = Program.lasting(1.0, 1, 48, 1e6, grain_s=0.1, emulated=True)
+        program = Program.lasting(1.0, 1, 48, 1e6, grain_s=0.1)
         job = Driver(testbed, program, [0])
         job.start()
         assert job.process(0).num_threads() == 1

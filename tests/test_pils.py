@@ -59,6 +59,7 @@ def launch(rank: str, program: Program, folder: Path, **changes: Any) -> Launch:
         "authkey": b"key",
         "cpus": (CPU,),
         "program": program,
+        "duty": 0.0,
         "folder": folder,
     }
     return Launch(**(fields | changes))
@@ -92,12 +93,12 @@ def test_the_run_time_of_a_program_follows_amdahl(
         ({"iterations": 0}, "iterations is 0"),
         ({"chunks": True}, "chunks is True"),
         ({"balance": "fair"}, "balance is 'fair'"),
-        ({"emulated_rate": 0}, "emulated_rate is 0"),
+        ({"rate": 0}, "rate is 0"),
         ({"iterations": None}, "iterations is None"),
     ],
 )
 def test_a_wrong_program_is_refused(change: dict[str, Any], message: str) -> None:
-    good = Program("pils", 1, 2, 3)
+    good = Program("pils", 1, 2, 3, 1e6)
     assert Program.from_message(good._asdict()) == good
     with pytest.raises(InputError, match=message):
         Program.from_message(good._asdict() | change)
@@ -118,10 +119,10 @@ def test_the_kernel_computes_exactly_the_work(tmp_path: Path, balance: str) -> N
         (launch.folder / f"{launch.rank}.asked").write_text(str(sum(asked)))
         return status
 
-    program = Program("pils", 101, 10_007, 13, balance=balance)
-    ranks = [Rank(launch(name, program, tmp_path), counting) for name in "a"]
+    program = Program("pils", 101, 10_007, 13, 1e6, balance=balance)
+    ranks = [Rank(launch("a", program, tmp_path, duty=1), counting)]
     ranks[0].hear("listening")
-    ranks.append(Rank(launch("b", program, tmp_path), counting))
+    ranks.append(Rank(launch("b", program, tmp_path, duty=1), counting))
     said = [rank.hear("finished") for rank in ranks]
     assert [rank.join() for rank in ranks] == [0, 0]
     assert [message["state"] for message in said] == ["completed", "completed"]
@@ -133,11 +134,11 @@ def test_the_kernel_computes_exactly_the_work(tmp_path: Path, balance: str) -> N
 
 
 def test_ranks_meet_over_the_network_too(tmp_path: Path) -> None:
-    program = Program("pils", 10, 100, 3)
-    inet = {"family": "AF_INET", "address": ("127.0.0.1", 0)}
+    program = Program("pils", 10, 100, 3, 1e6)
+    inet = {"duty": 1, "family": "AF_INET", "address": ("127.0.0.1", 0)}
     leader = Rank(launch("a", program, tmp_path, **inet), pils.run)
     address = tuple(leader.hear("listening")["address"])
-    follower = Rank(launch("b", program, tmp_path, family="AF_INET", address=address), pils.run)
+    follower = Rank(launch("b", program, tmp_path, **inet | {"address": address}), pils.run)
     assert leader.hear("finished")["units_done"] + follower.hear("finished")["units_done"] == 110
     assert (leader.join(), follower.join()) == (0, 0)
 
@@ -157,7 +158,7 @@ def test_a_kernel_that_fails_fails_the_job_with_its_reason(tmp_path: Path) -> No
         with (tmp_path / "errors").open("w") as sys.stderr:
             return malleable.run(launch, control, kernel)
 
-    leader = Rank(launch("a", Program("pils", 0, 10, 2), tmp_path, members=("a",)), broken)
+    leader = Rank(launch("a", Program("pils", 0, 10, 2, 1e6), tmp_path, members=("a",), duty=1), broken)
     said = leader.hear("finished")
     assert (said["state"], said["reason"]) == ("failed", "ArithmeticError: the sum is wrong")
     assert leader.join() == 1
@@ -165,7 +166,7 @@ def test_a_kernel_that_fails_fails_the_job_with_its_reason(tmp_path: Path) -> No
 
 
 def test_a_silent_connection_does_not_block_others(tmp_path: Path) -> None:
-    program = Program("pils", 0, 10, 2, emulated_rate=1e6)
+    program = Program("pils", 0, 10, 2, rate=1e6)
     leader = Rank(launch("a", program, tmp_path), pils.run)
     leader.hear("listening")
     with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as rude:
@@ -179,7 +180,7 @@ def test_a_silent_connection_does_not_block_others(tmp_path: Path) -> None:
 
 
 def test_heartbeats_record_progress_and_state(tmp_path: Path) -> None:
-    program = Program("pils", 5, 50, 4, emulated_rate=1e6)
+    program = Program("pils", 5, 50, 4, rate=1e6)
     leader = Rank(launch("a", program, tmp_path, members=("a",), cpus=(0, 1, 2)), pils.run)
     leader.hear("finished")
     leader.join()

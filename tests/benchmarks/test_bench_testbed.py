@@ -16,7 +16,7 @@ from tracebed.orchestrator.testbeds.local import LocalTestbed
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 ROOT = Path(__file__).resolve().parents[2]
-ENDLESS = Program("pils", 0, 10**12, 10**9, emulated_rate=1e6)
+ENDLESS = Program("pils", 0, 10**12, 10**9, rate=1e6)
 """Malleability points every quarter or full millisecond, on four nodes or one."""
 
 
@@ -60,6 +60,7 @@ def launch(testbed: Bench, job: str, nodes: int) -> dict[str, Any]:
         "cpus": None,
         "cores": 1,
         "program": ENDLESS._asdict(),
+        "duty": 0,
         "leader": False,
     }
     testbed.send(0, message | {"rank": names[0], "leader": True, "address": None})

@@ -65,8 +65,9 @@ class Follower(BenchmarkRank):
 
     def part_ended(self, units: int, seconds: float) -> None:
         """Report the completed units, and the number of cores for the next part."""
+        self.sample_work()
         self.apply_mask()
-        self._send(type="done", units=units, seconds=seconds, cores=len(self.workers.cpus))
+        self._send(type="done", units=units, seconds=seconds + self.reconfigured(), cores=len(self.workers.cpus))
         self.beat("running")
 
     def _send(self, **message: Any) -> None:
@@ -108,7 +109,7 @@ class Leader(BenchmarkRank):
         self.awaited: set[str] = set()
         """Members that are still working on the parallel part."""
         self.longest = 0.0
-        """Longest time that a rank has taken for the current parallel part, s."""
+        """Longest planned time of a rank for the current parallel part, with its mask change if there was one, s."""
         self.pool = self.chunk = 0
         self.pending: dict[str, Any] | None = None
         """The pending member change. It is applied at the first malleability point after all new members joined."""
@@ -234,6 +235,7 @@ class Leader(BenchmarkRank):
             self.planned_s += seconds
             self._parallel()
         else:
+            self.sample_work()
             self._rank_done(self.name, units, seconds)
 
     def _rank_done(self, rank: str, units: int, seconds: float) -> None:
@@ -257,12 +259,14 @@ class Leader(BenchmarkRank):
             self.tell("progress", iteration=done, iterations=total, work_done=self.job_units)
         self.beat("running")
         if done == total:
+            self.residual_s = self.behind
             for rank in self.links:
                 self._send(rank, type="end")
             self.finish()
             return
         self.apply_mask()
         self._apply_members()
+        self.planned_s += self.reconfigured()
         self._iterate()
 
     # Ranks leave.
@@ -285,7 +289,8 @@ class Leader(BenchmarkRank):
         """Apply the pending change of members if all new members have joined; else leave it pending."""
         if self.pending is None:
             return
-        decided = self.pending.setdefault("decided", time.monotonic())
+        begun = time.monotonic()
+        decided = self.pending.setdefault("decided", begun)
         members = self.pending["members"]
         if not self._all_here(members):
             return
@@ -294,12 +299,14 @@ class Leader(BenchmarkRank):
             self.selector.unregister(self.links[rank])
             self.links.pop(rank).close()
         self.members = members
+        applied = time.monotonic()
+        self.reconfiguring_s += applied - begun
         self.tell(
             "resized",
             request=self.pending["request"],
             members=members,
             decided=decided,
-            applied=time.monotonic(),
+            applied=applied,
             iteration=self.iteration,
         )
         self.pending = None

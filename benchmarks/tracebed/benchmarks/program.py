@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +19,12 @@ class Program(NamedTuple):
     serial_units: int
     parallel_units: int
     iterations: int
+    rate: float
+    """Planned units per second of a core, by which the work was sized."""
     balance: str = "static"
     """`static`: all ranks have equal shares; `dynamic`: ranks draw chunks from a pool."""
     chunks: int = 4
     """With `dynamic`: number of chunks per core and iteration."""
-    emulated_rate: float | None = None
-    """Units per second of an emulated core; None: the ranks compute."""
 
     @classmethod
     def lasting(
@@ -37,7 +38,6 @@ class Program(NamedTuple):
         grain_s: float = 0.05,
         balance: str = "static",
         benchmark: str = "pils",
-        emulated: bool = False,
     ) -> Program:
         """Return the program that runs for `seconds` on `nodes` nodes of `cores` cores, by Amdahl's law.
 
@@ -53,7 +53,6 @@ class Program(NamedTuple):
             grain_s: target wall time of an iteration on `nodes` nodes, s.
             balance: as in `Program`.
             benchmark: name of the benchmark.
-            emulated: whether ranks sleep instead of computing.
         """
         alone = seconds / (1 - parallel_fraction + parallel_fraction / nodes)
         return cls(
@@ -61,8 +60,8 @@ class Program(NamedTuple):
             serial_units=round(alone * (1 - parallel_fraction) * rate),
             parallel_units=round(alone * parallel_fraction * cores * rate),
             iterations=max(1, round(seconds / grain_s)),
+            rate=rate,
             balance=balance,
-            emulated_rate=rate if emulated else None,
         )
 
     @classmethod
@@ -79,9 +78,8 @@ class Program(NamedTuple):
                 raise InputError(f"{field} is {value!r}, not an integer of at least {least}")
         if program.balance not in ("static", "dynamic"):
             raise InputError(f"balance is {program.balance!r}, not static or dynamic")
-        rate = program.emulated_rate
-        if rate is not None and not (isinstance(rate, (int, float)) and rate > 0):
-            raise InputError(f"emulated_rate is {rate!r}, not a positive number")
+        if type(program.rate) not in (int, float) or not 0 < program.rate < math.inf:
+            raise InputError(f"rate is {program.rate!r}, not a positive number")
         return program
 
 
@@ -101,6 +99,8 @@ class Launch(NamedTuple):
     cpus: tuple[int, ...]
     """The CPU mask of the rank. The CPUs of an emulated rank are virtual."""
     program: Program
+    duty: float
+    """The share of the planned time in which the rank computes. 1: it computes all the time; 0: it is emulated."""
     folder: Path
     """The folder of the output and the heartbeat file."""
 

@@ -1,6 +1,6 @@
 """A rank of a malleable job: its workers, its mask, its share of a part, and the connection to its agent.
 
-Messages to the agent:     started, listening, progress, resized, error, finished
+Messages to the agent:     started, listening, progress, work, resized, error, finished
 Messages from the agent:   resize
 """
 
@@ -18,12 +18,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from tracebed.benchmarks.lines import Lines, decode, encode, wait
+from tracebed.benchmarks.paced import Paced
 from tracebed.benchmarks.program import Launch, split
-from tracebed.benchmarks.workers import Sleeper, Threads
+from tracebed.benchmarks.workers import Sample, Sleeper, Threads, Workers
 from tracebed.cpus import format_cpus
 
 HEARTBEAT_S = 0.1
 """Shortest time between two records of an unchanged rank in its heartbeat file, s."""
+WORK_S = 1.0
+"""Shortest time between two messages `work` of a rank, s. The last message comes before `finished`."""
 
 Control = socket.socket
 """The rank's end of the connection to its agent."""
@@ -80,12 +83,9 @@ class BenchmarkRank:
         self.control = Lines(self.selector, control.fileno(), control.fileno(), self._from_agent)
         self.mailbox = Mailbox(self.selector)
         self.heartbeat = Heartbeat(launch.folder / heartbeat_name(launch.rank))
-        rate = self.program.emulated_rate
-        self.workers: Threads | Sleeper = (
-            Threads(launch.cpus, kernel, self.mailbox.post, self._worked)
-            if rate is None
-            else Sleeper(launch.cpus, rate, self._worked)
-        )
+        self.workers = self._make_workers(kernel)
+        self.samples: list[Sample] = []
+        self.work_due = time.monotonic() + WORK_S
         self.iteration = 0
         self.units_done = 0
         self.in_part = False
@@ -98,7 +98,20 @@ class BenchmarkRank:
         self.pending_mask: tuple[int, tuple[int, ...]] | None = None
         self.outcome: tuple[str, str] | None = None
         self.planned_s = 0.0
-        """Leader only: sum over the parts of the time of the slowest rank (if emulated, the planned time), s."""
+        """Leader only: planned time of the parts so far, each by its slowest rank, plus reconfigurations, s."""
+        self.residual_s: float | None = None
+        """Leader only: delay behind the plan at the end of the job, s."""
+        self.reconfiguring_s = 0.0
+        """Time spent in mask and member changes that is not yet part of the plan, s."""
+
+    def _make_workers(self, kernel: Callable[[int], int]) -> Workers:
+        """Return the workers for the duty of the rank."""
+        cpus, rate, duty = self.launch.cpus, self.program.rate, self.launch.duty
+        if duty == 0:
+            return Sleeper(cpus, rate, self._worked)
+        if duty == 1:
+            return Threads(cpus, rate, self._worked, kernel, self.mailbox.post)
+        return Paced(cpus, rate, self._worked, kernel, self.mailbox.post, duty)
 
     def run(self) -> int:
         """Run the rank until it ends, report the outcome to the agent, and return the exit status."""
@@ -113,13 +126,16 @@ class BenchmarkRank:
             self.outcome = ("failed", f"{type(error).__name__}: {error}")
         state, reason = self.outcome
         self.beat(state, changed=True)
+        self._tell_work()
         self.tell(
             "finished",
             state=state,
             reason=reason,
             units_done=self.units_done,
             planned_s=self.planned_s if self.launch.leader else None,
-            late_s=self.workers.late_s if self.program.emulated_rate else None,
+            late_s=self.workers.late_s if self.launch.duty < 1 else None,
+            overruns=self.workers.overruns,
+            residual_s=self.residual_s,
         )
         self.control.drain()
         why = f" ({reason})" if reason else ""
@@ -138,12 +154,30 @@ class BenchmarkRank:
         raise NotImplementedError
 
     def part_ended(self, units: int, seconds: float) -> None:
-        """Process the end of this rank's share of a part: `units` units in `seconds` s."""
+        """Process the end of this rank's share of a part: `units` units in `seconds` s of planned time."""
         raise NotImplementedError
 
     def tell(self, type: str, **fields: Any) -> None:
         """Send a message to the agent."""
         self.control.send({"type": type, "time": time.monotonic(), **fields})
+
+    def sample_work(self) -> None:
+        """Take a sample of the iteration that this rank has ended, and send the samples if a message is due.
+
+        An emulated rank takes one sample per message instead.
+        """
+        if self.launch.duty:
+            self.samples.append(self.workers.sample())
+        if time.monotonic() >= self.work_due:
+            self._tell_work()
+
+    def _tell_work(self) -> None:
+        if not self.launch.duty:
+            self.samples.append(self.workers.sample())
+        if self.samples:
+            self.tell("work", samples=self.samples)
+        self.samples = []
+        self.work_due = time.monotonic() + WORK_S
 
     def beat(self, state: str, *, changed: bool = False) -> None:
         """Write a record to the heartbeat file, if one is due."""
@@ -212,7 +246,7 @@ class BenchmarkRank:
     def _part_over(self) -> None:
         if self.in_part and self.exhausted and not self.draws and not self.workers.busy:
             self.in_part = False
-            self.part_ended(self.part_units, self.workers.elapsed())
+            self.part_ended(self.part_units, self.workers.end())
 
     # The mask: pending until the next malleability point, then applied.
 
@@ -244,12 +278,22 @@ class BenchmarkRank:
         request, cpus = self.pending_mask
         self.pending_mask = None
         self.workers.set_mask(cpus)
+        applied = time.monotonic()
+        self.reconfiguring_s += applied - decided
         self.tell(
             "resized",
             request=request,
             cpus=format_cpus(cpus),
             decided=decided,
-            applied=time.monotonic(),
+            applied=applied,
             iteration=self.iteration,
         )
         self.beat("running", changed=True)
+
+    def reconfigured(self) -> float:
+        """Return the time spent in mask and member changes since the last call, s.
+
+        This time is added to the plan: the time that a rank saves while it waits for a deadline must not hide it.
+        """
+        seconds, self.reconfiguring_s = self.reconfiguring_s, 0.0
+        return seconds

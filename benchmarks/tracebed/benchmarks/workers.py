@@ -1,4 +1,8 @@
-"""The workers of a rank: threads that compute, or a clock that emulates their computing time."""
+"""The workers of a rank: threads that compute, or a clock that emulates their computing time.
+
+The plan of a part is the time that each core needs for its units at the rate of the program. `Threads` ignore the plan
+(duty 1), a `Sleeper` only follows the plan (duty 0), and `Paced` threads (`paced.py`) compute, then wait for the plan.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,108 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
+from typing import NamedTuple
 
 Finished = Callable[[int, int], None]
 """A function of the units done and the number of cores that became idle. It is called in the main thread."""
 Post = Callable[[Callable[[], None]], None]
 """A function that schedules a call in the main thread. It may be called from any thread."""
+Sample = tuple[float, int, float, float, float]
+"""Monotonic time, units computed, their CPU time and wall time (sums over the threads, s), largest delay behind a
+deadline, s."""
 
 
-class Threads:
-    """Worker threads, each pinned to one CPU of the mask. Idle threads are blocked."""
+class Computed(NamedTuple):
+    """The computing of a thread for one share."""
 
-    deadline: float | None = None
-    """When `tick` is due: never."""
-    late_s = 0.0
+    units: int
+    cpu_s: float
+    wall_s: float
+    ended: float
+    """Monotonic time at the end."""
 
-    def __init__(self, cpus: Sequence[int], kernel: Callable[[int], int], post: Post, finished: Finished) -> None:
-        """Start one thread per CPU. Raises OSError if this process may not use one of the CPUs."""
-        self._kernel, self._post, self._finished = kernel, post, finished
-        self._threads: list[threading.Thread] = []
-        self._tasks: list[SimpleQueue[int]] = []
-        self._busy: set[int] = set()
+
+class Workers:
+    """The cores of a rank, their plan, and the figures of what they really did.
+
+    Args:
+        cpus: the CPU of each core.
+        rate: planned units per second of a core.
+        finished: called with the planned units of each share that has ended.
+    """
+
+    def __init__(self, cpus: Sequence[int], rate: float, finished: Finished) -> None:
+        """Begin without a part."""
+        self._rate, self._finished = rate, finished
         self._begun = 0.0
+        self._planned: list[float] = []
+        """Core -> the time at which its shares of the part end by the plan."""
+        self._ready = 0.0
+        """Time at which the latest share of the part was computed. Workers without deadlines leave it at 0."""
+        self.deadline: float | None = None
+        """When `tick` is due; None: never."""
+        self.overruns = 0
+        """Number of parts that were not computed by their deadline."""
+        self.late_s = 0.0
+        """Largest delay between a deadline and the end of its share, s."""
+        self._units, self._cpu_s, self._wall_s, self._late_s = 0, 0.0, 0.0, 0.0  # since the last sample
         self.set_mask(cpus)
 
     def set_mask(self, cpus: Sequence[int]) -> None:
-        """Replace the mask by `cpus`: start missing threads, and pin each thread. All threads must be idle."""
+        """Replace the mask by `cpus`. All cores must be idle."""
         self.cpus = tuple(cpus)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a core has not ended its share."""
+        raise NotImplementedError
+
+    def begin(self, behind: float) -> None:
+        """Begin a part of a job that is `behind` its plan, in s: the deadlines of the part are that much earlier."""
+        self._begun = time.monotonic() - behind
+        self._planned = [self._begun] * len(self.cpus)
+        self._ready = 0.0
+
+    def end(self) -> float:
+        """Return the planned time of the part that has ended, s: that of its slowest core."""
+        planned = max(self._planned)
+        self.overruns += self._begun < planned < self._ready
+        return planned - self._begun
+
+    def start(self, shares: Sequence[int]) -> None:
+        """Assign each of `shares`, in units, to an idle core."""
+        raise NotImplementedError
+
+    def tick(self) -> None:
+        """End the shares whose deadline has passed."""
+
+    def sample(self) -> Sample:
+        """Return the figures since the last sample."""
+        sample = (time.monotonic(), self._units, self._cpu_s, self._wall_s, self._late_s)
+        self._units, self._cpu_s, self._wall_s, self._late_s = 0, 0.0, 0.0, 0.0
+        return sample
+
+    def _ended_late(self, seconds: float) -> None:
+        self._late_s = max(self._late_s, seconds)
+        self.late_s = max(self.late_s, seconds)
+
+
+class Threads(Workers):
+    """Worker threads, each pinned to one CPU of the mask. Idle threads are blocked."""
+
+    def __init__(
+        self, cpus: Sequence[int], rate: float, finished: Finished, kernel: Callable[[int], int], post: Post
+    ) -> None:
+        """Start one thread per CPU. Raises OSError if this process may not use one of the CPUs."""
+        self._kernel, self._post = kernel, post
+        self._threads: list[threading.Thread] = []
+        self._tasks: list[SimpleQueue[tuple[int, int]]] = []
+        self._busy: set[int] = set()
+        super().__init__(cpus, rate, finished)
+
+    def set_mask(self, cpus: Sequence[int]) -> None:
+        """Replace the mask by `cpus`: start missing threads, and pin each thread. All threads must be idle."""
+        super().set_mask(cpus)
         os.sched_setaffinity(0, cpus)
         while len(self._threads) < len(cpus):
             index = len(self._threads)
@@ -46,88 +126,77 @@ class Threads:
 
     @property
     def busy(self) -> bool:
-        """Whether a thread is working."""
+        """Whether a thread has not ended its share."""
         return bool(self._busy)
 
-    def begin(self, behind: float) -> None:
-        """Begin a part of the job. `behind`, the delay of the job in s, has no effect on computing threads."""
-        self._begun = time.monotonic()
-
-    def elapsed(self) -> float:
-        """Return the time since the part began, s."""
-        return time.monotonic() - self._begun
-
     def start(self, shares: Sequence[int]) -> None:
-        """Assign each of `shares`, in units, to an idle thread."""
+        """Assign each of `shares`, in units, to an idle thread, first to those that are free first by the plan."""
         idle = [index for index in range(len(self.cpus)) if index not in self._busy]
+        idle.sort(key=self._planned.__getitem__)
         for index, units in zip(idle[: len(shares)], shares, strict=True):
             self._busy.add(index)
-            self._tasks[index].put(units)
+            self._planned[index] += units / self._rate
+            self._tasks[index].put((units, self._to_compute(units)))
 
-    def tick(self) -> None:
-        """Do nothing: threads have no deadlines."""
+    def _to_compute(self, units: int) -> int:
+        """Return the number of units that are computed for a share of `units`."""
+        return units
 
     def _work(self, index: int) -> None:
         while True:
-            units = self._tasks[index].get()
+            units, to_compute = self._tasks[index].get()
+            begun, cpu_begun = time.monotonic(), time.thread_time()
             try:
-                self._kernel(units)
+                self._kernel(to_compute)
             except Exception as error:  # noqa: BLE001  the main thread raises it
                 self._post(partial(self._raise, error))
             else:
-                self._post(partial(self._done, index, units))
+                cpu_s, ended = time.thread_time() - cpu_begun, time.monotonic()
+                self._post(partial(self._computed, index, units, Computed(to_compute, cpu_s, ended - begun, ended)))
 
     def _raise(self, error: Exception) -> None:
         raise error
 
-    def _done(self, index: int, units: int) -> None:
+    def _computed(self, index: int, units: int, computed: Computed) -> None:
+        """Record what a thread computed for a share of `units`, and end the share."""
+        self._record(computed)
+        self._end_share(index, units)
+
+    def _record(self, computed: Computed) -> None:
+        self._units += computed.units
+        self._cpu_s += computed.cpu_s
+        self._wall_s += computed.wall_s
+
+    def _end_share(self, index: int, units: int) -> None:
         self._busy.discard(index)
         self._finished(units, 1)
 
 
-class Sleeper:
+class Sleeper(Workers):
     """Virtual cores: work is emulated by a deadline on the monotonic clock.
 
-    Each deadline is computed from the previous deadline, not from the wake-up time, so delays do not add up.
+    Each deadline is computed from the previous deadline, not from the wake-up time, so delays do not add up. All cores
+    end at the deadline of the slowest one.
     """
 
-    def __init__(self, cpus: Sequence[int], rate: float, finished: Finished) -> None:
-        """Emulate `len(cpus)` cores that do `rate` units per second each."""
-        self._rate, self._finished = rate, finished
-        self._begun = self._clock = 0.0
-        self._units = 0
-        self.deadline: float | None = None
-        self.late_s = 0.0
-        """Longest delay between a deadline and its detection, s. It measures the fidelity of the emulation."""
-        self.set_mask(cpus)
-
-    def set_mask(self, cpus: Sequence[int]) -> None:
-        """Replace the virtual cores by `cpus`."""
-        self.cpus = tuple(cpus)
+    _shares = 0  # units
 
     @property
     def busy(self) -> bool:
         """Whether a deadline is set."""
         return self.deadline is not None
 
-    def begin(self, behind: float) -> None:
-        """Begin a part of a job that is `behind` its plan, in s."""
-        self._begun = self._clock = time.monotonic() - behind
-
-    def elapsed(self) -> float:
-        """Return the planned time of the part, s."""
-        return self._clock - self._begun
-
     def start(self, shares: Sequence[int]) -> None:
         """Assign each of `shares`, in units, to a core. The largest share determines the deadline."""
-        self._clock += max(shares, default=0) / self._rate
-        self._units = sum(shares)
-        self.deadline = self._clock
+        self._ready = time.monotonic()
+        self.deadline = max(self._planned) + max(shares, default=0) / self._rate
+        self._planned = [self.deadline]
+        self._shares = sum(shares)
 
     def tick(self) -> None:
         """Report the work done if the deadline has passed."""
         now = time.monotonic()
         if self.deadline is not None and now >= self.deadline:
-            self.late_s = max(self.late_s, now - self.deadline)
+            self._ended_late(now - self.deadline)
             self.deadline = None
-            self._finished(self._units, len(self.cpus))
+            self._finished(self._shares, len(self.cpus))

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event, Testbed
+from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.registry import Factory
 
@@ -134,7 +134,6 @@ class _Check:
 
     def _launch(self, job: str, node: int, address: Any, iterations: int) -> dict[str, Any]:
         facts = self.testbed.nodes[node]
-        rate = EMULATED_RATE if facts.emulated else None
         units = int(self.testbed.units_per_core_second * 0.01 * iterations)
         program = {"benchmark": "pils", "serial_units": 0, "parallel_units": units, "iterations": iterations}
         return {
@@ -148,7 +147,8 @@ class _Check:
             "authkey": "00" * 16,
             "cpus": None,
             "cores": 1,
-            "program": program | {"emulated_rate": rate},
+            "program": program | {"rate": self.testbed.units_per_core_second},
+            "duty": facts.duty_or(None),
         }
 
     def _receive(self, until: float) -> list[Event]:

@@ -57,6 +57,7 @@ class Options:
             nominal speed of the job. All other values affect only the end times that the scheduler expects.
         balance: distribution of work over the ranks of a job, `static` or `dynamic`.
         priority: order of the queue, a name of `priorities`.
+        proposed_duty: the duty that a calibration proposes, for nodes without a duty; None: `DEFAULT_DUTY`.
     """
 
     speed: float = 1.0
@@ -64,6 +65,7 @@ class Options:
     over_limit: OverLimit = OverLimit.EXTEND
     balance: str = "static"
     priority: str = FCFS
+    proposed_duty: float | None = None
 
     def __post_init__(self) -> None:
         """Raise InputError if a name is unknown or a number is out of its range (`tracebed.bounds`)."""
@@ -107,7 +109,7 @@ class Replayer:
         )
         self.interrupted: str | None = None
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
-        self._ranks = Ranks(jobs, testbed, self.cluster)
+        self._ranks = Ranks(jobs, testbed, self.cluster, options.proposed_duty)
         self._entries: list[Entry] = []
         self._round = 0
         self._ended = 0
@@ -182,7 +184,7 @@ class Replayer:
                 {key: value for key, value in event.message.items() if key not in ("type", "job")},
             )
             for event in events
-            if event.message["type"] not in ("heartbeat", "progress")
+            if event.message["type"] not in ("heartbeat", "progress", "work")
         ]
         entries += [Entry(self._round, self._now, "submit", self.jobs.ids[job], None, {}) for job in submitted]
         if entries:

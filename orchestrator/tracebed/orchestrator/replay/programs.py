@@ -32,7 +32,6 @@ def program_of(
         parallel_fraction=parallel_fraction(jobs, job),
         grain_s=grain_s,
         balance=balance,
-        emulated=emulated,
     )
 
 

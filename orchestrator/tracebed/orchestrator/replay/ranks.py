@@ -65,11 +65,12 @@ class Ranks:
         jobs: the workload.
         testbed: the nodes.
         cluster: the allocation of nodes and cores.
+        duty: the duty that the calibration proposes; None: there is no proposal.
     """
 
-    def __init__(self, jobs: Jobs, testbed: Testbed, cluster: Cluster) -> None:
+    def __init__(self, jobs: Jobs, testbed: Testbed, cluster: Cluster, duty: float | None = None) -> None:
         """Start without running jobs."""
-        self.jobs, self.testbed, self.cluster = jobs, testbed, cluster
+        self.jobs, self.testbed, self.cluster, self.duty = jobs, testbed, cluster, duty
         self.running: dict[int, RunningJob] = {}
         self._held: dict[int, None] = {}  # jobs that wait until another job leaves their cores
         self._outbox: list[tuple[int, dict[str, Any]]] = []
@@ -167,6 +168,7 @@ class Ranks:
                 "cpus": self._cpus(node, cores),
                 "cores": len(cores),
                 "program": active.program._asdict(),
+                "duty": self.testbed.nodes[node].duty_or(self.duty),
             },
         )
 

@@ -79,6 +79,7 @@ def replay(
             "over_limit": str(options.over_limit),
             "priority": options.priority,
             "balance": options.balance,
+            "duty": inventory.duty(options.proposed_duty),
         },
         speed=options.speed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),

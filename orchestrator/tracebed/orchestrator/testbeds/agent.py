@@ -188,8 +188,9 @@ class Agent:
         program = Program.from_message(message["program"])
         if program.benchmark not in BENCHMARKS:
             raise InputError(f"unknown benchmark {program.benchmark!r}")
-        if self.emulated != (program.emulated_rate is not None):
-            raise InputError("emulated_rate is required on emulated nodes, and invalid on other nodes")
+        duty = message["duty"]
+        if type(duty) not in (int, float) or not 0 <= duty <= 1 or self.emulated != (duty == 0):
+            raise InputError(f"duty is {duty!r}, not 0 (emulated nodes) or above 0 and up to 1 (other nodes)")
         self.launches += 1
         where: Address
         if address is not None:
@@ -214,6 +215,7 @@ class Agent:
             authkey=bytes.fromhex(message["authkey"]),
             cpus=cpus,
             program=program,
+            duty=float(duty),
             folder=self.spool / folder_name(job),
         )
 
@@ -292,6 +294,8 @@ class Agent:
                 cpu_s=usage.ru_utime + usage.ru_stime,
                 planned_s=rank.finished.get("planned_s"),
                 late_s=rank.finished.get("late_s"),
+                overruns=rank.finished.get("overruns"),
+                residual_s=rank.finished.get("residual_s"),
             )
 
 

@@ -6,7 +6,7 @@
     nodes:
       - {name: "n[1-*]", cpus: auto, cores: 2}                        # as many nodes as this machine has CPUs for
       - {name: big, cpus: 0-7}                                        # given CPUs
-      - {name: dual, sockets: [8-11, 12-15]}                          # given CPUs, by socket
+      - {name: dual, sockets: [8-11, 12-15], duty: 1}                 # by socket; jobs compute all the time
       - {name: "e[01-64]", cores: 48, sockets: 2, emulated: true}     # jobs sleep instead of computing
 
 An inventory is read independently of this machine (except for `auto`), so a simulation can use the inventory of
@@ -48,12 +48,15 @@ class _Group(BaseModel):
     cpus: int | str | None = None  # YAML reads `cpus: 3` as a number
     sockets: Annotated[int, Field(ge=1)] | Annotated[list[int | str], Field(min_length=1)] | None = None
     emulated: bool = False
+    duty: Annotated[float, Field(gt=0, le=1)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> _Group:
         by_socket = isinstance(self.sockets, list)
         if self.emulated and (self.cpus is not None or by_socket):
             raise ValueError("an emulated node has cores, not CPUs")
+        if self.emulated and self.duty is not None:
+            raise ValueError("an emulated node has no duty: its jobs do not compute")
         if self.emulated and self.cores is None:
             raise ValueError("an emulated node needs `cores`")
         if not self.emulated and (self.cpus is not None) == by_socket:
@@ -80,7 +83,9 @@ class _Group(BaseModel):
             names = list(islice(self.names, len(found) + (not self.open_ended)))
             if not 0 < len(names) <= len(found):
                 raise ValueError(f"the CPUs of this machine suffice for only {len(found)} nodes of {size} cores")
-            return [Node(name, size, count, mask) for name, (mask, count) in zip(names, found, strict=False)]
+            return [
+                Node(name, size, count, mask, duty=self.duty) for name, (mask, count) in zip(names, found, strict=False)
+            ]
         cpus, sockets = None, self.sockets
         if isinstance(sockets, list):
             lists = [parse_cpus(str(item)) for item in sockets]
@@ -94,7 +99,7 @@ class _Group(BaseModel):
             raise ValueError(f"`cores` is {self.cores}, but the node has {cores} CPUs")
         if cores % (sockets or 1):
             raise ValueError(f"{cores} cores cannot be split into {sockets} equal sockets")
-        return [Node(name, cores, sockets or 1, cpus, self.emulated) for name in self.names]
+        return [Node(name, cores, sockets or 1, cpus, self.emulated, self.duty) for name in self.names]
 
 
 class _File(BaseModel):

@@ -16,6 +16,10 @@ SHIPPED = next(
 )
 """The folder of the inventories that tracebed provides."""
 
+DEFAULT_DUTY = 0.5
+"""Duty of nodes that have none, in the inventory or in a calibration. It is made for a machine that other processes
+share: a rank may lose half of its CPU time and still end each part at its deadline. Dedicated nodes set 1."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -26,6 +30,14 @@ class Node:
     sockets: int = 1
     cpus: tuple[int, ...] | None = None
     emulated: bool = False
+    duty: float | None = None
+    """The share of the planned time in which ranks compute, above 0 to 1; None: not set, or emulated."""
+
+    def duty_or(self, proposed: float | None) -> float:
+        """Return the duty of the node: 0 if emulated, else its own, else the `proposed` one, else `DEFAULT_DUTY`."""
+        if self.emulated:
+            return 0.0
+        return next(duty for duty in (self.duty, proposed, DEFAULT_DUTY) if duty is not None)
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,11 @@ class Inventory:
         """The kind of its nodes: `computed`, `emulated`, or `computed+emulated` if there are both kinds."""
         kinds = {"emulated" if node.emulated else "computed" for node in self.nodes}
         return "+".join(sorted(kinds))
+
+    def duty(self, proposed: float | None = None) -> float | list[float]:
+        """Return the duty of the nodes (see `Node.duty_or`), or that of each node if they differ."""
+        duties = [node.duty_or(proposed) for node in self.nodes]
+        return duties[0] if len(set(duties)) == 1 else duties
 
     def check_here(self) -> None:
         """Raise InputError unless this process may use all CPUs of the inventory on this machine."""

@@ -1,0 +1,56 @@
+"""Paced workers: threads that compute a part of their time, and then wait for the deadline of their plan."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Sequence
+
+from tracebed.benchmarks.workers import Computed, Finished, Post, Threads
+
+
+class Paced(Threads):
+    """Worker threads that compute `duty` times their shares. A share ends at its absolute deadline.
+
+    The deadline of a share is the deadline of the previous share of the core, plus the units of the share over the
+    rate. A core that is behind its plan therefore waits less, until it has caught up. Timers of this form are those of
+    rt-app (`timer` in mode absolute). Units are counted as planned, so a job does the same units at every duty.
+    """
+
+    def __init__(
+        self,
+        cpus: Sequence[int],
+        rate: float,
+        finished: Finished,
+        kernel: Callable[[int], int],
+        post: Post,
+        duty: float,
+    ) -> None:
+        """Start one thread per CPU. `duty` is the share of the planned units that is computed, above 0 to 1."""
+        self._duty = duty
+        self._taken = self._given = 0  # units: planned so far, and of these computed or being computed
+        self._waiting: list[tuple[float, int, int]] = []  # heap of (deadline, core, units): shares that are computed
+        super().__init__(cpus, rate, finished, kernel, post)
+
+    def _to_compute(self, units: int) -> int:
+        """Return `duty` times `units`, rounded so that the sum over all shares is exact to one unit."""
+        self._taken += units
+        now = int(self._duty * self._taken) - self._given
+        self._given += now
+        return now
+
+    def _computed(self, index: int, units: int, computed: Computed) -> None:
+        """Record what a thread computed, and let it wait for its deadline. `tick` follows in the same turn."""
+        self._record(computed)
+        self._ready = max(self._ready, computed.ended)
+        heapq.heappush(self._waiting, (self._planned[index], index, units))
+        self.deadline = self._waiting[0][0]
+
+    def tick(self) -> None:
+        """End the shares whose deadline has passed. The end of a share may start the next one."""
+        now = time.monotonic()
+        while self._waiting and self._waiting[0][0] <= now:
+            deadline, index, units = heapq.heappop(self._waiting)
+            self._ended_late(now - deadline)
+            self._end_share(index, units)
+        self.deadline = self._waiting[0][0] if self._waiting else None
