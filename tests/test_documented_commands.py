@@ -198,11 +198,20 @@ def runs(path: Path) -> None:
     make(path.parent, "simulate", "ricc.parquet", "--policy", "easy", "-o", "runs/sim")
 
 
+def campaign(path: Path) -> None:
+    """Write the campaign of its how-to page, and the workload of the campaign."""
+    provide("small.parquet", path.parent)
+    page = (ROOT / "docs/how-to/repeat.md").read_text(encoding="utf-8")
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    path.write_text(text.replace("speed: 100000", "speed: 1000000"))
+
+
 FIXTURES: dict[str, Callable[[Path], None]] = {
     "RICC-2010-2.swf.gz": swf,
     "cori-knl": cori,
     "exports": sacct,
     "study.yaml": study,
+    "campaign.yaml": campaign,
     "runs": runs,
     "knl.parquet": of_cori,
     "raw.parquet": of_cori,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         inventory,
         metrics,
         policies,
+        repeat,
         replay,
         simulate,
         sweep,
@@ -71,6 +72,7 @@ __all__ = [
     "metrics",
     "policies",
     "read",
+    "repeat",
     "replay",
     "scale",
     "simulate",
@@ -80,7 +82,9 @@ __all__ = [
 
 _HOME = {
     "tracebed.api.results": ("Comparison", "Run", "Workload"),
-    "tracebed.api.runs": (*("as_run", "compare", "inventory", "metrics", "policies", "replay", "simulate", "sweep"),),
+    "tracebed.api.runs": (
+        *("as_run", "compare", "inventory", "metrics", "policies", "repeat", "replay", "simulate", "sweep"),
+    ),
     "tracebed.api.workloads": (
         *("audit", "clean", "clean_with_audit", "convert", "describe", "generate", "make_malleable"),
         *("read", "scale", "write"),

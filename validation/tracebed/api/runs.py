@@ -212,6 +212,45 @@ def replay(
         return carry_out(Path(folder, "run"))
 
 
+def repeat(
+    campaign: Path | str, output: Path | str, *, on_progress: Callable[[float], None] | None = None
+) -> pd.DataFrame:
+    """Carry out a campaign: replay its cells several times each, in random order. Resumes where it was stopped.
+
+    Args:
+        campaign: the campaign file.
+        output: folder of the campaign.
+        on_progress: called from time to time with the number of repetitions done in this call.
+
+    Returns:
+        a row per repetition that has a run, in the order of execution: `cell`, `repetition`, `session`, `started`,
+        `seconds` (wall), `state`, `health`, `causes`, `signals` (of the outcome), and metrics.
+
+    Raises:
+        InputError: the campaign is not valid, or `output` has another campaign.
+        KeyboardInterrupt: a signal ended a repetition. The next call continues.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> _ = tb.write(w, "w.parquet")
+        >>> text = "repetitions: 2\\nsettle_s: 0\\ncells:\\n  a: {workload: w.parquet, policy: easy, "
+        >>> _ = Path("campaign.yaml").write_text(text + "inventory: emulated-4, speed: 1e6}")
+        >>> list(tb.repeat("campaign.yaml", "campaign")["repetition"])
+        [1, 2]
+    """
+    from tracebed.validation.repetitions import runner, store
+    from tracebed.validation.repetitions.campaign import load_campaign
+    from tracebed.validation.repetitions.summary import summarize
+
+    loaded, folder = load_campaign(campaign), Path(output)
+    with store.only_one(folder):
+        plan = runner.plan(loaded, folder)
+        runner.repeat(loaded, plan, folder, lambda done, _: on_progress(done) if on_progress else None)
+    return summarize(folder).runs
+
+
 def as_run(workload: Workload, *, name: str = "workload") -> Run:
     """Return the run that a log describes: what the real machine did with each job.
 

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": (f"{CLI}.runs", "Simulate a workload under a policy, in virtual time."),
     "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, with tables and plots."),
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
+    "repeat": (f"{CLI}.repeat", "Replay the cells of a campaign several times each, in random order."),
     "recover": (f"{CLI}.runs", "Make the run of a killed replay from its journal."),
     "metrics": (f"{CLI}.verdicts", "Print the metrics of runs: waits, slowdowns, utilization."),
     "compare": (f"{CLI}.verdicts", "Compare a predicted run with a real run: verdict and report."),

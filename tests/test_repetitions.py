@@ -1,0 +1,263 @@
+"""Campaigns: their files, the order of the repetitions, and the statistics over the sequence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tracebed.api as tb
+from tracebed.converters.workload import FloatArray
+from tracebed.errors import InputError, TestbedError
+from tracebed.validation.repetitions import beside, outcomes
+from tracebed.validation.repetitions.beside import Beside
+from tracebed.validation.repetitions.campaign import load_campaign
+from tracebed.validation.repetitions.dependence import dependence
+
+DEFAULTS = "defaults: {workload: w.csv, policy: easy, inventory: emulated-4, speed: 1e6}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tb.write(tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4), tmp_path / "w.csv")
+    return tmp_path
+
+
+def campaign(folder: Path, text: str) -> Path:
+    path = folder / "c.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cells: {a: {}}\n", "c.yaml:1: repetitions: required key is missing"),
+        ("repetitions: 2\nsessions: 3\n" + DEFAULTS + "cells:\n  a: {}\n", "3 sessions need at least as many"),
+        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {}\n  b: {sped: 3}\n", "c.yaml:5: cells.b.sped: unknown key"),
+        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {policy: eazy}\n", "c.yaml:4: cell a: unknown policy 'eazy'"),
+        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {inventory: x.yaml}\n", "c.yaml:4: cell a: x.yaml: cannot read"),
+        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {workload: x.csv}\n", "x.csv: no such file"),
+        ("repetitions: 2\ncells:\n  a: {}\n", "c.yaml:3: cell a: required key workload is missing"),
+        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {balance: odd}\n", "cell a: unknown balance 'odd'"),
+        ("repetitions: 2\n" + DEFAULTS + "cells:\n  ../a: {}\n", "c.yaml:4: cells.../a"),
+    ],
+)
+def test_an_invalid_campaign_is_an_error_with_its_line(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_campaign(campaign(folder, text))
+    assert message in str(raised.value)
+
+
+def test_a_cell_overrides_the_defaults(folder: Path) -> None:
+    text = "repetitions: 1\n" + DEFAULTS + "cells:\n  a: {}\n  b: {policy: pref, speed: 5}\n"
+    cells = load_campaign(campaign(folder, text)).cells
+    assert [(cell.policy, cell.options.speed) for cell in cells.values()] == [("easy", 1e6), ("pref", 5.0)]
+    assert cells["a"].settings["workload"] == tb.read(folder / "w.csv").sha256
+
+
+@pytest.mark.parametrize(("repetitions", "sessions"), [(10, 1), (10, 3), (4, 4)])
+def test_each_session_has_every_cell_in_a_random_order(folder: Path, repetitions: int, sessions: int) -> None:
+    def order(seed: int) -> list[tuple[str, int, int]]:
+        text = (
+            f"repetitions: {repetitions}\nsessions: {sessions}\nseed: {seed}\n{DEFAULTS}cells: {{a: {{}}, b: {{}}}}\n"
+        )
+        return [(slot.cell, slot.number, slot.session) for slot in load_campaign(campaign(folder, text)).order]
+
+    slots = order(1)
+    assert slots == order(1)
+    assert slots != order(2)
+    assert [session for _, _, session in slots] == sorted(session for _, _, session in slots)
+    for cell in "ab":
+        own = [(number, session) for name, number, session in slots if name == cell]
+        assert [number for number, _ in own] == list(range(1, repetitions + 1))
+        assert {session for _, session in own} == set(range(1, sessions + 1))
+    counts = pd.Series([session for _, _, session in slots]).value_counts()
+    assert counts.max() - counts.min() in (0, 2)  # at most one repetition of each of the two cells
+
+
+# -- the command beside a repetition -------------------------------------------------------------------------------
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until_dead(pids: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while any(map(alive, pids)):
+        assert time.monotonic() < deadline, "the processes of the command are still running"
+        time.sleep(0.02)
+
+
+TREE = "echo $$ > pids; (sleep 1000 & echo $! >> pids; exec setsid sleep 1000) & echo $! >> pids; touch ready; wait"
+"""A command with a descendant in another session, and a descendant whose parent has ended."""
+
+
+def pids(folder: Path) -> list[int]:
+    deadline = time.monotonic() + 20
+    while not (folder / "pids").exists() or len(found := (folder / "pids").read_text().split()) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return list(map(int, found))
+
+
+def test_all_processes_of_the_command_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt), Beside(TREE, tmp_path / "log") as running:
+        found = pids(tmp_path)
+        assert all(map(alive, found))
+        running.check()
+        raise KeyboardInterrupt
+    wait_until_dead(found)
+
+
+def test_the_command_does_not_outlive_a_killed_campaign(tmp_path: Path) -> None:
+    script = "import sys, time; from pathlib import Path; from tracebed.validation.repetitions.beside import Beside\n"
+    script += "with Beside(sys.argv[1], Path('log')): time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", script, TREE], cwd=tmp_path) as process:
+        found = pids(tmp_path)
+        process.kill()
+    wait_until_dead(found)
+
+
+@pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("exit 3", 3), ("kill -9 $$", 137)])
+def test_a_command_that_fails_is_an_error(tmp_path: Path, command: str, status: int) -> None:
+    with Beside(command, tmp_path / "log") as running:
+        running._supervisor.wait(20)
+        with pytest.raises(TestbedError, match=f"failed with status {status}"):
+            running.check()
+
+
+def test_a_command_that_has_done_its_work_is_no_error(tmp_path: Path) -> None:
+    with Beside("echo done", tmp_path / "log") as running:
+        running._supervisor.wait(20)
+        running.check()
+    assert (tmp_path / "log").read_text() == "done\n"
+
+
+def test_descendants_include_those_of_other_sessions() -> None:
+    with subprocess.Popen(["sh", "-c", "setsid sleep 1000 & wait"]) as process:
+        deadline = time.monotonic() + 20
+        while len(found := beside.descendants(process.pid)) < 1:
+            assert time.monotonic() < deadline
+        assert process.pid in beside.descendants(os.getpid())
+        for pid in [*found, process.pid]:
+            os.kill(pid, signal.SIGKILL)
+
+
+# -- statistics ----------------------------------------------------------------------------------------------------
+
+
+def reference(values: FloatArray, cells: list[str]) -> tuple[float, float]:
+    """Return slope and lag-1 correlation: by a full regression with a constant per cell, and by a loop."""
+    names = sorted(set(cells))
+    relative, standard = [], []
+    for value, cell in zip(values, cells, strict=True):
+        own = [other for other, name in zip(values, cells, strict=True) if name == cell]
+        mean = sum(own) / len(own)
+        sd = (sum((other - mean) ** 2 for other in own) / len(own)) ** 0.5
+        relative.append(value / mean - 1)
+        standard.append((value - mean) / sd)
+    design = np.array([[float(k), *(float(cell == name) for name in names)] for k, cell in enumerate(cells)])
+    slope = np.linalg.lstsq(design, np.array(relative), rcond=None)[0][0]
+    products = sum(standard[k] * standard[k + 1] for k in range(len(values) - 1))
+    return 100 * slope, products / sum(item**2 for item in standard)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    counts=st.lists(st.integers(2, 12), min_size=1, max_size=4),
+    drift=st.floats(-0.02, 0.02),
+    seed=st.integers(0, 1000),
+)
+def test_drift_and_correlation_are_those_of_a_plain_computation(counts: list[int], drift: float, seed: int) -> None:
+    if sum(counts) < 3:
+        counts = [*counts, 3]
+    rng = np.random.default_rng(seed)
+    cells = list(map(str, rng.permutation(np.repeat([f"c{k}" for k in range(len(counts))], counts))))
+    values = np.array([1 + int(cell[1:]) for cell in cells]) * (1 + drift * np.arange(len(cells)))
+    values = values + rng.normal(0, 0.1, len(cells))
+    found = dependence(values, cells)
+    assert found is not None
+    slope, correlation = reference(values, cells)
+    assert found.drift_percent == pytest.approx(slope, rel=1e-6, abs=1e-9)
+    assert found.correlation == pytest.approx(correlation, rel=1e-6, abs=1e-9)
+
+
+def autocorrelated(n: int, phi: float, seed: int) -> FloatArray:
+    """Return a first-order autoregressive process of variance 1 with the lag-1 correlation `phi`."""
+    rng = np.random.default_rng(seed)
+    values = [rng.normal()]
+    for noise in rng.normal(size=n - 1):
+        values.append(phi * values[-1] + noise * (1 - phi**2) ** 0.5)
+    return np.array(values)
+
+
+def test_a_known_drift_is_found() -> None:
+    cells = list(map(str, np.random.default_rng(1).permutation(np.repeat(["a", "b", "c"], 20))))
+    means = {"a": 10.0, "b": 100.0, "c": 5000.0}
+    noise = np.random.default_rng(2).normal(0, 0.01, 60)
+    values = np.array([means[cell] for cell in cells]) * (1 + 0.002 * np.arange(60) + noise)
+    found = dependence(values, cells)
+    assert found is not None
+    assert found.drift_percent == pytest.approx(0.2 / 1.06, rel=0.15)  # the means are those in the middle
+    assert found.drift_p < 0.001
+
+
+def test_a_known_correlation_is_found_and_is_none_in_independent_values() -> None:
+    cells = list(map(str, np.random.default_rng(1).permutation(np.repeat(["a", "b"], 100))))
+    means = np.array([{"a": 10.0, "b": 200.0}[cell] for cell in cells])
+    correlated = dependence(means * (1 + 0.01 * autocorrelated(200, 0.6, 3)), cells)
+    independent = dependence(means * (1 + 0.01 * autocorrelated(200, 0.0, 3)), cells)
+    assert correlated is not None
+    assert independent is not None
+    assert correlated.correlation == pytest.approx(0.6, abs=0.12)
+    assert correlated.correlation > correlated.high
+    assert independent.low < independent.correlation < independent.high
+    assert independent.drift_p > 0.05
+
+
+def test_the_expected_correlation_of_one_cell_is_that_of_moran() -> None:
+    n = 40
+    found = dependence(np.random.default_rng(5).normal(10, 1, n), ["a"] * n)
+    assert found is not None
+    assert found.expected == pytest.approx(-1 / n, abs=0.01)
+    assert found.high - found.low == pytest.approx(4 / n**0.5, rel=0.15)
+
+
+def test_missing_values_and_constant_cells_do_not_enter() -> None:
+    values = np.array([1.0, 5.0, np.nan, 2.0, 5.0, 3.0])
+    found = dependence(values, ["a", "b", "a", "a", "b", "a"])
+    assert found is not None
+    assert found.runs == 3
+    assert found.drift_percent == pytest.approx(100 * np.polyfit([0, 3, 5], [1 / 2, 1.0, 3 / 2], 1)[0])
+    assert dependence(np.array([1.0, 2.0]), ["a", "a"]) is None
+    assert dependence(np.array([5.0, 5.0, 5.0]), ["a", "a", "a"]) is None
+
+
+def test_signals_of_the_outcome() -> None:
+    runs = pd.DataFrame(
+        {
+            "mean_run_s": [100.0, 101.0, 99.0, 104.0],
+            "makespan_s": [1000.0, 1001.0, 1100.0, 999.0],
+            "loss_of_capacity": [0.10, 0.11, 0.09, 0.30],
+        }
+    )
+    first, second, third, fourth = outcomes.signals(runs)
+    assert (first, second) == ("", "")
+    assert third == "H5: makespan +9.9% from the median"
+    assert fourth.startswith("H4: mean run time +4.0% from the median of the others; H5: loss of capacity +19.5%")
+    assert outcomes.signals(runs.iloc[2:]) == ["", ""]

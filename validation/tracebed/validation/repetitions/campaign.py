@@ -1,0 +1,210 @@
+"""Campaign files: YAML files that list the cells of a measurement and how often each is replayed.
+
+    repetitions: 10
+    sessions: 2
+    seed: 1
+    defaults: {workload: w.parquet, policy: pref, speed: 4000}
+    cells:
+      quiet: {inventory: local}
+      busy: {inventory: local, beside: stress-ng --cpu 1}
+
+docs/reference/campaign.md describes every key.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, Field, model_validator
+
+from tracebed import bounds
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.programs import shortest_replay
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.testbeds.inventory import load_inventory
+from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.validation.studies.specs import STRICT, Name, Part
+from tracebed.yaml_file import YamlFile
+
+HINT = "keys: repetitions, sessions, seed, settle_s, defaults, cells"
+REQUIRED = ("workload", "policy", "inventory")
+"""Keys that each cell needs, in the cell or in `defaults`."""
+
+
+class CellSpec(Part):
+    """A cell as written in the file: the options of a replay, all of them optional."""
+
+    workload: str | None = None
+    policy: str | None = None
+    policy_parameters: dict[str, Any] = Field(default_factory=dict)
+    inventory: str | None = None
+    speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = Options.speed
+    priority: str = Options.priority
+    interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] = Options.interval_s
+    over_limit: Annotated[OverLimit, Field(strict=False)] = Options.over_limit
+    balance: str = Options.balance
+    beside: str = ""
+    """Command that runs beside each repetition."""
+
+    def over(self, defaults: CellSpec) -> CellSpec:
+        """Return this cell with the values of `defaults` for the keys that it does not set."""
+        return CellSpec(**{**defaults.model_dump(exclude_unset=True), **self.model_dump(exclude_unset=True)})
+
+
+class CampaignSpec(BaseModel):
+    """The content of a campaign file."""
+
+    model_config = STRICT
+
+    about: str = ""
+    repetitions: Annotated[int, Field(ge=1, le=10_000)]
+    """Repetitions of each cell."""
+    sessions: Annotated[int, Field(ge=1)] = 1
+    """Number of blocks, each with every cell, in a random order of its own."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    settle_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    """Pause before each repetition, wall s. The command of `beside` runs during the pause, too."""
+    defaults: CellSpec = CellSpec()
+    cells: Annotated[dict[Name, CellSpec], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _fits(self) -> CampaignSpec:
+        if self.sessions > self.repetitions:
+            raise ValueError(f"{self.sessions} sessions need at least as many repetitions, not {self.repetitions}")
+        return self
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One repetition of a cell. `number` counts from 1 in the order of execution, `session` from 1."""
+
+    cell: str
+    number: int
+    session: int
+
+    @property
+    def folder(self) -> str:
+        """Folder of the run, relative to the folder of the campaign."""
+        return f"{self.cell}/rep-{self.number:02d}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell whose workload, inventory, policy and options were found valid."""
+
+    name: str
+    workload: Workload
+    workload_name: str
+    inventory: Inventory
+    policy: str
+    policy_parameters: dict[str, Any]
+    options: Options
+    beside: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that the runs of the cell depend on, as a value of JSON."""
+        nodes = asdict(self.inventory)
+        del nodes["where"]
+        facts = {
+            "workload": self.workload.sha256,
+            "inventory": nodes,
+            "policy": self.policy,
+            "policy_parameters": self.policy_parameters,
+            **asdict(self.options),
+            "beside": self.beside,
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(facts))
+        return plain
+
+    @property
+    def shortest_s(self) -> float:
+        """Lower bound of the wall time of a repetition, s."""
+        options = self.options
+        return shortest_replay(self.workload, self.inventory, options.speed, over_limit=options.over_limit)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """The cells of a campaign and the order of their repetitions."""
+
+    spec: CampaignSpec
+    source: YamlFile
+    cells: dict[str, Cell]
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return Path(self.source.where).stem
+
+    @property
+    def order(self) -> list[Slot]:
+        """The repetitions of all cells in the order of execution: in each session, a random one.
+
+        The order is drawn from the seed, the names of the cells and the numbers of repetitions and sessions only.
+        """
+        spec, rng = self.spec, np.random.default_rng(self.spec.seed)
+        counted = dict.fromkeys(spec.cells, 0)
+        order: list[Slot] = []
+        for session, numbers in enumerate(np.array_split(np.arange(spec.repetitions), spec.sessions), 1):
+            drawn = rng.permutation(np.repeat(list(spec.cells), len(numbers)))
+            for cell in map(str, drawn):
+                counted[cell] += 1
+                order.append(Slot(cell, counted[cell], session))
+        return order
+
+
+def load_campaign(path: Path | str) -> Campaign:
+    """Read a campaign file, and the workloads and inventories of its cells (paths are relative to the file).
+
+    Raises:
+        InputError: the file, a workload, an inventory, a policy or an option is invalid. The error names the line.
+    """
+    path = Path(path)
+    source = YamlFile.read(path, "campaign", hint=HINT, unreadable="give the path of a YAML file")
+    spec = source.checked(CampaignSpec)
+    workloads: dict[str, Workload] = {}
+    cells = {}
+    for name, own in spec.cells.items():
+        try:
+            cells[name] = _cell(name, own.over(spec.defaults), path.parent, workloads)
+        except InputError as error:
+            what = f"cell {name}: {error.where + ': ' if error.where else ''}{error.what}"
+            raise source.error(what, "cells", name, hint=error.hint) from error
+    return Campaign(spec, source, cells)
+
+
+def _cell(name: str, spec: CellSpec, folder: Path, workloads: dict[str, Workload]) -> Cell:
+    """Return a cell with its workload and inventory. `workloads` has the workloads that were read, by path."""
+    for key in REQUIRED:
+        if getattr(spec, key) is None:
+            raise InputError(f"required key {key} is missing", hint="add it to the cell or to defaults")
+    assert spec.workload and spec.policy and spec.inventory  # checked above
+    if spec.workload not in workloads:
+        workloads[spec.workload] = read_workload(folder / spec.workload)
+    _, policy = registry.resolve(spec.policy, spec.policy_parameters)
+    file = folder / spec.inventory
+    inventory = load_inventory(file if file.is_file() else spec.inventory)
+    inventory.check_here()
+    chosen = {key: getattr(spec, key) for key in Options.__dataclass_fields__ if key in CellSpec.model_fields}
+    cell = Cell(
+        name,
+        workloads[spec.workload],
+        Path(spec.workload).name,
+        inventory,
+        spec.policy,
+        registry.parameters(policy),
+        Options(**chosen),
+        spec.beside,
+    )
+    if not 0 <= cell.shortest_s < float("inf"):  # computing it checks that the workload can be replayed
+        raise InputError("no job of the workload can be replayed")
+    return cell

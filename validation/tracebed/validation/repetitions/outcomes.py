@@ -1,0 +1,54 @@
+"""Signals of the outcome of a repetition, by which a repetition differs from the others of its cell.
+
+They judge a run by its result, so that excluding runs by them would bias the sample: they are warnings only. The limits
+are those of signals H4 and H5 of the protocol (docs/explanation/verdict.md).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import FloatArray
+
+RUN_TIME = 0.03
+"""H4: largest accepted relative difference of the mean run time from the median of the other repetitions."""
+SHARE = 0.05
+"""H5: accepted deviation of the logarithm of the makespan, and of the loss of capacity, from the median."""
+SPREADS = 6 * 1.4826
+"""H5: the same in median absolute deviations; 1.4826 of them are a standard deviation of a normal distribution."""
+LEAST = 3
+"""Fewest repetitions of a cell for which the signals are computed."""
+
+
+def signals(runs: pd.DataFrame) -> list[str]:
+    """Return the signals of each repetition of one cell as text; empty where there are none.
+
+    Args:
+        runs: columns `mean_run_s`, `makespan_s` and `loss_of_capacity`.
+    """
+    found: list[list[str]] = [[] for _ in range(len(runs))]
+    if len(runs) < LEAST:
+        return [""] * len(runs)
+    times = runs["mean_run_s"].to_numpy()
+    for index, own in enumerate(times):
+        others = float(np.median(np.delete(times, index)))
+        if abs(own - others) > RUN_TIME * others:
+            found[index].append(f"H4: mean run time {own / others - 1:+.1%} from the median of the others")
+    for name, values in (
+        ("makespan", np.log(runs["makespan_s"].to_numpy())),
+        ("loss of capacity", runs["loss_of_capacity"].to_numpy()),
+    ):
+        limit, differences = _limit(values)
+        for row in np.flatnonzero(np.abs(differences) > limit):
+            relative = math.expm1(differences[row]) if name == "makespan" else differences[row]
+            found[row].append(f"H5: {name} {relative:+.1%} from the median")
+    return ["; ".join(texts) for texts in found]
+
+
+def _limit(values: FloatArray) -> tuple[float, FloatArray]:
+    """Return the largest accepted deviation from the median, and the deviations."""
+    differences = values - np.median(values)
+    return max(SHARE, SPREADS * float(np.median(np.abs(differences)))), differences

@@ -1,0 +1,127 @@
+"""The campaign itself: replay each repetition in its turn, and continue where an earlier call stopped."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tracebed.errors import InputError, TracebedError
+from tracebed.orchestrator.replay import session
+from tracebed.orchestrator.run import Run
+from tracebed.validation.repetitions import store
+from tracebed.validation.repetitions.beside import Beside
+from tracebed.validation.repetitions.campaign import Campaign, Cell, Slot
+from tracebed.validation.repetitions.store import Attempt
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The repetitions of a campaign that are not done yet."""
+
+    todo: list[Slot]
+    done: int
+    """Number of repetitions that are done."""
+    shortest_s: float
+    """Lower bound of the wall time of `todo`, s."""
+
+
+def plan(campaign: Campaign, folder: Path) -> Plan:
+    """Write or check the plan in `folder`, which `store.only_one` has locked, and return what is left to do.
+
+    Raises:
+        InputError: the folder belongs to another campaign. A damaged run is an error, too: it is not replaced.
+    """
+    store.keep_plan(campaign, folder)
+    todo = [slot for slot in campaign.order if store.run_of(slot, folder) is None]
+    shortest = {name: campaign.spec.settle_s + cell.shortest_s for name, cell in campaign.cells.items()}
+    return Plan(todo, len(campaign.order) - len(todo), sum(shortest[slot.cell] for slot in todo))
+
+
+def repeat(
+    campaign: Campaign, plan: Plan, folder: Path, on_progress: Callable[[float, Attempt | None], None] | None = None
+) -> list[Attempt]:
+    """Replay the repetitions of `plan` in their order. A repetition that fails does not end the campaign.
+
+    Args:
+        campaign: the campaign.
+        plan: the plan for this campaign and this folder.
+        folder: the folder of the campaign, locked by `store.only_one`.
+        on_progress: called with the number of repetitions done so far, with a fraction during a replay; and with the
+            attempt when it has ended.
+
+    Returns:
+        The attempts.
+
+    Raises:
+        KeyboardInterrupt: a signal ended a replay. The next call repeats it and continues.
+    """
+    attempts = []
+    for done, slot in enumerate(plan.todo):
+
+        def show(share: float, attempt: Attempt | None = None, done: int = done) -> None:
+            if on_progress is not None:
+                on_progress(done + share, attempt)
+
+        attempts.append(_attempt(campaign, slot, folder, show))
+        show(1.0, attempts[-1])
+    return attempts
+
+
+def _attempt(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float], None]) -> Attempt:
+    """Replay one repetition and note the attempt in the log of the campaign."""
+    started, begun = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
+    error: str | None = "the campaign was interrupted"
+    try:
+        run = _replay(campaign.cells[slot.cell], campaign.spec.settle_s, slot, folder, show)
+        if run.info.state == "interrupted":
+            (error,) = run.info.interruptions
+            if error.startswith("SIG"):
+                raise KeyboardInterrupt
+        else:
+            error = None
+    except TracebedError as failure:
+        error = str(failure)
+    finally:
+        attempt = Attempt(slot.cell, slot.number, slot.session, started, time.monotonic() - begun, error)
+        store.note(attempt, folder)
+    return attempt
+
+
+def _replay(cell: Cell, settle_s: float, slot: Slot, folder: Path, show: Callable[[float], None]) -> Run:
+    """Replay one repetition, with the command of its cell beside it."""
+    output = folder / slot.folder
+    try:
+        output.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(output.parent)) from error
+    store.discard(slot, folder)
+
+    def replay() -> Run:
+        return session.replay(
+            cell.workload,
+            cell.inventory,
+            cell.policy,
+            output,
+            name=cell.workload_name,
+            policy_parameters=cell.policy_parameters,
+            options=cell.options,
+            on_progress=lambda ended: show(ended / max(1, len(cell.workload))),
+        )
+
+    if not cell.beside:
+        time.sleep(settle_s)
+        return replay()
+    with Beside(cell.beside, output.with_name(f"{output.name}.log")) as beside:
+        time.sleep(settle_s)
+        beside.check()
+        run = replay()
+        try:
+            beside.check()
+        except TracebedError:
+            shutil.rmtree(output)  # the run is not what the cell describes
+            raise
+    return run

@@ -1,0 +1,180 @@
+"""The folder of a campaign.
+
+    OUTPUT/campaign.json         cells with all settings, order of the repetitions
+    OUTPUT/repetitions.jsonl     a line for each attempt: cell, number, start, duration, error
+    OUTPUT/CELL/rep-01/          the run of a repetition
+    OUTPUT/CELL/rep-01.log       output of the command beside it
+    OUTPUT/CELL/prediction/      the predicted run of a cell
+
+A repetition is done when its folder has a run that no signal interrupted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tracebed.errors import InputError
+from tracebed.files import replacing
+from tracebed.orchestrator.replay.folder import is_running, output_of
+from tracebed.orchestrator.run import Run
+from tracebed.validation.repetitions.campaign import Campaign, Slot
+
+SCHEMA = "tracebed-campaign/1"
+PLAN = "campaign.json"
+LOG = "repetitions.jsonl"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt at a repetition."""
+
+    cell: str
+    number: int
+    session: int
+    started: str
+    """Start in ISO 8601."""
+    seconds: float
+    """Duration, wall s."""
+    error: str | None = None
+    """Reason for which there is no completed run; None: the repetition is done."""
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Create and lock the folder of a campaign.
+
+    Raises:
+        InputError: another campaign has locked the folder, or the folder cannot be written.
+    """
+    hint = "name another folder with -o"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not (folder / PLAN).exists() and not (folder / ".lock").exists():
+            raise InputError("exists and is not the folder of a campaign", where=str(folder), hint=hint)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(folder), hint=hint) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError("another campaign is running in this folder", where=str(folder), hint=hint) from None
+    else:
+        yield
+    finally:
+        os.close(lock)
+
+
+def keep_plan(campaign: Campaign, folder: Path) -> None:
+    """Write the plan of a campaign, or check that the plan in `folder` is the same.
+
+    Raises:
+        InputError: the folder belongs to another campaign; the error says what differs.
+    """
+    spec = campaign.spec
+    plan = {
+        "schema": SCHEMA,
+        "name": campaign.name,
+        **{key: getattr(spec, key) for key in ("repetitions", "sessions", "seed", "settle_s")},
+        "cells": {name: cell.settings for name, cell in campaign.cells.items()},
+        "order": [asdict(slot) for slot in campaign.order],
+    }
+    if (folder / PLAN).exists():
+        earlier = read_plan(folder)
+        if changes := list(_changes(earlier, plan)):
+            raise InputError(
+                f"has another campaign: {'; '.join(changes[:3])}{'; ...' if len(changes) > 3 else ''}",
+                where=str(folder),
+                hint="restore the campaign file, or name another folder with -o",
+            )
+        return
+    with replacing(folder / PLAN) as stream:
+        stream.write(json.dumps(plan, indent=1).encode() + b"\n")
+
+
+def _changes(earlier: Any, now: Any, place: str = "") -> Iterator[str]:
+    """Yield the values that differ between two plans."""
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        for key in [*earlier, *(key for key in now if key not in earlier)]:
+            if key not in ("order", "name"):  # both follow from the other keys, or do not matter
+                yield from _changes(earlier.get(key), now.get(key), f"{place}.{key}" if place else key)
+    elif earlier != now:
+        yield f"{place} was {_shown(earlier)}, is {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    text = "missing" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def read_plan(folder: Path) -> dict[str, Any]:
+    """Return the plan of the campaign in `folder`. Raises InputError if there is none, or it is damaged."""
+    path = folder / PLAN
+    try:
+        plan: dict[str, Any] = json.loads(path.read_bytes())
+        if plan["schema"] != SCHEMA:
+            raise ValueError(f"schema {plan['schema']!r}")
+        plan["order"] = [Slot(**slot) for slot in plan["order"]]
+    except OSError as error:
+        hint = "`tracebed repeat CAMPAIGN.yaml -o FOLDER` writes such folders"
+        raise InputError(f"is not a campaign: {PLAN}: {error.strerror}", where=str(folder), hint=hint) from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InputError(f"is damaged: {error}", where=str(path), hint="repeat the campaign") from error
+    return plan
+
+
+def note(attempt: Attempt, folder: Path) -> None:
+    """Append an attempt to the log of the campaign."""
+    with (folder / LOG).open("ab") as stream:
+        if stream.tell() and not _ends_a_line(folder / LOG):
+            stream.write(b"\n")
+        stream.write(json.dumps(asdict(attempt)).encode() + b"\n")
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read(1) == b"\n"
+
+
+def attempts(folder: Path) -> list[Attempt]:
+    """Return the attempts in the order of execution. A line that was cut off (a killed campaign) is ignored."""
+    found = []
+    try:
+        lines = (folder / LOG).read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    for line in lines:
+        try:
+            found.append(Attempt(**json.loads(line)))
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def run_of(slot: Slot, folder: Path) -> Run | None:
+    """Return the run of a repetition, or None if the repetition is not done.
+
+    Raises:
+        InputError: the run is damaged.
+    """
+    path = folder / slot.folder
+    if not (path / "run.json").is_file():
+        return None
+    run = Run.load(path)
+    return None if any(reason.startswith("SIG") for reason in run.info.interruptions) else run
+
+
+def discard(slot: Slot, folder: Path) -> None:
+    """Delete what interrupted attempts at a repetition have left."""
+    target = (folder / slot.folder).resolve()
+    for left in target.parent.glob(f"{target.name}.partial-*"):
+        if output_of(left) == target and not is_running(left):
+            shutil.rmtree(left)
