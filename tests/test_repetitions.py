@@ -50,6 +50,14 @@ def campaign(folder: Path, text: str) -> Path:
         ("repetitions: 2\ncells:\n  a: {}\n", "c.yaml:3: cell a: required key workload is missing"),
         ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {balance: odd}\n", "cell a: unknown balance 'odd'"),
         ("repetitions: 2\n" + DEFAULTS + "cells:\n  ../a: {}\n", "c.yaml:4: cells.../a"),
+        (
+            "repetitions: 2\n" + DEFAULTS + "cells:\n  a:\n    inventory:\n      nodes:\n      - {name: n, cors: 2}\n",
+            "c.yaml:7: nodes.0.cors: unknown key (fields: name, testbed",
+        ),
+        (
+            "repetitions: 2\n" + DEFAULTS.replace("emulated-4", "{nodes: [{name: n, cores: 2}]}") + "cells:\n  a: {}\n",
+            "c.yaml:2: nodes.0: a node needs either `cpus`",
+        ),
     ],
 )
 def test_an_invalid_campaign_is_an_error_with_its_line(folder: Path, text: str, message: str) -> None:
@@ -63,6 +71,13 @@ def test_a_cell_overrides_the_defaults(folder: Path) -> None:
     cells = load_campaign(campaign(folder, text)).cells
     assert [(cell.policy, cell.options.speed) for cell in cells.values()] == [("easy", 1e6), ("pref", 5.0)]
     assert cells["a"].settings["workload"] == tb.read(folder / "w.csv").sha256
+
+
+def test_an_inventory_may_be_written_in_the_campaign(folder: Path) -> None:
+    text = "repetitions: 1\n" + DEFAULTS + "cells:\n  a: {}\n"
+    text += "  b: {inventory: {grain_s: 0.1, nodes: [{name: 'n[1-2]', cores: 3, emulated: true}]}}\n"
+    inventory = load_campaign(campaign(folder, text)).cells["b"].inventory
+    assert ([node.name for node in inventory.nodes], inventory.grain_s, inventory.name) == (["n1", "n2"], 0.1, "b")
 
 
 @pytest.mark.parametrize(("repetitions", "sessions"), [(10, 1), (10, 3), (4, 4)])

@@ -122,6 +122,18 @@ class YamlFile:
             message = SAYS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
             raise self.error(f"{field}: {message}" if field else message, *place) from error
 
+    def part(self, *loc: int | str, hint: str | None = None) -> YamlFile:
+        """Return the value at path `loc` as a file of its own, whose errors have the lines of this file."""
+        raw, tree = self.raw, self.tree
+        for part in loc:
+            raw = raw[part]
+            assert isinstance(tree, yaml.MappingNode | yaml.SequenceNode)
+            if isinstance(tree, yaml.MappingNode):
+                tree = next(value for key, value in tree.value if key.value == str(part))
+            else:
+                tree = tree.value[int(part)]
+        return YamlFile(self.where, self.text, raw, tree, hint or self.hint)
+
     def error(self, what: str, *loc: int | str, hint: str | None = None) -> InputError:
         """Return the error `what` at the line of the node at path `loc`."""
         return InputError(what, where=f"{self.where}:{self._line(loc)}", hint=hint or self.hint)

@@ -134,7 +134,19 @@ def load_inventory(source: Path | str) -> Inventory:
             raise unknown("inventory", path.name, [*shipped(), "or a file"])
         path = SHIPPED / f"{path.name}.yaml"
     examples = f"give a file, or one of {', '.join(shipped())}"
-    yaml = YamlFile.read(path, "inventory", hint=FIELDS, unreadable=examples)
+    return inventory_of(YamlFile.read(path, "inventory", hint=FIELDS, unreadable=examples), path.stem)
+
+
+def inventory_of(yaml: YamlFile, name: str) -> Inventory:
+    """Return the inventory in `yaml`, a file or a part of one.
+
+    Args:
+        yaml: the content.
+        name: name of the inventory, if the content does not set it.
+
+    Raises:
+        InputError: the content is invalid; the message has the line.
+    """
     file = yaml.checked(_File)
     nodes: list[Node] = []
     names: set[str] = set()
@@ -155,7 +167,7 @@ def load_inventory(source: Path | str) -> Inventory:
         nodes += found
         if len(nodes) > LARGEST:
             raise yaml.error(f"the inventory has more than {LARGEST:,} nodes", "nodes", index)
-    return Inventory(file.name or path.stem, file.testbed, tuple(nodes), file.grain_s, file.heartbeat_s, str(path))
+    return Inventory(file.name or name, file.testbed, tuple(nodes), file.grain_s, file.heartbeat_s, yaml.where)
 
 
 def split_cpus(cores: int) -> list[tuple[tuple[int, ...], int]]:

@@ -29,7 +29,7 @@ from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.testbeds.inventory import load_inventory
+from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.studies.specs import STRICT, Name, Part
 from tracebed.yaml_file import YamlFile
@@ -45,7 +45,8 @@ class CellSpec(Part):
     workload: str | None = None
     policy: str | None = None
     policy_parameters: dict[str, Any] = Field(default_factory=dict)
-    inventory: str | None = None
+    inventory: str | dict[str, Any] | None = None
+    """Name or file of an inventory, or the content of one."""
     speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = Options.speed
     priority: str = Options.priority
     interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] = Options.interval_s
@@ -175,24 +176,26 @@ def load_campaign(path: Path | str) -> Campaign:
     cells = {}
     for name, own in spec.cells.items():
         try:
-            cells[name] = _cell(name, own.over(spec.defaults), path.parent, workloads)
+            cells[name] = _cell(name, own.over(spec.defaults), source, workloads)
         except InputError as error:
+            if error.where and error.where.startswith(f"{source.where}:"):
+                raise
             what = f"cell {name}: {error.where + ': ' if error.where else ''}{error.what}"
             raise source.error(what, "cells", name, hint=error.hint) from error
     return Campaign(spec, source, cells)
 
 
-def _cell(name: str, spec: CellSpec, folder: Path, workloads: dict[str, Workload]) -> Cell:
+def _cell(name: str, spec: CellSpec, source: YamlFile, workloads: dict[str, Workload]) -> Cell:
     """Return a cell with its workload and inventory. `workloads` has the workloads that were read, by path."""
     for key in REQUIRED:
         if getattr(spec, key) is None:
             raise InputError(f"required key {key} is missing", hint="add it to the cell or to defaults")
     assert spec.workload and spec.policy and spec.inventory  # checked above
+    folder = Path(source.where).parent
     if spec.workload not in workloads:
         workloads[spec.workload] = read_workload(folder / spec.workload)
     _, policy = registry.resolve(spec.policy, spec.policy_parameters)
-    file = folder / spec.inventory
-    inventory = load_inventory(file if file.is_file() else spec.inventory)
+    inventory = _inventory(name, spec.inventory, source)
     inventory.check_here()
     chosen = {key: getattr(spec, key) for key in Options.__dataclass_fields__ if key in CellSpec.model_fields}
     cell = Cell(
@@ -208,3 +211,13 @@ def _cell(name: str, spec: CellSpec, folder: Path, workloads: dict[str, Workload
     if not 0 <= cell.shortest_s < float("inf"):  # computing it checks that the workload can be replayed
         raise InputError("no job of the workload can be replayed")
     return cell
+
+
+def _inventory(cell: str, inventory: str | dict[str, Any], source: YamlFile) -> Inventory:
+    """Return the inventory of a cell: a name, a file relative to the campaign file, or written in the campaign file."""
+    if isinstance(inventory, str):
+        file = Path(source.where).parent / inventory
+        return load_inventory(file if file.is_file() else inventory)
+    own = "inventory" in (source.raw["cells"][cell] or {})
+    place = ("cells", cell, "inventory") if own else ("defaults", "inventory")
+    return inventory_of(source.part(*place, hint=FIELDS), cell)
