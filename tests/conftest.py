@@ -13,12 +13,23 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from tracebed.orchestrator.testbeds import rates
+
 ROOT = Path(__file__).resolve().parents[1]
 
 settings.register_profile("tracebed", deadline=None)  # the speed of the machine decides no test
 settings.load_profile("tracebed")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; child processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the state of tests apart from that of the user, and measure work rates shortly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setattr(rates, "WINDOWS", 2)
+        yield
 
 
 @pytest.fixture(scope="session")

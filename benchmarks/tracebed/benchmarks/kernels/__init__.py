@@ -47,6 +47,29 @@ def calibrate(seconds: float = 0.2, samples: int = 5) -> float:
     return rates[samples // 2]
 
 
+def work_rates(windows: int, seconds: float) -> list[tuple[float, float]]:
+    """Measure the rate of a core in consecutive windows of time, after one window that warms up.
+
+    Args:
+        windows: number of windows.
+        seconds: approximate CPU time of a window, s.
+
+    Returns:
+        For each window, units of `compute` per second of CPU time, and CPU time over wall time.
+    """
+    units, measured = 1, []
+    while (took := _cpu_time(units)) < seconds / 16:
+        units *= 2
+    rate = units / took
+    for _ in range(windows + 1):
+        units = max(1, round(rate * seconds))
+        begun = time.monotonic()
+        cpu_s = _cpu_time(units)
+        rate = units / cpu_s
+        measured.append((rate, cpu_s / (time.monotonic() - begun)))
+    return measured[1:]
+
+
 def _cpu_time(units: int) -> float:
     begun = time.thread_time()
     compute(units)

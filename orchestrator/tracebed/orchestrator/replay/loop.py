@@ -29,7 +29,7 @@ from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITY_NAMES
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
-from tracebed.orchestrator.testbeds.base import Event, Testbed
+from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.registry import one_of
 from tracebed.states import JobState
@@ -108,6 +108,8 @@ class Replayer:
             jobs, self.cluster, policy, self, interval_s=options.interval_s, priority=options.priority
         )
         self.interrupted: str | None = None
+        self.rate: float | None = None
+        """Units per second of a core by which the work of jobs is sized; None: the rate that the testbed measured."""
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._ranks = Ranks(jobs, testbed, self.cluster, options.proposed_duty)
         self._entries: list[Entry] = []
@@ -331,8 +333,7 @@ class Replayer:
         program = program_of(
             self.jobs,
             job,
-            self.testbed,
-            emulated=self.testbed.nodes[nodes[0]].emulated,
+            EMULATED_RATE if self.testbed.nodes[nodes[0]].emulated else self.rate or self.testbed.units_per_core_second,
             speed=self.options.speed,
             grain_s=self.inventory.grain_s,
             balance=self.options.balance,

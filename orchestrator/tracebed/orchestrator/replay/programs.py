@@ -6,20 +6,16 @@ from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
 
-def program_of(
-    jobs: Jobs, job: int, testbed: Testbed, *, emulated: bool, speed: float, grain_s: float, balance: str
-) -> Program:
+def program_of(jobs: Jobs, job: int, rate: float, *, speed: float, grain_s: float, balance: str) -> Program:
     """Return the program that takes the run time of `job` on its requested nodes, at the speed of the replay.
 
     Args:
         jobs: the workload.
         job: index into `jobs`.
-        testbed: the nodes, with their measured rate.
-        emulated: whether the job sleeps instead of computing.
+        rate: units per second of a core.
         speed: trace seconds per wall second.
         grain_s: target duration of an iteration, wall seconds.
         balance: `static` or `dynamic`, as in `Program`.
@@ -28,7 +24,7 @@ def program_of(
         jobs.run_time[job] / speed,
         jobs.nodes[job],
         jobs.cores[job],
-        EMULATED_RATE if emulated else testbed.units_per_core_second,
+        rate,
         parallel_fraction=parallel_fraction(jobs, job),
         grain_s=grain_s,
         balance=balance,

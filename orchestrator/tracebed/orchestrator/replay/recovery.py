@@ -75,6 +75,7 @@ def recovered(path: Path) -> Run:
     try:
         info = RunInfo.from_json(facts["info"])
         info.hosts = facts.get("hosts", [])
+        info.calibration = facts.get("calibration", {})
         retold = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
         for entry in entries:
             retold.take_in(entry)

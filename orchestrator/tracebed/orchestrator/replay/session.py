@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError, TracebedError
+from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Journal, copy
@@ -21,6 +23,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.rates import rate_of
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
 
 
@@ -33,6 +36,7 @@ def replay(
     name: str = "workload",
     policy_parameters: Mapping[str, Any] | None = None,
     options: Options | None = None,
+    calibration: Calibration | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
     """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
@@ -49,6 +53,8 @@ def replay(
         name: the name of the workload, for reports.
         policy_parameters: the parameters of the policy; values may be strings.
         options: the options of the replay.
+        calibration: the calibration with the work rate, and with the duty of nodes that have none. None: the stored
+            rate of this machine, which the first replay measures.
         on_progress: called periodically with the number of jobs that have ended so far.
 
     Raises:
@@ -57,6 +63,8 @@ def replay(
         KeyboardInterrupt: a signal arrived before the run began, or after all jobs had ended (the run is complete).
     """
     options = options or Options()
+    if calibration is not None:
+        options = replace(options, proposed_duty=calibration.duty or None)
     policy_name, chosen = registry.resolve(policy, policy_parameters)
     make_testbed = TESTBEDS.load(inventory.testbed)
     if "+" in inventory.execution:
@@ -82,6 +90,7 @@ def replay(
             "duty": inventory.duty(options.proposed_duty),
         },
         speed=options.speed,
+        calibration=calibration.facts() if calibration else {},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     with noted() as signals, _working_folder(output) as folder:
@@ -89,6 +98,8 @@ def replay(
             testbed = make_testbed(inventory, folder.path / "spool")
             replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
             signals.notify(replayer.interrupt)
+            if calibration is not None and calibration.units_per_core_second:
+                replayer.rate = calibration.units_per_core_second.median
             run = _carry_out(replayer, info, folder, signals, on_progress)
             run.save(output, journal=copy(journal.path, folder.path / f"copy-{JOURNAL}"))
         folder.remove()
@@ -128,9 +139,12 @@ def _carry_out(
     try:
         with signals.at_once():
             testbed.start()
+            if replayer.rate is None and (rate := rate_of(testbed)):
+                replayer.rate = rate.units_per_core_second.median
+                info.calibration = rate.facts()
         folder.keep = True
         info.hosts = testbed.hosts
-        replayer.journal.add_facts({"hosts": info.hosts})
+        replayer.journal.add_facts({"hosts": info.hosts, "calibration": info.calibration})
         replayer.run(on_progress)
     except TestbedError as error:
         if not folder.keep:

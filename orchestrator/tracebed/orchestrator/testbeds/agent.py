@@ -15,6 +15,7 @@ import selectors
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -23,9 +24,11 @@ from typing import Any
 from tracebed.benchmarks.kernels import calibrate, kernel_name
 from tracebed.benchmarks.lines import Lines, decode, wait
 from tracebed.benchmarks.program import Address, Launch, Program
+from tracebed.benchmarks.rank import Mailbox
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.testbeds.host import host_facts
+from tracebed.orchestrator.testbeds.measuring import core_rates
 from tracebed.orchestrator.testbeds.processes import BENCHMARKS, RankProcess, folder_name, fork_rank
 
 PROTOCOL = 1
@@ -116,6 +119,7 @@ class Agent:
                 "launch": self._launch,
                 "resize": self._resize,
                 "kill": self._kill,
+                "measure": self._measure,
                 "bye": self._bye,
             }
             if kind not in handlers:
@@ -242,6 +246,19 @@ class Agent:
 
     def _kill(self, message: dict[str, Any]) -> None:
         self._rank(message["job"]).kill(str(message["reason"]))
+
+    def _measure(self, message: dict[str, Any]) -> None:
+        """Measure the work rate of all cores of the node at once, in the background. The event `measured` has it."""
+        windows, seconds = int(message["windows"]), float(message["seconds"])
+        if self.emulated or self.ranks:
+            raise InputError("only a computing node without ranks can be measured")
+        mailbox = Mailbox(self.selector)
+
+        def measure() -> None:
+            rates = core_rates(self.cpus, windows, seconds)
+            mailbox.post(lambda: self.tell("measured", rates=rates))
+
+        threading.Thread(target=measure, daemon=True).start()
 
     def _bye(self, message: dict[str, Any]) -> None:
         self.ending = True

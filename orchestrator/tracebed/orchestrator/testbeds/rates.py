@@ -1,0 +1,124 @@
+"""The work rate of a testbed, by which replays size the work of jobs: measured once, then stored.
+
+The rate of a core varies from second to second. Two replays that each measure the rate shortly would do different work,
+so their results could not be compared. Therefore the first replay measures it long, and later replays use its result.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from tracebed.cpus import format_cpus
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.calibration import RateEstimate, StoredRate, load_rate, store_rate
+from tracebed.orchestrator.testbeds.base import Testbed
+
+WINDOWS = 25
+"""Number of windows in which the rate of each core is measured."""
+WINDOW_S = 0.2
+"""Duration of a window, CPU s."""
+PATIENCE = 20.0
+"""The measurement fails after this many times its duration, since other processes may use the CPUs too."""
+
+
+def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False) -> StoredRate | None:
+    """Return the stored work rate of the computing nodes of a testbed that has been started; measure it if needed.
+
+    Args:
+        testbed: the testbed. No job may be running.
+        windows: number of windows of a measurement; None: `WINDOWS`.
+        again: measure and store the rate even if it is stored already.
+
+    Returns:
+        the rate. None: the nodes are emulated, or their agents cannot measure it.
+
+    Raises:
+        InputError: the file of the stored rate is invalid.
+        TestbedError: an agent is lost, or the measurement takes too long.
+    """
+    nodes = [index for index, node in enumerate(testbed.nodes) if not node.emulated]
+    if not nodes:
+        return None
+    machine = _machine(testbed, nodes)
+    if not again and (stored := load_rate(**machine)):
+        return stored
+    measured = measure(testbed, nodes, windows or WINDOWS)
+    if measured is None:
+        return None
+    estimate = estimate_of(np.concatenate([np.ravel(cores) for cores in measured]), WINDOW_S)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    rate = StoredRate.model_validate({"created": now, "units_per_core_second": estimate, **machine})
+    try:
+        store_rate(rate)
+    except InputError as error:
+        warnings.warn(f"the work rate is not stored, so the next replay does other work: {error}", stacklevel=2)
+    return rate
+
+
+def measure(testbed: Testbed, nodes: Sequence[int], windows: int) -> list[np.ndarray[Any, Any]] | None:
+    """Measure the rate of all cores of `nodes` at once.
+
+    Returns:
+        for each node, units per second of CPU time, shape (cores, windows). None: an agent cannot measure it.
+
+    Raises:
+        TestbedError: an agent is lost, or the measurement takes too long.
+    """
+    for node in nodes:
+        testbed.send(node, {"type": "measure", "windows": windows, "seconds": WINDOW_S})
+    rates: dict[int, np.ndarray[Any, Any]] = {}
+    until = time.monotonic() + PATIENCE * (windows + 2) * WINDOW_S
+    while len(rates) < len(nodes):
+        if time.monotonic() >= until:
+            raise TestbedError("the measurement of the work rate takes too long", hint="end other processes")
+        for event in testbed.receive(until):
+            message, name = event.message, testbed.nodes[event.node].name
+            if message["type"] == "measured":
+                rates[event.node] = np.array(message["rates"])[:, :, 0]
+            elif message["type"] == "lost":
+                raise TestbedError(f"its agent {message['reason']}", where=f"node {name}")
+            elif message["type"] == "error":
+                return None
+    return [rates[node] for node in nodes]
+
+
+def estimate_of(rates: np.ndarray[Any, Any], window_s: float) -> RateEstimate:
+    """Return the estimate of the rate from the rates of windows, shape (windows,)."""
+    low, high = median_interval(rates)
+    p05, p95 = np.quantile(rates, (0.05, 0.95))
+    figures = {"median": np.median(rates), "low": low, "high": high, "p05": p05, "p95": p95}
+    rounded = {name: float(f"{figure:.6g}") for name, figure in figures.items()}
+    return RateEstimate(**rounded, windows=len(rates), window_s=window_s)
+
+
+def median_interval(samples: np.ndarray[Any, Any], confidence: float = 0.95) -> tuple[float, float]:
+    """Return the confidence interval of the median by order statistics, for any distribution.
+
+    The number of samples below the median is binomial with p = 1/2 (Hollander and Wolfe 1999, section 3.6). With few
+    samples the interval is from the smallest to the largest sample, and its confidence is lower.
+    """
+    from scipy import stats  # slow to import, and most replays use a stored rate
+
+    ordered, count = np.sort(samples), len(samples)
+    rank = max(0, int(stats.binom.ppf((1 - confidence) / 2, count, 0.5)) - 1)
+    return float(ordered[rank]), float(ordered[count - 1 - rank])
+
+
+def _machine(testbed: Testbed, nodes: Sequence[int]) -> dict[str, str]:
+    """Return the identity of the computing nodes: host, CPU model, kernel and CPUs."""
+    hosts = testbed.hosts
+    facts = {name: "+".join(sorted({str(host.get(key, "unknown")) for host in hosts})) for name, key in _FACTS.items()}
+    cpus = [testbed.nodes[node].cpus or () for node in nodes]
+    if len(hosts) == 1:
+        return facts | {"cpus": format_cpus({cpu for mask in cpus for cpu in mask})}
+    names = [testbed.nodes[node].name for node in nodes]
+    return facts | {"cpus": " ".join(f"{name}:{format_cpus(mask)}" for name, mask in zip(names, cpus, strict=True))}
+
+
+_FACTS = {"host": "name", "cpu": "cpu", "kernel": "kernel_of_jobs"}

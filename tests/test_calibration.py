@@ -1,0 +1,165 @@
+"""Calibration files, stored work rates, and what replays do with them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tracebed.cpus import format_cpus
+from tracebed.errors import InputError
+from tracebed.orchestrator.calibration import (
+    OVERHEADS,
+    Calibration,
+    Estimate,
+    RateEstimate,
+    StoredRate,
+    load_rate,
+    state_folder,
+    store_rate,
+)
+from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.testbeds import rates
+from tracebed.orchestrator.testbeds.local import LocalTestbed
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.rates import median_interval, rate_of
+
+RATE = RateEstimate(median=2e5, low=1.9e5, high=2.1e5, p05=1.5e5, p95=2.2e5, windows=25, window_s=0.2)
+MACHINE = {"host": "h", "cpu": "model", "kernel": "c", "cpus": "0-1"}
+
+
+def estimate(value: float) -> Estimate:
+    return Estimate(value=value, median=value, low=value, high=value, count=5, repetitions=[value])
+
+
+def calibration(**changes: object) -> Calibration:
+    fields = {
+        "name": "local",
+        "created": "2026-01-02T03:04:05+00:00",
+        "tracebed": "1",
+        "inventory": "local",
+        "execution": "computed",
+        "nodes": 2,
+        "cores": [1],
+        "host": {"name": "h", "memory_mib": 5},
+        "speed": 100.0,
+        "grain_s": 0.05,
+        "repetitions": 3,
+        "units_per_core_second": RATE,
+        "duty": 0.5,
+        "overheads": {"launch_s": estimate(0.01), "end_s": estimate(-0.001)},
+        "workloads": ["a" * 64],
+    }
+    return Calibration.model_validate(fields | changes)
+
+
+@pytest.fixture
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_a_calibration_survives_saving_and_loading(tmp_path: Path) -> None:
+    before = calibration()
+    after = Calibration.load(before.save(tmp_path / "c.yaml"))
+    assert after == before and after.sha256 == before.sha256
+    (tmp_path / "c.yaml").write_text("# a comment\n" + before.text)
+    assert Calibration.load(tmp_path / "c.yaml").sha256 == before.sha256
+    assert calibration(duty=0.6).sha256 != before.sha256
+
+
+def test_the_constants_are_overheads_of_the_simulator_and_not_negative() -> None:
+    assert calibration().constants == {"launch_s": 0.01, "end_s": 0.0, "grain_s": 0.05}
+    Overheads(**calibration(overheads={name: estimate(1.0) for name in OVERHEADS}).constants)
+
+
+def test_a_run_names_the_calibration_and_its_workloads() -> None:
+    facts = calibration().facts()
+    assert facts["sha256"] == calibration().sha256 and facts["workloads"] == ["a" * 64]
+    assert facts["units_per_core_second"] == 2e5 and facts["spread"] == [0.75, 1.1] and facts["duty"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tracebed-calibration/1", "tracebed-calibration/9", "schema is 'tracebed-calibration/9'"),
+        ("schema: tracebed-calibration/1\n", "", "schema is missing"),
+        ("duty: 0.5", "duty: 1.5", "duty: Input should be less than or equal to 1"),
+        ("duty: 0.5", "dutty: 0.5", "dutty: unknown key"),
+        ("nodes: 2", "nodes: two", "nodes: Input should be a valid integer"),
+        ("  launch_s:", "  lunch_s:", "overheads.lunch_s"),
+        ("value: 0.01", "value: .nan", "overheads.launch_s.value: Input should be a finite number"),
+        ("[aaa", "[AAA", "workloads.0: String should match pattern"),
+    ],
+)
+def test_an_invalid_file_is_an_error_with_its_line(old: str, new: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    text = calibration().text
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match="tracebed calibrate") as caught:
+        Calibration.load(path)
+    assert message in str(caught.value)
+    line = text[: text.index(old)].count("\n") + 1
+    assert f"{path}:{line}: " in str(caught.value)
+
+
+def test_a_file_that_does_not_exist_or_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the calibration"):
+        Calibration.load(tmp_path / "c.yaml")
+    with pytest.raises(InputError, match="parent folder does not exist"):
+        calibration().save(tmp_path / "missing" / "c.yaml")
+
+
+def test_the_state_folder_is_that_of_the_xdg_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert state_folder() == Path("/state/tracebed")
+    for ignored in ("relative/path", ""):
+        monkeypatch.setenv("XDG_STATE_HOME", ignored)
+        assert state_folder() == Path.home() / ".local/state/tracebed"
+
+
+@pytest.mark.usefixtures("_own_folder")
+def test_a_stored_rate_is_found_on_the_same_cpus_only() -> None:
+    rate = StoredRate(created="2026-01-02T03:04:05+00:00", units_per_core_second=RATE, **MACHINE)  # type: ignore[arg-type]
+    assert load_rate(**MACHINE) is None
+    path = store_rate(rate)
+    assert load_rate(**MACHINE) == rate and path.is_relative_to(state_folder())
+    for key in MACHINE:
+        assert load_rate(**MACHINE | {key: "other"}) is None
+    path.write_text(rate.text.replace("host: h", "host: g"))
+    with pytest.raises(InputError, match="is the rate of another machine"):
+        load_rate(**MACHINE)
+
+
+def test_the_interval_of_a_median_covers_it() -> None:
+    rng = np.random.default_rng(1)
+    for count, least in ((10, 0.93), (25, 0.93), (100, 0.93)):
+        samples = rng.lognormal(0.0, 1.0, (1000, count))
+        intervals = np.array([median_interval(row) for row in samples])
+        covered = np.mean((intervals[:, 0] <= 1.0) & (intervals[:, 1] >= 1.0))
+        assert least < covered <= 1.0, count
+    assert median_interval(np.array([3.0])) == (3.0, 3.0)
+
+
+@pytest.mark.usefixtures("_own_folder", "no_process_is_left")
+def test_the_first_replay_measures_the_rate_and_later_ones_use_it(tmp_path: Path) -> None:
+    cpus = tuple(sorted(os.sched_getaffinity(0)))[:1]
+    inventory = Inventory("i", "local", (Node("n1", 1, cpus=cpus),))
+    with LocalTestbed(inventory, tmp_path / "spool") as testbed:
+        first = rate_of(testbed, windows=3)
+        second = rate_of(testbed, windows=3)
+        third = rate_of(testbed, windows=2, again=True)
+    assert first is not None and third is not None
+    assert first == second and first.cpus == format_cpus(cpus)
+    assert first.units_per_core_second.windows == 3 and third.units_per_core_second.windows == 2
+    assert first.path == third.path and load_rate(third.host, third.cpu, third.kernel, third.cpus) == third
+
+
+@pytest.mark.usefixtures("no_process_is_left")
+def test_emulated_nodes_have_no_rate(tmp_path: Path) -> None:
+    inventory = Inventory("i", "local", (Node("n1", 2, emulated=True),))
+    with LocalTestbed(inventory, tmp_path / "spool") as testbed:
+        assert rate_of(testbed) is None
+        assert rates.measure(testbed, [0], 1) is None
