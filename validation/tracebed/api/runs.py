@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -13,8 +14,9 @@ import pandas as pd
 from tracebed.api.checks import check_size
 from tracebed.api.results import Comparison, Run, metrics_table
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator import run as orchestrator
+from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.history import run_of_log
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.replay.loop import Options
@@ -36,6 +38,8 @@ AnyPolicy: TypeAlias = str | type[Policy] | Policy
 OverLimitName: TypeAlias = Literal["extend", "kill", "again", "now"]
 RuntimeModelName: TypeAlias = Literal["ideal", "worst-case"]
 Balance: TypeAlias = Literal["static", "dynamic"]
+AnyCalibration: TypeAlias = Calibration | Path | str
+"""A calibration, or its file."""
 AnyRun: TypeAlias = orchestrator.Run | Path | str
 """A run, or the folder of one."""
 
@@ -55,6 +59,7 @@ def simulate(
     launch_overhead_s: float = 0.0,
     end_overhead_s: float = 0.0,
     reconfiguration_overhead_s: float = 0.0,
+    calibration: AnyCalibration | None = None,
     speed: float = 1.0,
     engine: EngineChoice = "auto",
     name: str = "workload",
@@ -77,6 +82,8 @@ def simulate(
         launch_overhead_s: wall time from the start of a job to its first work, s.
         end_overhead_s: wall time from the last work of a job until its nodes are idle, s.
         reconfiguration_overhead_s: wall time that a job stands still at a resize, s.
+        calibration: calibration of the testbed whose replays are predicted, or its file: all overheads, and the grain.
+            No overhead or malleability interval may be given with it.
         speed: trace seconds per wall second; converts the overheads from wall to trace time.
         engine: simulator; `auto` uses the compiled one where it can. The results are the same.
         name: name of the workload in reports.
@@ -94,6 +101,17 @@ def simulate(
     """
     one_of("over_limit", over_limit, OverLimit)
     one_of("runtime_model", runtime_model, RuntimeModel)
+    overheads, chosen = (
+        Overheads(launch_overhead_s, end_overhead_s, reconfiguration_overhead_s),
+        _calibration(calibration),
+    )
+    if chosen is not None:
+        if overheads != Overheads() or malleability_interval_s:
+            given = "a malleability interval" if malleability_interval_s else "overheads"
+            raise InputError(f"both a calibration and {given} are given", hint="give one of them")
+        overheads = Overheads(**chosen.constants)
+        if isinstance(nodes, Inventory | Path | str):
+            _warn_of_another_testbed(chosen, inventory(nodes))
     run = predict(
         workload,
         machine(workload, nodes, cores_per_node),
@@ -101,7 +119,8 @@ def simulate(
         name=name,
         policy_parameters=policy_parameters,
         runtime_model=RuntimeModel(runtime_model),
-        overheads=Overheads(launch_overhead_s, end_overhead_s, reconfiguration_overhead_s),
+        overheads=overheads,
+        calibration=chosen,
         speed=speed,
         interval_s=interval_s,
         malleability_interval_s=malleability_interval_s,
@@ -111,6 +130,21 @@ def simulate(
         on_progress=on_progress,
     )
     return Run.of(run)
+
+
+def _warn_of_another_testbed(calibration: Calibration, nodes: Inventory) -> None:
+    """Warn if the calibration was made on another inventory, kind of nodes, grain or duty."""
+    duty = nodes.duty(calibration.duty or None)
+    differing = {
+        "inventory": (calibration.inventory, nodes.name),
+        "execution": (calibration.execution, nodes.execution),
+        "grain": (calibration.grain_s, nodes.grain_s),
+        "duty": (calibration.duty, duty),
+    }
+    for what, (made, given) in differing.items():
+        if made != given:
+            text = f"the calibration was made for {what} {made}, but the prediction is for {what} {given}"
+            warnings.warn(text, Tolerated, stacklevel=3)
 
 
 def machine(
@@ -157,6 +191,7 @@ def replay(
     interval_s: float = 0.0,
     over_limit: OverLimitName = "extend",
     balance: Balance = "static",
+    calibration: AnyCalibration | None = None,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -176,6 +211,8 @@ def replay(
         interval_s: scheduling interval, trace s; 0 schedules on every event.
         over_limit: treatment of jobs that outlive their time limit, as in `simulate`. Only `kill` ends processes.
         balance: work of the ranks of a job: equal shares (`static`), or chunks from a common pool (`dynamic`).
+        calibration: calibration of the inventory, or its file: the work rate, and the duty of nodes that have none.
+            By default the work rate is that stored for this machine; the first replay measures and stores it (5 s).
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
 
@@ -192,6 +229,7 @@ def replay(
     """
     one_of("over_limit", over_limit, OverLimit)
     options = Options(speed, interval_s, OverLimit(over_limit), balance, priority)
+    chosen = _calibration(calibration)
 
     def carry_out(folder: Path) -> Run:
         run = session.replay(
@@ -202,6 +240,7 @@ def replay(
             name=name,
             policy_parameters=policy_parameters,
             options=options,
+            calibration=chosen,
             on_progress=on_progress,
         )
         return Run.of(run)
@@ -414,6 +453,10 @@ def sweep(
         if not len(done.table):
             raise InputError(f"no point could be computed: {reason}", where=str(study), hint=f"{len(failed):,} points")
     return done.table
+
+
+def _calibration(calibration: AnyCalibration | None) -> Calibration | None:
+    return Calibration.load(calibration) if isinstance(calibration, Path | str) else calibration
 
 
 def _loaded(run: AnyRun) -> orchestrator.Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from tracebed.orchestrator.cli.console import load_workload, print_json, print_t
 from tracebed.orchestrator.cli.messages import progress, say, warn
 from tracebed.orchestrator.cli.options import (
     DURATION,
+    PATH,
     SECONDS,
     SIZE,
     SPEED,
@@ -85,6 +86,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Simulator. auto uses the compiled one where it can; the results are the same.",
 )
+@click.option(
+    "--calibration",
+    type=PATH,
+    metavar="FILE",
+    help="Take all overheads and the distance of malleability points from this file of `tracebed calibrate`.",
+)
 @output_option("Folder of the run.")
 @json_option
 def simulate(
@@ -104,6 +111,7 @@ def simulate(
     speed: float,
     malleability_interval: float,
     engine: EngineChoice,
+    calibration: Path | None,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -138,6 +146,7 @@ def simulate(
             launch_overhead_s=launch_overhead,
             end_overhead_s=end_overhead,
             reconfiguration_overhead_s=reconfiguration_overhead,
+            calibration=calibration,
             speed=speed,
             engine=engine,
             name=workload.name,
@@ -165,6 +174,12 @@ def simulate(
     show_default=True,
     help="Work of the ranks of a job: equal shares, or chunks from a common pool.",
 )
+@click.option(
+    "--calibration",
+    type=PATH,
+    metavar="FILE",
+    help="Take the work rate, and the duty of nodes that have none, from this file of `tracebed calibrate`.",
+)
 @output_option("Folder of the run.")
 @json_option
 def replay(
@@ -177,6 +192,7 @@ def replay(
     inventory: Path,
     speed: float,
     balance: Balance,
+    calibration: Path | None,
     output: Path,
     as_json: bool,
 ) -> int:
@@ -212,10 +228,12 @@ def replay(
             interval_s=interval,
             over_limit=over_limit,
             balance=balance,
+            calibration=calibration,
             name=workload.name,
             on_progress=bar.update,
         )
     summary(run, output, as_json)
+    _name_rate(run.info.calibration)
     if run.info.state != "interrupted":
         return ExitCode.OK
     (reason,) = run.info.interruptions
@@ -243,6 +261,16 @@ def recover(folder: Path, output: Path | None, as_json: bool) -> int:
     summary(run, output, as_json)
     say(f"tracebed: {folder} is no longer needed, unless for the output of its jobs")
     return ExitCode.OK
+
+
+def _name_rate(calibration: dict[str, Any]) -> None:
+    """Print the work rate by which the jobs of a replay were sized, and its origin."""
+    if rate := calibration.get("units_per_core_second"):
+        low, high = calibration["spread"]
+        say(
+            f"tracebed: work sized by {rate:,.0f} units per core and second (p05 to p95 {low:.2f} to {high:.2f}),"
+            f" {calibration['name']} of {calibration['created']}; `tracebed calibrate` measures anew"
+        )
 
 
 def end_on_signals() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from tracebed import bounds
 from tracebed.converters.workload import MAX_EXACT, System, Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, nodes_of, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -41,6 +42,7 @@ def predict(
     policy_parameters: Mapping[str, Any] | None = None,
     runtime_model: RuntimeModel = RuntimeModel.IDEAL,
     overheads: Overheads | None = None,
+    calibration: Calibration | None = None,
     speed: float = 1.0,
     interval_s: float = 0.0,
     malleability_interval_s: float = 0.0,
@@ -59,6 +61,7 @@ def predict(
         policy_parameters: parameters if `policy` is a name or a class; values may be strings.
         runtime_model: run-time model for jobs that hold fewer cores than requested.
         overheads: overheads in **wall** seconds of a replay at `speed`.
+        calibration: the calibration that the overheads are from, which the run names.
         speed: trace seconds per wall second; only converts the overheads to trace seconds.
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
         malleability_interval_s: > 0: resizes take effect only at multiples of it since the start of a job.
@@ -117,6 +120,7 @@ def predict(
             **{f"overhead_{key}": value for key, value in asdict(overheads).items()},
         },
         speed=speed,
+        calibration=calibration.facts() if calibration else {},
     )
     return make_run(record, simulator.cluster, info)
 
