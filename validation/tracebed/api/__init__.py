@@ -26,11 +26,10 @@ if TYPE_CHECKING:
         inventory,
         metrics,
         policies,
-        repeat,
         replay,
         simulate,
-        sweep,
     )
+    from tracebed.api.studies import repeat, sweep
     from tracebed.api.workloads import (
         audit,
         clean,
@@ -82,9 +81,8 @@ __all__ = [
 
 _HOME = {
     "tracebed.api.results": ("Comparison", "Run", "Workload"),
-    "tracebed.api.runs": (
-        *("as_run", "compare", "inventory", "metrics", "policies", "repeat", "replay", "simulate", "sweep"),
-    ),
+    "tracebed.api.runs": (*("as_run", "compare", "inventory", "metrics", "policies", "replay", "simulate"),),
+    "tracebed.api.studies": ("repeat", "sweep"),
     "tracebed.api.workloads": (
         *("audit", "clean", "clean_with_audit", "convert", "describe", "generate", "make_malleable"),
         *("read", "scale", "write"),

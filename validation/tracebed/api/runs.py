@@ -1,22 +1,21 @@
-"""Runs: simulated, replayed, read from logs, measured, compared, and swept over a grid."""
+"""Runs: simulated, replayed, read from logs, measured, and compared."""
 
 from __future__ import annotations
 
 import inspect
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
+from tracebed.api.calibrations import AnyCalibration, loaded_calibration, warn_of_another_testbed
 from tracebed.api.checks import check_size
 from tracebed.api.results import Comparison, Run, metrics_table
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.history import run_of_log
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.replay.loop import Options
@@ -38,8 +37,6 @@ AnyPolicy: TypeAlias = str | type[Policy] | Policy
 OverLimitName: TypeAlias = Literal["extend", "kill", "again", "now"]
 RuntimeModelName: TypeAlias = Literal["ideal", "worst-case"]
 Balance: TypeAlias = Literal["static", "dynamic"]
-AnyCalibration: TypeAlias = Calibration | Path | str
-"""A calibration, or its file."""
 AnyRun: TypeAlias = orchestrator.Run | Path | str
 """A run, or the folder of one."""
 
@@ -103,7 +100,7 @@ def simulate(
     one_of("runtime_model", runtime_model, RuntimeModel)
     overheads, chosen = (
         Overheads(launch_overhead_s, end_overhead_s, reconfiguration_overhead_s),
-        _calibration(calibration),
+        loaded_calibration(calibration),
     )
     if chosen is not None:
         if overheads != Overheads() or malleability_interval_s:
@@ -111,7 +108,7 @@ def simulate(
             raise InputError(f"both a calibration and {given} are given", hint="give one of them")
         overheads = Overheads(**chosen.constants)
         if isinstance(nodes, Inventory | Path | str):
-            _warn_of_another_testbed(chosen, inventory(nodes))
+            warn_of_another_testbed(chosen, inventory(nodes))
     run = predict(
         workload,
         machine(workload, nodes, cores_per_node),
@@ -130,21 +127,6 @@ def simulate(
         on_progress=on_progress,
     )
     return Run.of(run)
-
-
-def _warn_of_another_testbed(calibration: Calibration, nodes: Inventory) -> None:
-    """Warn if the calibration was made on another inventory, kind of nodes, grain or duty."""
-    duty = nodes.duty(calibration.duty or None)
-    differing = {
-        "inventory": (calibration.inventory, nodes.name),
-        "execution": (calibration.execution, nodes.execution),
-        "grain": (calibration.grain_s, nodes.grain_s),
-        "duty": (calibration.duty, duty),
-    }
-    for what, (made, given) in differing.items():
-        if made != given:
-            text = f"the calibration was made for {what} {made}, but the prediction is for {what} {given}"
-            warnings.warn(text, Tolerated, stacklevel=3)
 
 
 def machine(
@@ -229,7 +211,7 @@ def replay(
     """
     one_of("over_limit", over_limit, OverLimit)
     options = Options(speed, interval_s, OverLimit(over_limit), balance, priority)
-    chosen = _calibration(calibration)
+    chosen = loaded_calibration(calibration)
 
     def carry_out(folder: Path) -> Run:
         run = session.replay(
@@ -249,45 +231,6 @@ def replay(
         return carry_out(Path(output))
     with tempfile.TemporaryDirectory(prefix="tracebed-") as folder:
         return carry_out(Path(folder, "run"))
-
-
-def repeat(
-    campaign: Path | str, output: Path | str, *, on_progress: Callable[[float], None] | None = None
-) -> pd.DataFrame:
-    """Carry out a campaign: replay its cells several times each, in random order. Resumes where it was stopped.
-
-    Args:
-        campaign: the campaign file.
-        output: folder of the campaign.
-        on_progress: called from time to time with the number of repetitions done in this call.
-
-    Returns:
-        a row per repetition that has a run, in the order of execution: `cell`, `repetition`, `session`, `started`,
-        `seconds` (wall), `state`, `health`, `causes`, `signals` (of the outcome), and metrics.
-
-    Raises:
-        InputError: the campaign is not valid, or `output` has another campaign.
-        KeyboardInterrupt: a signal ended a repetition. The next call continues.
-
-    Example:
-        >>> from pathlib import Path
-        >>> import tracebed.api as tb
-        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
-        >>> _ = tb.write(w, "w.parquet")
-        >>> text = "repetitions: 2\\nsettle_s: 0\\ncells:\\n  a: {workload: w.parquet, policy: easy, "
-        >>> _ = Path("campaign.yaml").write_text(text + "inventory: emulated-4, speed: 1e6}")
-        >>> list(tb.repeat("campaign.yaml", "campaign")["repetition"])
-        [1, 2]
-    """
-    from tracebed.validation.repetitions import runner, store
-    from tracebed.validation.repetitions.campaign import load_campaign
-    from tracebed.validation.repetitions.summary import summarize
-
-    loaded, folder = load_campaign(campaign), Path(output)
-    with store.only_one(folder):
-        plan = runner.plan(loaded, folder)
-        runner.repeat(loaded, plan, folder, lambda done, _: on_progress(done) if on_progress else None)
-    return summarize(folder).runs
 
 
 def as_run(workload: Workload, *, name: str = "workload") -> Run:
@@ -402,61 +345,6 @@ def policies() -> pd.DataFrame:
             "summary": (inspect.getdoc(policy) or "").partition("\n")[0],
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
-
-
-def sweep(
-    study: Path | str,
-    *,
-    logs: Mapping[str, Path | str] | None = None,
-    only: Mapping[str, Sequence[str]] | None = None,
-    output: Path | str = "sweeps",
-    workers: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> pd.DataFrame:
-    """Compute a study: every point of its grid, simulated once. A stopped sweep resumes where it stopped.
-
-    Args:
-        study: name of a study that tracebed ships (`tracebed sweep --list`), or path of a study file.
-        logs: workload of the study -> path of its log.
-        only: key of a point -> the values to compute.
-        output: folder of the results.
-        workers: simulations at a time; by default one per core.
-        on_progress: called with the number of computed cells, and of all that were to compute.
-
-    Returns:
-        a row per point: its keys (workload, policy, share, seed, ...) and the metrics of its run.
-
-    Raises:
-        InputError: the study is not valid, a log is missing, or no point could be computed.
-
-    Example:
-        >>> from pathlib import Path
-        >>> import tracebed.api as tb
-        >>> text = "workloads: {small: {model: cirne, options: {jobs: 20, nodes: 16}}}\\npolicies: [fcfs, easy]\\n"
-        >>> _ = Path("study.yaml").write_text(text)
-        >>> sorted(tb.sweep("study.yaml", workers=1)["policy"])
-        ['easy', 'fcfs']
-    """
-    from tracebed.validation.studies import sweep as sweeping
-    from tracebed.validation.studies.pools import LocalPool
-    from tracebed.validation.studies.study_file import load_study
-
-    if workers is not None:
-        check_size("workers", workers)
-    file, folder = load_study(str(study)), Path(output)
-    points = file.selected({key: list(values) for key, values in (only or {}).items()})
-    paths = {name: Path(path) for name, path in (logs or {}).items()}
-    with sweeping.only_one(folder), LocalPool(workers) as pool:
-        plan = sweeping.plan(file, points, folder, paths)
-        done = sweeping.sweep(file, plan, folder, pool, on_progress)
-    for reason, failed in done.failed.items():
-        if not len(done.table):
-            raise InputError(f"no point could be computed: {reason}", where=str(study), hint=f"{len(failed):,} points")
-    return done.table
-
-
-def _calibration(calibration: AnyCalibration | None) -> Calibration | None:
-    return Calibration.load(calibration) if isinstance(calibration, Path | str) else calibration
 
 
 def _loaded(run: AnyRun) -> orchestrator.Run:
