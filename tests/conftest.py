@@ -17,6 +17,7 @@ from tracebed.orchestrator.testbeds import rates
 
 ROOT = Path(__file__).resolve().parents[1]
 
+os.environ["TRACEBED_CLAIMS"] = f"test-{os.getpid()}"  # replays of parallel tests may share CPUs
 settings.register_profile("tracebed", deadline=None)  # the speed of the machine decides no test
 settings.load_profile("tracebed")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; child processes would inherit it

@@ -122,7 +122,8 @@ class Modelled:
     # What the replayer calls.
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
-        self._in_order(node, 0, lambda: self._obey(node, dict(message)))
+        if message["type"] != "sample":  # these nodes send no samples
+            self._in_order(node, 0, lambda: self._obey(node, dict(message)))
 
     def receive(self, until: float) -> list[Event]:
         while self._heap and self._heap[0][0] <= until and (not self._events or self.draw.random() < 0.5):
@@ -131,7 +132,7 @@ class Modelled:
             call()
         self.now = self.now if self._events else max(self.now, until)
         assert self.now < FOREVER_S, f"a rank waits forever: {self.ranks}"
-        events = [Event(node, message, self.now) for node, message in self._events]
+        events = [Event(node, {"time": self.now, **message}, self.now) for node, message in self._events]
         self._events.clear()
         return events
 

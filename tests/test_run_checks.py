@@ -219,7 +219,7 @@ DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str
     "a negative sample": (
         "nodes",
         lambda t: pd.DataFrame({"time": [0.0], "node": [1], "cpu_busy": [-1.0], "power_w": [NAN]}),
-        r"nodes.parquet, row 1: cpu_busy or power_w is negative",
+        r"nodes.parquet, row 1: cpu_busy is negative",
     ),
 }
 

@@ -197,10 +197,11 @@ def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, total: int, 
 
 
 def _check_samples(rows: pd.DataFrame, cores: IntArray, where: str) -> None:
-    node, busy = rows["node"].to_numpy(), rows["cpu_busy"].to_numpy()
+    node = rows["node"].to_numpy()
     refuse((node < 0) | (node >= len(cores)), lambda row: f"node {node[row]:,} of {len(cores):,}", where)
     refuse(rows["time"].isna().to_numpy(), lambda row: "time is missing", where)
-    refuse((busy < 0) | (rows["power_w"] < 0).to_numpy(), lambda row: "cpu_busy or power_w is negative", where)
+    for column in [name for name in TABLES["nodes"] if name not in ("time", "node")]:
+        refuse((rows[column] < 0).to_numpy(), lambda row: f"{column} is negative", where)  # noqa: B023
 
 
 def _check_words(table: pd.DataFrame, column: str, known: Sequence[str], where: str) -> None:

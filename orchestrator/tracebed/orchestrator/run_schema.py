@@ -52,12 +52,18 @@ TABLES: dict[str, dict[str, Column]] = {
         "ended": Column("float64", "time at which the released nodes were idle, s"),
         "state": Column("str", "applied; cancelled if the job ended first"),
     },
-    # Samples of utilization and power, if measured.
+    # A row per node and sample: means over the time since the last sample of the node. NaN: not measured.
     "nodes": {
         "time": Column("float64", "time of the sample, s"),
         "node": Column("int64", "index into `info.nodes`"),
-        "cpu_busy": Column("float64", "busy cores"),
-        "power_w": Column("float64", "power, W"),
+        "cpu_busy": Column("float64", "busy cores, by whatever process", NAN),
+        "power_w": Column("float64", "power, W", NAN),
+        "work_rate": Column("float64", "units of work of the ranks per second of CPU time", NAN),
+        "cpu_share": Column("float64", "CPU time over wall time of the ranks while they compute", NAN),
+        "pressure": Column("float64", "share of time in which a task on the machine waited for a CPU", NAN),
+        "steal": Column("float64", "cores taken by the hypervisor", NAN),
+        "outside": Column("float64", "cores busy with processes that are not part of the run", NAN),
+        "late_s": Column("float64", "largest lateness of a rank after a deadline, wall s", NAN),
     },
 }
 """Table -> column -> specification. Times are trace seconds since time 0 of the workload."""

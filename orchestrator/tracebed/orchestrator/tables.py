@@ -20,7 +20,14 @@ from tracebed.orchestrator.scheduling.record import Record
 from tracebed.states import JobState
 
 
-def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[Sequence[int]] | None = None) -> Run:
+def make_run(
+    record: Record,
+    cluster: Cluster,
+    info: RunInfo,
+    *,
+    cpus: Sequence[Sequence[int]] | None = None,
+    samples: pd.DataFrame | None = None,
+) -> Run:
     """Return the run that `record` and the ledger of `cluster` describe. Empties the ledger.
 
     Args:
@@ -28,13 +35,14 @@ def make_run(record: Record, cluster: Cluster, info: RunInfo, *, cpus: Sequence[
         cluster: the nodes and the ledger.
         info: the metadata; this function adds counts and warnings.
         cpus: node -> the CPU of each core; None: the nodes are virtual.
+        samples: the table `nodes` of the run; None: empty.
     """
     info.counts = {"jobs": len(record.jobs), **Counter(map(str, record.state))}
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get(JobState.REJECTED):
         info.warnings.append(f"{rejected:,} jobs rejected: they need more than {len(cluster):,} nodes")
     allocations = allocations_table(cluster.ledger, record.jobs.ids, cluster.cores, cpus or [()] * len(cluster))
-    return Run(info, jobs_table(record), allocations, reconfigurations_table(record))
+    return Run(info, jobs_table(record), allocations, reconfigurations_table(record), samples)
 
 
 def jobs_table(record: Record) -> pd.DataFrame:

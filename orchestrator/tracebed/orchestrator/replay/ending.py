@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import Record
@@ -31,7 +32,12 @@ def cut_short(record: Record, cluster: Cluster, running: Iterable[int], now: flo
 
 
 def ended_run(
-    record: Record, cluster: Cluster, info: RunInfo, interrupted: str | None, cpus: Sequence[Sequence[int]]
+    record: Record,
+    cluster: Cluster,
+    info: RunInfo,
+    interrupted: str | None,
+    cpus: Sequence[Sequence[int]],
+    witness: Witness,
 ) -> Run:
     """Complete `info`, and return the run of a replay that has ended.
 
@@ -41,6 +47,7 @@ def ended_run(
         info: the facts of the run.
         interrupted: reason of the interruption; None: the replay was not interrupted.
         cpus: node -> the CPU of each core; empty for an emulated node.
+        witness: the observations of the replay.
     """
     if JobState.INTERRUPTED in record.state:
         info.state = "interrupted"
@@ -48,7 +55,7 @@ def ended_run(
     planned, submit = np.array(record.jobs.submit), np.array(record.submit)
     late = (submit - planned)[~np.isnan(submit)] / info.speed
     info.lateness_ms = lateness(late.tolist())
-    return make_run(record, cluster, info, cpus=cpus)
+    return make_run(record, cluster, info, cpus=cpus, samples=witness.table())
 
 
 def lateness(seconds: Sequence[float]) -> dict[str, float]:

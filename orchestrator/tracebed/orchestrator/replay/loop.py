@@ -21,6 +21,7 @@ from tracebed.orchestrator.replay.ending import cut_short
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.programs import program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
+from tracebed.orchestrator.replay.witness import LoopWatch, Witness
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -42,6 +43,8 @@ LOOK_S = 0.2
 """Longest time between two checks for signals, wall s."""
 OUTLIVE_S = 10.0
 """Time after which ranks are killed that outlive the leader of their job, wall s. Ranks usually end within ms."""
+CALIBRATE_S = 5.0
+"""Time in which agents must answer the request for the last samples, wall s."""
 SILENCE = 10.0
 """Number of heartbeats that an agent may miss before it counts as lost."""
 
@@ -107,9 +110,11 @@ class Replayer:
         self.scheduler = Scheduler(
             jobs, self.cluster, policy, self, interval_s=options.interval_s, priority=options.priority
         )
+        self.witness = Witness(jobs, testbed.nodes, options.speed)
         self.interrupted: str | None = None
         self.rate: float | None = None
         """Units per second of a core by which the work of jobs is sized; None: the rate that the testbed measured."""
+        self._watch = LoopWatch(inventory.heartbeat_s)
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._ranks = Ranks(jobs, testbed, self.cluster, options.proposed_duty)
         self._entries: list[Entry] = []
@@ -138,10 +143,13 @@ class Replayer:
         self._zero = begin - submit[0] / self.options.speed
         self._now = self._trace(time.monotonic())
         self._heard = [begin] * len(self._heard)
-        next_job, call = 0, math.inf
+        for node in range(len(self._heard)):
+            self.testbed.send(node, {"type": "sample", "calibrate": False})
+        next_job, call, wall = 0, math.inf, time.monotonic()
         while (next_job < count or self._ranks.running or call < math.inf) and not self.interrupted:
             due = min(submit[next_job] if next_job < count else math.inf, call, self._next_limit())
-            wake = min(self._monotonic(due), time.monotonic() + (0.0 if self._done else LOOK_S))
+            before = wall
+            wake = min(self._monotonic(due), before + (0.0 if self._done else LOOK_S))
             events = self.testbed.receive(wake)
             wall = time.monotonic()
             self._now = now = max(self._now, (wall - self._zero) * self.options.speed)
@@ -150,9 +158,10 @@ class Replayer:
                 submitted.append(next_job)
                 next_job += 1
             self._journal_events(events, submitted)
+            self._note_loop(max(wake, before), wall)
             for event in events:
                 self._hear(event)
-            self._watch(wall)
+            self._check_silence(wall)
             self._end_orphans(wall)
             self._enforce_limits(now)
             happened = self._take_in(submitted, wall)
@@ -165,6 +174,21 @@ class Replayer:
             self._send()
             if on_progress:
                 on_progress(self._ended)
+        self._note_loop(wall, wall, last=True)
+        self._calibrate_again()
+
+    def _calibrate_again(self) -> None:
+        """Measure the speed of the cores once more, after the last job, and take the last samples."""
+        asked = set() if self.interrupted else self.witness.sampled
+        for node in asked:
+            self.testbed.send(node, {"type": "sample", "calibrate": True})
+        until = time.monotonic() + CALIBRATE_S
+        while asked and not self.interrupted and time.monotonic() < until:
+            events = self.testbed.receive(min(until, time.monotonic() + LOOK_S))
+            self._now = max(self._now, self._trace(time.monotonic()))
+            self._journal_events(events, [])
+            asked -= {event.node for event in events if event.message["type"] in ("calibrated", "error", "lost")}
+        self._send()
 
     def close(self) -> float:
         """Record the jobs that have not ended, and return the time in trace s. Call it after `testbed.stop`."""
@@ -176,21 +200,30 @@ class Replayer:
 
     def _journal_events(self, events: Sequence[Event], submitted: Sequence[int]) -> None:
         """Write the events of this round to the journal before they are processed."""
-        entries = [
-            Entry(
-                self._round,
-                self._now,
-                event.message["type"],
-                event.message.get("job"),
-                self.testbed.nodes[event.node].name,
-                {key: value for key, value in event.message.items() if key not in ("type", "job")},
-            )
-            for event in events
-            if event.message["type"] not in ("heartbeat", "progress", "work")
-        ]
+        entries = list(filter(None, map(self._entry, events)))
         entries += [Entry(self._round, self._now, "submit", self.jobs.ids[job], None, {}) for job in submitted]
-        if entries:
-            self.journal.write(entries)
+        self._write(entries)
+
+    def _entry(self, event: Event) -> Entry | None:
+        """Return the journal entry of an event; None: it needs no entry. Of a heartbeat, the sample is kept."""
+        message = event.message
+        kind, data = message["type"], {key: value for key, value in message.items() if key not in ("type", "job")}
+        if kind == "heartbeat" and "sample" in data:
+            kind, data = "sample", {"time": data["time"], "late_s": data.get("late_s", 0.0), **data["sample"]}
+        if kind in ("heartbeat", "progress"):
+            return None
+        return Entry(self._round, self._now, kind, message.get("job"), self.testbed.nodes[event.node].name, data)
+
+    def _note_loop(self, due: float, now: float, *, last: bool = False) -> None:
+        """Add a sample of this loop to the journal if one is due."""
+        if sample := self._watch.woke(due, now, last=last):
+            self._note("loop", None, **sample)
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        """Write entries to the journal, and show them to the witness."""
+        self.journal.write(entries)
+        for entry in entries:
+            self.witness.take_in(entry)
 
     def _hear(self, event: Event) -> None:
         """Process one message of the agent of a node."""
@@ -280,16 +313,14 @@ class Replayer:
             self.scheduler.submit(job, now)
         return bool(ended or resized or submitted)
 
-    def _watch(self, wall: float) -> None:
+    def _check_silence(self, wall: float) -> None:
         """Raise TestbedError if an agent has been silent for too long."""
         patience = max(SILENCE, SILENCE * self.inventory.heartbeat_s)
         quietest = min(range(len(self._heard)), key=self._heard.__getitem__)
         if wall - self._heard[quietest] > patience:
-            raise TestbedError(
-                f"its agent has been silent for {patience:g} s",
-                where=f"node {self.testbed.nodes[quietest].name}",
-                hint="the run so far is kept",
-            )
+            name, what = self.testbed.nodes[quietest].name, f"its agent has been silent for {patience:g} s"
+            self._write([Entry(self._round, self._now, "lost", None, name, {"reason": what})])
+            raise TestbedError(what, where=f"node {name}", hint="the run so far is kept")
 
     def _end_orphans(self, wall: float) -> None:
         """Kill the ranks of ended jobs that have not ended after `OUTLIVE_S`: a job holds its nodes until they end."""
@@ -394,7 +425,7 @@ class Replayer:
 
     def _send(self) -> None:
         """Write the decisions of this round to the journal, then send them."""
-        self.journal.write(self._entries)
+        self._write(self._entries)
         self._entries.clear()
         self._ranks.send()
         self._round += 1

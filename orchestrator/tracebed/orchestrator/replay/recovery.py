@@ -15,6 +15,7 @@ from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import cut_short, ended_run
 from tracebed.orchestrator.replay.folder import is_running, output_of
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -77,12 +78,14 @@ def recovered(path: Path) -> Run:
         info.hosts = facts.get("hosts", [])
         info.calibration = facts.get("calibration", {})
         retold = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
+        witness = Witness(retold.jobs, info.nodes, info.speed)
         for entry in entries:
             retold.take_in(entry)
+            witness.take_in(entry)
         last = entries[-1].time if entries else retold.jobs.submit[0]
         end = facts.get("end", {"time": last, "interrupted": KILLED})
         cut_short(retold.record, retold.cluster, retold.running, end["time"], end["interrupted"])
-        return ended_run(retold.record, retold.cluster, info, end["interrupted"], facts["cpus"])
+        return ended_run(retold.record, retold.cluster, info, end["interrupted"], facts["cpus"], witness)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, InputError) as error:
         what = f"the journal is damaged: {type(error).__name__}: {error}"
         raise InputError(what, where=str(path), hint="the run cannot be recovered") from error

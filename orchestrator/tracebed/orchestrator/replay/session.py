@@ -155,4 +155,4 @@ def _carry_out(
     end = replayer.close()
     replayer.journal.add_facts({"end": {"time": end, "interrupted": replayer.interrupted}})
     cpus = [node.cpus or () for node in replayer.inventory.nodes]
-    return ended_run(replayer.record, replayer.cluster, info, replayer.interrupted, cpus)
+    return ended_run(replayer.record, replayer.cluster, info, replayer.interrupted, cpus, replayer.witness)

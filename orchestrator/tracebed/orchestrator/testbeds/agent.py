@@ -14,6 +14,7 @@ import os
 import selectors
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -26,10 +27,12 @@ from tracebed.benchmarks.lines import Lines, decode, wait
 from tracebed.benchmarks.program import Address, Launch, Program
 from tracebed.benchmarks.rank import Mailbox
 from tracebed.cpus import format_cpus, parse_cpus
-from tracebed.errors import InputError, TracebedError
+from tracebed.errors import InputError, TestbedError, TracebedError
+from tracebed.orchestrator.testbeds.claims import claim_cpus
 from tracebed.orchestrator.testbeds.host import host_facts
 from tracebed.orchestrator.testbeds.measuring import core_rates
 from tracebed.orchestrator.testbeds.processes import BENCHMARKS, RankProcess, folder_name, fork_rank
+from tracebed.orchestrator.testbeds.sampling import Sampler
 
 PROTOCOL = 1
 """Version of the wire protocol, which must be the same for agent and testbed."""
@@ -48,6 +51,8 @@ class Agent:
         self.cpus: tuple[int, ...] = ()
         self.emulated = False
         self.spool = Path()
+        self.claims: list[socket.socket] = []
+        self.sampler = Sampler()
         self.heartbeat_s: float | None = None
         self.heartbeat_due: float | None = None
         short = len(tempfile.gettempdir()) < 80  # the path of a socket has at most 107 bytes
@@ -88,8 +93,9 @@ class Agent:
                 rank.kill_at = None
                 rank.signal(signal.SIGKILL)
         if self.heartbeat_due is not None and self.heartbeat_s is not None and now >= self.heartbeat_due:
+            late = now - self.heartbeat_due
             self.heartbeat_due = now + self.heartbeat_s
-            self.tell("heartbeat", jobs=list(self.ranks))
+            self._beat(late_s=round(late, 6))
 
     def _on_terminate(self, number: int, frame: FrameType | None) -> None:
         self.ending = True
@@ -97,6 +103,10 @@ class Agent:
     def tell(self, type: str, **fields: Any) -> None:
         """Send an event to the testbed."""
         self.lines.send({"type": type, "time": time.monotonic(), **fields})
+
+    def _beat(self, **fields: Any) -> None:
+        sample = self.sampler.sample(rank.pid for rank in self.ranks.values())
+        self.tell("heartbeat", jobs=list(self.ranks), sample=sample, **fields)
 
     # Requests.
 
@@ -120,6 +130,7 @@ class Agent:
                 "resize": self._resize,
                 "kill": self._kill,
                 "measure": self._measure,
+                "sample": self._sample,
                 "bye": self._bye,
             }
             if kind not in handlers:
@@ -129,6 +140,8 @@ class Agent:
             handlers[kind](message)
         except KeyError as error:
             self.tell("error", what=f"message lacks {error}: {_shown(line)}", **context)
+        except TestbedError as error:  # a defect of the node, not of the message
+            self.tell("error", what=error.what, hint=error.hint, **context)
         except (ValueError, TypeError, OSError, TracebedError) as error:
             self.tell("error", what=f"{error}: {_shown(line)}", **context)
 
@@ -143,11 +156,12 @@ class Agent:
         self.cpus = tuple(range(cores)) if self.emulated else parse_cpus(node["cpus"])
         self.spool = Path(message["spool"])
         self.heartbeat_s = float(message["heartbeat_s"])
-        rate = None
+        host = bool(message.get("host", True))
         if not self.emulated:
-            os.sched_setaffinity(0, self.cpus[:1])  # calibrate on a CPU of the jobs
-            rate = calibrate() if message["calibrate"] else None
+            self.claims = claim_cpus(self.cpus)
             os.sched_setaffinity(0, self.cpus)
+        rate = self._rate() if message["calibrate"] and not self.emulated else None
+        self.sampler = Sampler(() if self.emulated else self.cpus, host=host)
         self.name = str(node["name"])
         self.heartbeat_due = time.monotonic() + self.heartbeat_s
         self.tell(
@@ -156,10 +170,24 @@ class Agent:
             version=_version(),
             pid=os.getpid(),
             sockets=str(self.sockets),
-            host=(host_facts() if message.get("host", True) else {})
-            | ({} if self.emulated else {"kernel_of_jobs": kernel_name()}),
+            host=(host_facts() if host else {}) | ({} if self.emulated else {"kernel_of_jobs": kernel_name()}),
             units_per_core_second=rate,
         )
+
+    def _rate(self) -> float:
+        """Measure the rate of a CPU of the jobs, in units of work per second of CPU time."""
+        os.sched_setaffinity(0, self.cpus[:1])
+        rate = calibrate()
+        os.sched_setaffinity(0, self.cpus)
+        return rate
+
+    def _sample(self, message: dict[str, Any]) -> None:
+        """Answer with a heartbeat. With `calibrate`, one more heartbeat has the rate of a CPU; no job may run then."""
+        self._beat()  # before the calibration, whose CPU time is not that of a job
+        if message["calibrate"] and self.ranks:
+            raise InputError("a node with running jobs cannot be calibrated")
+        if message["calibrate"]:
+            self.tell("calibrated", units_per_core_second=None if self.emulated else self._rate())
 
     def _launch(self, message: dict[str, Any]) -> None:
         job, name, leader = str(message["job"]), str(message["rank"]), bool(message["leader"])

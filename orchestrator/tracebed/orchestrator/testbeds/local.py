@@ -160,7 +160,7 @@ class LocalTestbed:
                     raise TestbedError(
                         message.get("what") or f"its agent {message['reason']}",
                         where=f"node {agent.node.name}",
-                        hint=agent.log_hint(),
+                        hint=message.get("hint") or agent.log_hint(),
                     )
             if not events and time.monotonic() >= until:
                 raise TestbedError(

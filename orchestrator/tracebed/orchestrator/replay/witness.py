@@ -1,0 +1,344 @@
+"""The witness of a replay: what the machine, the agents and the ranks did while the jobs ran.
+
+The witness reads the entries of the journal, during the replay and in a recovery. So a recovered run has the same
+samples and the same health as the run that the replay would have saved.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pandas as pd
+
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.run_schema import NAN, TABLES
+from tracebed.orchestrator.scheduling.jobs import Jobs
+
+
+class Named(Protocol):
+    """A node: its name and its number of cores."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+    @property
+    def cores(self) -> int:
+        """The number of cores."""
+
+
+class LoopWatch:
+    """The lateness and the CPU time of the replay loop itself.
+
+    Args:
+        period_s: time between two samples, wall s.
+    """
+
+    def __init__(self, period_s: float) -> None:
+        """Start without a sample; the first call of `woke` returns one."""
+        self._period_s = period_s
+        self._due = 0.0
+        self._late_s = 0.0
+
+    def woke(self, due: float, now: float, *, last: bool = False) -> dict[str, float] | None:
+        """Return a sample of the loop if one is due, else None.
+
+        Args:
+            due: time at which the loop was to wake up at the latest, monotonic s.
+            now: time at which the loop woke up, monotonic s.
+            last: whether the loop ends, so that a sample is due.
+        """
+        self._late_s = max(self._late_s, now - due)
+        if now < self._due and not last:
+            return None
+        self._due = now + self._period_s
+        late_s, self._late_s = self._late_s, 0.0
+        return {"time": now, "cpu_s": time.process_time(), "late_s": late_s}
+
+
+@dataclass
+class Work:
+    """Work of ranks: units done, and CPU and wall time in the kernel, summed over threads, s."""
+
+    units: float = 0.0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+    def add(self, units: float, cpu_s: float, wall_s: float) -> None:
+        """Add the work of an iteration."""
+        self.units += units
+        self.cpu_s += cpu_s
+        self.wall_s += wall_s
+
+    @property
+    def rate(self) -> float:
+        """Units per second of CPU time; NaN: no work."""
+        return self.units / self.cpu_s if self.cpu_s > 0 and self.units else NAN
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU time over wall time; NaN: no work."""
+        return self.cpu_s / self.wall_s if self.wall_s > 0 else NAN
+
+
+@dataclass
+class NodeWitness:
+    """The samples of a node."""
+
+    cores: int
+    first: Mapping[str, Any] | None = None
+    """The last sample before the first submission, or else the first sample."""
+    last: Mapping[str, Any] | None = None
+    work: Work = field(default_factory=Work)
+    """Work since the last sample."""
+    late_s: float = NAN
+    """Largest lateness of a rank since the last sample, s."""
+
+    def mean(self, *path: str) -> float | None:
+        """Return the mean growth of a figure of the samples per second; None: unknown."""
+        if self.first is None or self.last is None:
+            return None
+        return growth(self.first, self.last, *path)
+
+
+@dataclass
+class Largest:
+    """The largest value of a figure, and the place at which it occurred."""
+
+    value: float = 0.0
+    place: str = ""
+
+    def see(self, value: float, place: str) -> None:
+        """Replace the value if `value` is larger."""
+        if value > self.value:
+            self.value, self.place = value, place
+
+
+class Witness:
+    """What was observed of the machine, the agents and the ranks. Times are wall s unless stated.
+
+    Args:
+        jobs: the workload.
+        nodes: the nodes.
+        speed: trace seconds per wall second.
+
+    Attributes:
+        seen: the nodes whose agents sent a message.
+        lost: the nodes whose agents were lost.
+        late: largest lateness of a rank after a deadline.
+        halt: longest time in which a rank that computes all the time did not run, within or between two iterations.
+        loop_late: largest lateness of the replay loop.
+        agent_late: largest lateness of the heartbeat of an agent.
+        overruns: number of parts of iterations that ended after their deadline.
+        residuals: job -> its delay behind its plan when it ended.
+        launches: job -> time from its start to its first work, if it shares no node.
+        broken: the jobs of which a rank failed.
+        work: the work of all ranks.
+        rates_after: node -> units per second of CPU time after the last job.
+        dilation: largest factor by which the trace clock was slowed down; 1: never.
+    """
+
+    def __init__(self, jobs: Jobs, nodes: Sequence[Named], speed: float) -> None:
+        """Start without entries."""
+        self.jobs, self.speed = jobs, speed
+        self.nodes = [NodeWitness(node.cores) for node in nodes]
+        self.seen: set[int] = set()
+        self.lost: set[int] = set()
+        self.late, self.halt, self.loop_late, self.agent_late = Largest(), Largest(), Largest(), Largest()
+        self.overruns = 0
+        self.residuals: dict[str, float] = {}
+        self.launches: dict[str, float] = {}
+        self.broken: set[str] = set()
+        self.work = Work()
+        self.rates_after: dict[str, float] = {}
+        self.dilation = 1.0
+        self._names = [node.name for node in nodes]
+        self._numbers = {name: number for number, name in enumerate(self._names)}
+        self._job_numbers = {name: number for number, name in enumerate(jobs.ids)}
+        self._starts: dict[str, float] = {}
+        self._leaders: dict[tuple[str, int], float] = {}  # (job, node) of the leader -> time of its last iteration
+        self._loop: list[Mapping[str, Any]] = []
+        self._rows: list[tuple[float, ...]] = []
+        self._handlers = {
+            "sample": self._sample,
+            "work": self._work,
+            "loop": self._loop_sample,
+            "start": self._start,
+            "launched": self._launched,
+            "started": self._started,
+            "ended": self._ended,
+            "lost": self._lost,
+            "calibrated": self._calibrated,
+            "clock": self._clock,
+        }
+
+    def take_in(self, entry: Entry) -> None:
+        """Note one entry of the journal."""
+        if entry.node is not None:
+            self.seen.add(self._numbers[entry.node])
+        if entry.kind in self._handlers:
+            self._handlers[entry.kind](entry)
+
+    def table(self) -> pd.DataFrame:
+        """Return the table `nodes` of a run: one row per node and sample."""
+        table = pd.DataFrame(self._rows, columns=list(TABLES["nodes"]), dtype="float64")
+        return table.astype({"node": "int64"})
+
+    @property
+    def sampled(self) -> set[int]:
+        """The nodes of which there are samples."""
+        return {number for number, node in enumerate(self.nodes) if node.last is not None}
+
+    @property
+    def started_at(self) -> float:
+        """Time of the first submission, trace s. Samples before it are only the base of later ones."""
+        return float(self.jobs.submit[0])
+
+    # -- figures of the whole replay -------------------------------------------------------------------------------
+
+    def outside(self, *, computing: bool) -> float | None:
+        """Return the load by processes that are not part of the replay, as a share of the cores; None: unknown.
+
+        Args:
+            computing: whether to count the CPUs of the nodes, else those of the machines.
+        """
+        own = sum(node.mean("cpu_s") or 0.0 for node in self.nodes) if not computing else 0.0
+        loads, cores = [], 0
+        for node in self.nodes:
+            load = node.mean("busy_s") if computing else node.mean("host", "busy_s")
+            if load is not None and node.last is not None:
+                loads.append(load - (node.mean("cpu_s") or 0.0) if computing else load)
+                cores += node.cores if computing else int(node.last["host"]["cpus"])
+        if not loads:
+            return None
+        return max(0.0, sum(loads) - own - self._loop_load()) / cores
+
+    def steal(self) -> float | None:
+        """Return the share of the CPU time of the nodes, or else of the machines, that the hypervisor took."""
+        nodes = [(node.mean("steal_s"), node.cores) for node in self.nodes]
+        known = [(steal, cores) for steal, cores in nodes if steal is not None]
+        if not known:
+            hosts = [(node.mean("host", "steal_s"), node.last["host"]["cpus"]) for node in self._hosts()]
+            known = [(steal, cpus) for steal, cpus in hosts if steal is not None]
+        return sum(steal for steal, _ in known) / sum(cores for _, cores in known) if known else None
+
+    def pressure(self, resource: str) -> float | None:
+        """Return the largest share of time in which some task on a machine waited for `resource`; None: unknown."""
+        waited = [node.mean("host", resource) for node in self._hosts()]
+        return max((share for share in waited if share is not None), default=None)
+
+    def work_rates(self) -> list[float]:
+        """Return the work rates of the periods in which ranks computed, in units per second of CPU time."""
+        return [row[4] for row in self._rows if not math.isnan(row[4])]
+
+    def _hosts(self) -> list[Any]:
+        return [node for node in self.nodes if node.last is not None and "host" in node.last]
+
+    def _loop_load(self) -> float:
+        begun = [sample for sample in self._loop if sample["trace"] < self.started_at] or self._loop
+        return growth(begun[-1], self._loop[-1], "cpu_s") or 0.0 if self._loop else 0.0
+
+    # -- entries ---------------------------------------------------------------------------------------------------
+
+    def _sample(self, entry: Entry) -> None:
+        """Add a row for the time since the last sample of the node."""
+        number = self._numbers[entry.node or ""]
+        node, data = self.nodes[number], entry.data
+        self.agent_late.see(data.get("late_s", 0.0), f"on {entry.node}")
+        before, node.last = node.last, data
+        if entry.time < self.started_at or node.first is None:
+            node.first = data
+        if before is None or entry.time < self.started_at:
+            return
+
+        def rate(*path: str) -> float:
+            found = growth(before, data, *path)
+            return NAN if found is None else found
+
+        busy = rate("busy_s")
+        outside = max(0.0, busy - rate("cpu_s")) if busy == busy else NAN
+        work, late_s = node.work, node.late_s
+        node.work, node.late_s = Work(), NAN
+        self._rows.append(
+            (
+                entry.time,
+                number,
+                busy,
+                NAN,
+                work.rate,
+                work.cpu_share,
+                rate("host", "cpu"),
+                rate("steal_s"),
+                outside,
+                late_s,
+            )
+        )
+
+    def _work(self, entry: Entry) -> None:
+        """Note the iterations of a rank since its last message."""
+        job, number = entry.job or "", self._numbers[entry.node or ""]
+        node, place = self.nodes[number], f"job {job} on {entry.node}"
+        cores = max(1, min(self.jobs.cores[self._job_numbers[job]], node.cores))
+        for ended, units, cpu_s, wall_s, late_s in entry.data["samples"]:
+            self.work.add(units, cpu_s, wall_s)
+            node.work.add(units, cpu_s, wall_s)
+            self._late(node, late_s, place)
+            self.halt.see((wall_s - cpu_s) / cores, place)
+            if (job, number) in self._leaders:
+                self.halt.see(ended - self._leaders[job, number] - wall_s / cores, place)
+                self._leaders[job, number] = ended
+
+    def _late(self, node: NodeWitness, late_s: float, place: str) -> None:
+        node.late_s = late_s if math.isnan(node.late_s) else max(node.late_s, late_s)
+        self.late.see(late_s, place)
+
+    def _loop_sample(self, entry: Entry) -> None:
+        self._loop.append({**entry.data, "trace": entry.time})
+        self.loop_late.see(entry.data["late_s"], f"at {entry.time:,.0f} s")
+
+    def _start(self, entry: Entry) -> None:
+        if "cores" not in entry.data:  # on shared nodes a job first waits for the ranks of the other job
+            self._starts[entry.job or ""] = entry.time
+
+    def _launched(self, entry: Entry) -> None:
+        job = entry.job or ""
+        if job in self._starts:
+            self.launches[job] = (entry.data["at"] - self._starts.pop(job)) / self.speed
+
+    def _started(self, entry: Entry) -> None:
+        self._leaders[entry.job or "", self._numbers[entry.node or ""]] = entry.data["time"]
+
+    def _ended(self, entry: Entry) -> None:
+        job, number, data = entry.job or "", self._numbers[entry.node or ""], entry.data
+        self._leaders.pop((job, number), None)
+        if data["state"] == "failed":
+            self.broken.add(job)
+        self.overruns += data.get("overruns") or 0
+        if data.get("late_s") is not None:
+            self._late(self.nodes[number], data["late_s"], f"job {job} on {entry.node}")
+        if data["state"] == "completed" and data.get("residual_s") is not None:
+            self.residuals[job] = data["residual_s"]
+
+    def _lost(self, entry: Entry) -> None:
+        self.lost.add(self._numbers[entry.node or ""])
+
+    def _calibrated(self, entry: Entry) -> None:
+        if entry.data["units_per_core_second"] is not None:
+            self.rates_after[entry.node or ""] = entry.data["units_per_core_second"]
+
+    def _clock(self, entry: Entry) -> None:
+        self.dilation = max(self.dilation, entry.data.get("dilation", 1.0))
+
+
+def growth(before: Mapping[str, Any], after: Mapping[str, Any], *path: str) -> float | None:
+    """Return the growth per second of the figure at `path` between two samples; None: unknown."""
+    span = after["time"] - before["time"]
+    *outer, name = path
+    for key in outer:
+        before, after = before.get(key, {}), after.get(key, {})
+    old, new = before.get(name), after.get(name)
+    return (new - old) / span if span > 0 and old is not None and new is not None else None

@@ -1,0 +1,183 @@
+"""What is sampled during a replay, and the claims on CPUs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from redecided import emulated, workload
+from test_replayer import CPUS, GUARD_S
+from tracebed.benchmarks.kernels import compute
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.replay.witness import LoopWatch, Witness
+from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.testbeds import claims
+from tracebed.orchestrator.testbeds.claims import claim_cpus
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.sampling import Sampler
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+
+def real(*cpus: int, heartbeat_s: float = 1.0) -> Inventory:
+    """Return an inventory with one node per CPU."""
+    nodes = tuple(Node(f"n{cpu}", 1, 1, (cpu,)) for cpu in cpus)
+    return Inventory("test", "local", nodes, heartbeat_s=heartbeat_s)
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+def spin(seconds: float) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        compute(1000)
+
+
+def test_a_sample_counts_the_cpu_time_of_running_and_of_reaped_ranks() -> None:
+    sampler = Sampler(CPUS, host=True)
+    before = sampler.sample()
+    spin(0.1)
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        used = 0.0
+        until = time.monotonic() + GUARD_S
+        while used < 0.3 and time.monotonic() < until:
+            time.sleep(0.02)
+            used = sampler.sample([child.pid])["cpu_s"] - before["cpu_s"]
+        assert used >= 0.3
+        assert sampler.sample()["cpu_s"] - before["cpu_s"] < used  # without the child, which has not been reaped
+    finally:
+        child.kill()
+        child.wait()
+    after = sampler.sample([child.pid])
+    assert after["cpu_s"] - before["cpu_s"] >= used  # the child is counted once it has been reaped
+    assert after["busy_s"] - before["busy_s"] >= used - 0.1  # the counters of the kernel have steps of 10 ms
+    assert after["host"]["cpus"] == os.cpu_count()
+    assert after["host"]["busy_s"] >= after["busy_s"] > 0
+
+
+def test_a_figure_that_the_kernel_does_not_have_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def absent(path: str, flags: int) -> int:
+        if "pressure" in path:
+            raise FileNotFoundError(path)
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", absent)
+    host = Sampler(host=True).sample()["host"]
+    assert (host["cpu"], host["io"], host["memory"]) == (None, None, None)
+    assert host["busy_s"] > 0
+
+
+def test_a_computed_replay_has_a_row_for_each_node_and_heartbeat(tmp_path: Path) -> None:
+    work, inventory = workload(4, nodes=1, malleable=0), real(CPUS[0], heartbeat_s=0.1)
+    run = replay(work, inventory, "fcfs", tmp_path / "run", options=Options(speed=500))
+    rows = run.nodes
+    assert set(rows["node"]) == {0} and len(rows) > 3
+    assert rows["time"].is_monotonic_increasing
+    assert rows["time"].iloc[-1] >= run.jobs["end"].max()  # the last sample follows the last job
+    assert (rows["cpu_busy"] > 0).any()
+    assert rows["outside"].notna().all()
+    _, entries = journal.read(tmp_path / "run" / JOURNAL)
+    assert {"sample", "loop", "calibrated"} <= {entry.kind for entry in entries}
+    [calibrated] = [entry for entry in entries if entry.kind == "calibrated"]
+    assert calibrated.data["units_per_core_second"] > 0
+
+
+def test_an_emulated_replay_samples_the_machine_once(tmp_path: Path) -> None:
+    run = replay(workload(4), emulated(3), "fcfs", tmp_path / "run", options=Options(speed=500))
+    assert set(run.nodes["node"]) == {0, 1, 2}
+    assert run.nodes["cpu_busy"].isna().all()
+    assert set(run.nodes.loc[run.nodes["pressure"].notna(), "node"]) <= {0}
+
+
+def test_iterations_are_summed_over_the_time_between_two_samples() -> None:
+    jobs = Jobs.of(workload(1, nodes=1, malleable=0))
+    witness = Witness(jobs, [Node("a", 2, cpus=(0, 1))], speed=1.0)
+    begin, [name] = jobs.submit[0], jobs.ids
+
+    def sample(at: float, **figures: float) -> None:
+        witness.take_in(Entry(0, begin + at, "sample", None, "a", {"time": 100.0 + at, **figures}))
+
+    def iterations(*samples: list[float]) -> None:
+        witness.take_in(Entry(0, begin, "work", name, "a", {"rank": "a", "samples": list(samples)}))
+
+    sample(-1.0, cpu_s=0.0, busy_s=0.0, steal_s=0.0)
+    witness.take_in(Entry(0, begin, "started", name, "a", {"time": 100.0}))
+    iterations([100.5, 1000, 0.9, 1.0, 0.0], [101.0, 500, 0.6, 1.0, 0.002])
+    sample(1.0, cpu_s=1.5, busy_s=2.5, steal_s=0.5)
+    sample(2.0, cpu_s=1.6, busy_s=2.5, steal_s=0.5)
+    iterations([111.0, 500, 0.5, 0.5, 0.0])
+    first, second = witness.table().to_dict("records")
+    assert (first["work_rate"], first["cpu_share"], first["late_s"]) == (1500 / 1.5, 0.75, 0.002)
+    assert (first["cpu_busy"], first["steal"], first["outside"]) == (1.25, 0.25, 0.5)
+    assert second["work_rate"] != second["work_rate"] and second["outside"] == 0.0
+    assert witness.work.units == 2000
+    assert (witness.halt.value, witness.halt.place) == (pytest.approx(9.75), f"job {name} on a")  # between iterations
+
+
+def test_the_watch_of_the_loop_keeps_the_largest_lateness_of_a_period() -> None:
+    watch = LoopWatch(1.0)
+    assert watch.woke(10.0, 10.5) == {"time": 10.5, "cpu_s": pytest.approx(time.process_time(), abs=5), "late_s": 0.5}
+    assert watch.woke(10.6, 10.9) is None
+    assert watch.woke(11.4, 11.5)["late_s"] == pytest.approx(0.3)  # type: ignore[index]
+    assert watch.woke(12.0, 11.9, last=True)["late_s"] == 0.0  # type: ignore[index]
+
+
+# -- claims ------------------------------------------------------------------------------------------------------------
+
+HOLD = """
+import sys
+from tracebed.orchestrator.testbeds.claims import claim_cpus
+claims = claim_cpus([5, 7])
+print('claimed', flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_claimed_cpu_is_refused_until_its_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"claimed\n"
+        with pytest.raises(TestbedError, match="another replay computes on the CPUs 5,7"):
+            claim_cpus([4, 5, 6, 7], wait_s=0.0)
+        other = claim_cpus([4, 6], wait_s=0.0)  # a refused claim keeps no CPU
+        with monkeypatch.context() as patch:
+            patch.setenv(claims.SPACE, f"another-{os.getpid()}")
+            other += claim_cpus([5], wait_s=0.0)
+        holder.kill()
+        holder.wait()
+        for claim in other + claim_cpus([5, 7], wait_s=GUARD_S):
+            claim.close()
+
+
+def test_a_second_replay_on_the_same_cpus_is_refused(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def second(ended: int) -> None:
+        if not refused:
+            with pytest.raises(TestbedError) as caught:
+                replay(workload(1, nodes=1), real(CPUS[0]), "fcfs", tmp_path / "second", options=Options(1000))
+            refused.append(str(caught.value))
+
+    run = replay(
+        workload(1, nodes=1), real(CPUS[0]), "fcfs", tmp_path / "run", options=Options(1000), on_progress=second
+    )
+    assert refused == [
+        f"node n{CPUS[0]}: another replay computes on the CPUs {CPUS[0]}"
+        " (wait until it ends, or use an inventory with other CPUs)"
+    ]
+    assert set(run.jobs["state"]) == {"completed"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
