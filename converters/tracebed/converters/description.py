@@ -290,18 +290,28 @@ def arrivals(submit: FloatArray, clock: pd.DatetimeIndex | None) -> tuple[IntArr
 
 
 def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
-    """Return the dates of submission in the workload's time zone or in UTC, or None if they are unknown.
+    """Return the dates of submission in the workload's time zone or in UTC, or None if they are unknown."""
+    provenance = workload.provenance
+    return local_dates(workload.floats("submit_time"), provenance.unix_start, provenance.time_zone)
+
+
+def local_dates(seconds: FloatArray, unix_start: float | None, zone: str | None) -> pd.DatetimeIndex | None:
+    """Return the dates of submissions in the time zone `zone` or in UTC, or None if they are unknown.
 
     Submissions before 1970 or after 2260 are a defect. They are reported, and all dates count as unknown.
+
+    Args:
+        seconds: submissions, s after time 0; shape (jobs,).
+        unix_start: Unix time of time 0, s; None: unknown.
+        zone: name of the time zone; None: UTC.
     """
-    provenance = workload.provenance
-    if provenance.unix_start is None:
+    if unix_start is None or not len(seconds):
         return None
-    seconds = provenance.unix_start + workload.floats("submit_time")
+    seconds = unix_start + seconds
     if not (seconds.min() >= 0.0 and seconds.max() < LAST_INSTANT):
         tolerate({"submissions before 1970 or after 2260, so that dates count as unknown": 1})
         return None
-    zone = provenance.time_zone or "UTC"
+    zone = zone or "UTC"
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError):

@@ -138,6 +138,35 @@ class Comparison(verdict.Comparison):
         columns = ["real", "predicted", "difference", "margin", "gate", "verdict"]
         return pd.DataFrame(rows).set_index("name").rename_axis("metric")[columns]
 
+    def breakdown(self) -> pd.DataFrame:
+        """Return the differences predicted - real by size, run time, user, hour of submission and kind of the jobs.
+
+        Returns:
+            A row per classification, class and quantity: columns `by`, `class`, `quantity` (wait, run, response,
+            bounded_slowdown), `jobs`, `real`, `predicted`, `difference` (means over the class), `contribution` to the
+            difference of the mean over all jobs, and `share` of it. Times are in s.
+        """
+        from tracebed.validation.verdict.breakdown import breakdown
+
+        return breakdown(self.jobs, self.real)
+
+    def divergences(self, count: int = 10, *, tolerance_s: float | None = None) -> pd.DataFrame:
+        """Return the jobs at which the runs first part, and the decisions at which they do.
+
+        Args:
+            count: number of jobs.
+            tolerance_s: differences of times up to this one are explained, s; by default the resolution of the runs,
+                the lateness of submissions, and the scheduling interval.
+
+        Returns:
+            A row per job, by time: columns `job_id`, `parting` (missing, nodes, order or time), `time` (s after the
+            first submission), `first` (the run that decided first), `real` and `predicted` (what each run decided),
+            `delay` (s, predicted - real), `idle_...` nodes and `waiting_...` jobs of each run just before.
+        """
+        from tracebed.validation.verdict.divergence import divergences
+
+        return divergences(self.real, self.predicted, tolerance_s=tolerance_s, count=count).table
+
 
 def _png(figure: Figure) -> bytes:
     """Return a figure as a PNG image."""
