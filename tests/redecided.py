@@ -1,8 +1,8 @@
-"""The decisions of a replay, and those of the same policy when it is fed the events of the replay's journal."""
+"""The decisions of a replay, those of the same policy for the events of its journal, and those of its error budget."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from tracebed.orchestrator.scheduling.decided import Decided
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Decision, Policy, State
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.validation.budget import ErrorBudget, error_budget
 
 
 def emulated(count: int, cores: int = 2) -> Inventory:
@@ -75,3 +76,18 @@ def noting(policy: Policy, said: list[tuple[float, Decision]]) -> Policy:
 
     object.__setattr__(policy, "decide", note)  # the policy is frozen
     return policy
+
+
+def complete_budget(work: Workload, folder: Path, make: Callable[[], Policy] | None = None) -> ErrorBudget:
+    """Return the error budget of the replay in `folder`, and check that the last simulation is that replay."""
+    budget = error_budget(work, folder, make_policy=make)
+    assert budget.decisions == 0, budget.headline
+    real, steps = budget.runs[0].real, budget.runs[0].steps
+    pd.testing.assert_frame_equal(steps["calls"].jobs, real.jobs, check_exact=True)
+    pd.testing.assert_frame_equal(steps["calls"].reconfigurations, real.reconfigurations, check_exact=True)
+    held = real.allocations.drop(columns="cpus")
+    pd.testing.assert_frame_equal(steps["calls"].allocations.drop(columns="cpus"), held, check_exact=True)
+    frame = budget.frame
+    assert (frame["remainder"] == 0).all()
+    np.testing.assert_allclose(frame[budget.causes].sum(axis=1), frame["error"], rtol=1e-9, atol=1e-9)
+    return budget

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from redecided import decided, decided_again, emulated, noting, workload
+from redecided import complete_budget, decided, decided_again, emulated, noting, workload
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
@@ -77,6 +77,7 @@ def twice(
     most = max(node.cores for node in INVENTORY.nodes)
     jobs = Jobs.of(work, cores_per_node=most, over_limit=options.over_limit)
     done_again = decided_again(path, jobs, INVENTORY, noting(make(), again), options)
+    complete_budget(work, folder / "run", make)
     return Twice(said, again, decided(path), done_again, run.jobs["state"].tolist())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,23 +12,6 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.tables import make_run
 from tracebed.states import JobState
-
-
-def cut_short(record: Record, cluster: Cluster, running: Iterable[int], now: float, interrupted: str | None) -> None:
-    """Record the final states of the jobs that have not ended when the replay ends at `now`.
-
-    Args:
-        record: the times and states of the jobs.
-        cluster: the nodes.
-        running: the jobs that were running.
-        now: end of the replay, trace seconds.
-        interrupted: reason of the interruption; None: the policy started no more jobs.
-    """
-    for job in running:
-        record.finish(job, now, JobState.INTERRUPTED, interrupted or "the run ended")
-        cluster.release(job, now)
-    cut = (JobState.INTERRUPTED, "not started when the run ended")
-    record.close(*cut if interrupted else (JobState.UNKNOWN, "the policy never started it"))
 
 
 def ended_run(

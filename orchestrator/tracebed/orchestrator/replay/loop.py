@@ -17,7 +17,6 @@ from typing import Any
 from tracebed import bounds
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.replay.ending import cut_short
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.programs import program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
@@ -27,7 +26,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITY_NAMES
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import Record, cut_short
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event, Testbed

@@ -12,14 +12,14 @@ from typing import Any
 from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.ending import cut_short, ended_run
+from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.folder import is_running, output_of
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import Record, cut_short
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.states import JobState
 

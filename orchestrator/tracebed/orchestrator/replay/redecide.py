@@ -26,8 +26,8 @@ def decided(entries: Iterable[Entry]) -> list[Decided]:
     found = []
     for entry in entries:
         if entry.kind in KINDS:
-            cpus = {node: parse_cpus(part) for node, part in entry.data.get("cores", {}).items()}
-            cores = {node: range(part[0], part[-1] + 1) for node, part in cpus.items()}
+            parts = sorted((node, parse_cpus(text)) for node, text in entry.data.get("cores", {}).items())
+            cores = tuple((node, range(part[0], part[-1] + 1)) for node, part in parts)
             nodes, reason = tuple(entry.data.get("nodes", ())), entry.data.get("reason", "")
             found.append(Decided(entry.time, entry.kind, entry.job or "", nodes, cores, reason))
     return found

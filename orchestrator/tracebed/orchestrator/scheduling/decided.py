@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -22,15 +22,15 @@ class Decided(NamedTuple):
     job: str = ""
     nodes: tuple[str, ...] = ()
     """Names of the nodes after a start or a resize."""
-    cores: Mapping[str, range] = {}
-    """Shared node -> the cores of the job on this node."""
+    cores: tuple[tuple[str, range], ...] = ()
+    """Shared nodes and the cores of the job on each of them, in the order of the names."""
     reason: str = ""
 
     def __str__(self) -> str:
         """Return the decision as text: `start job 7 on n1, n2 at 120.5 s`."""
         job = f" job {self.job}" if self.job else " of the policy"
         nodes = f" on {', '.join(self.nodes)}" if self.nodes else ""
-        parts = ", ".join(f"cores {part.start} to {part.stop - 1} of {node}" for node, part in self.cores.items())
+        parts = ", ".join(f"cores {part.start} to {part.stop - 1} of {node}" for node, part in self.cores)
         why = f" ({self.reason})" if self.reason else ""
         return f"{self.kind}{job}{nodes}{f' ({parts})' if parts else ''}{why} at {self.time:.6f} s"
 
@@ -72,8 +72,9 @@ class DecisionLog:
     def _named(self, nodes: Sequence[int]) -> tuple[str, ...]:
         return tuple(self._names[node] for node in nodes)
 
-    def _shared(self, job: int) -> dict[str, range]:
+    def _shared(self, job: int) -> tuple[tuple[str, range], ...]:
         loans, part = self._cluster.loans, self._cluster.part
         if not loans:
-            return {}
-        return {self._names[node]: part(job, node) for node in self._cluster.nodes_of(job) if node in loans}
+            return ()
+        shared = (node for node in self._cluster.nodes_of(job) if node in loans)
+        return tuple(sorted((self._names[node], part(job, node)) for node in shared))

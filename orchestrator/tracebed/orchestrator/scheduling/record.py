@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.states import JobState
 
@@ -89,3 +91,20 @@ class Record:
         """Record that the pending resize of `job` took effect."""
         row, resizes = self._open.pop(job), self.resizes
         resizes.decided[row], resizes.applied[row], resizes.ended[row] = decided, applied, ended
+
+
+def cut_short(record: Record, cluster: Cluster, running: Iterable[int], now: float, interrupted: str | None) -> None:
+    """Record the final states of the jobs that have not ended when the run ends at `now`.
+
+    Args:
+        record: the times and states of the jobs.
+        cluster: the nodes.
+        running: the jobs that were running.
+        now: end of the run, trace seconds.
+        interrupted: reason of the interruption; None: the policy started no more jobs.
+    """
+    for job in running:
+        record.finish(job, now, JobState.INTERRUPTED, interrupted or "the run ended")
+        cluster.release(job, now)
+    cut = (JobState.INTERRUPTED, "not started when the run ended")
+    record.close(*cut if interrupted else (JobState.UNKNOWN, "the policy never started it"))

@@ -132,7 +132,7 @@ class Simulator:
         count, next_job, call, instants = len(submit), 0, math.inf, 0
         while next_job < count or heap or call < math.inf:
             now = min(submit[next_job] if next_job < count else math.inf, heap[0][0] if heap else math.inf, call)
-            if now >= self.until:
+            if now > self.until:
                 break
             self._now = now
             happened = False
@@ -151,8 +151,12 @@ class Simulator:
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(next_job)
-        self.record.close(JobState.UNKNOWN, "the policy never started it")
+        self._close()
         return self.record
+
+    def _close(self) -> None:
+        """Record the final states of the jobs that have not ended."""
+        self.record.close(JobState.UNKNOWN, "the policy never started it")
 
     def _call_at(self, due: float) -> float:
         """Return the time of the call of the policy that is due at `due`, s."""

@@ -1,0 +1,269 @@
+"""The simulator with the times of a real run: it repeats a prediction without some causes of its error."""
+
+from __future__ import annotations
+
+import enum
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappush
+from typing import Any, NamedTuple
+
+from tracebed.orchestrator.scheduling.decided import DecisionLog
+from tracebed.orchestrator.scheduling.record import cut_short
+from tracebed.orchestrator.simulation.simulator import END, POINT, Simulator
+from tracebed.states import JobState
+
+ROUNDING_S = 1e-6
+"""An end this close to the observed end is the observed end, since the sums of the work are rounded."""
+
+
+class Cause(enum.Flag):
+    """Causes of the error of a prediction. A simulation removes a cause by using the times of the real run."""
+
+    NONE = 0
+    SUBMISSIONS = enum.auto()
+    """Jobs are submitted at the observed times instead of the planned ones."""
+    DELAYS = enum.auto()
+    """Launches and resizes take the observed times instead of the overheads."""
+    WORK = enum.auto()
+    """Each job does its observed work at the nominal rates, instead of its run time, and ends in the observed state."""
+    CALLS = enum.auto()
+    """The policy is called at the observed times, and each job lasts as long as observed."""
+
+
+ALL = Cause.SUBMISSIONS | Cause.DELAYS | Cause.WORK | Cause.CALLS
+
+
+class ObservedResize(NamedTuple):
+    """A resize in the real run. Times are trace seconds; NaN: the job ended before the resize took effect."""
+
+    added: int
+    """New number of nodes minus old number of nodes."""
+    asked: float
+    decided: float
+    applied: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The times of a real run, trace seconds, indexed by job number. NaN: did not happen.
+
+    Attributes:
+        submit: submit time of each submitted job. Jobs that were not submitted come last and are left out.
+        start: time of the allocation of nodes.
+        launched: time at which the work began.
+        end: time at which all nodes were released, or at which the run was interrupted.
+        state: final state.
+        reason: reason for the state.
+        cancelled: job -> time at which the policy canceled it.
+        resizes: job -> its resizes in the order of the decisions.
+        calls: times at which the policy was called, ascending.
+        until: end of an interrupted run; infinite for a completed run.
+        interrupted: reason of the interruption; None: the run was not interrupted.
+        work: work of each job until its end, in seconds of static run time at the nominal rates; NaN: not started.
+            None: unknown. It is the result of a simulation with all causes, `ObservedSimulator.work_done`.
+    """
+
+    submit: Sequence[float]
+    start: Sequence[float]
+    launched: Sequence[float]
+    end: Sequence[float]
+    state: Sequence[JobState]
+    reason: Sequence[str]
+    cancelled: Mapping[int, float]
+    resizes: Mapping[int, Sequence[ObservedResize]]
+    calls: Sequence[float]
+    until: float = math.inf
+    interrupted: str | None = None
+    work: Sequence[float] | None = None
+
+    def started(self, job: int) -> bool:
+        """Return whether the job started."""
+        return not math.isnan(self.start[job])
+
+    def ended(self, job: int) -> bool:
+        """Return whether the job started, and ended before the end of the run."""
+        return self.started(job) and self.state[job] != JobState.INTERRUPTED
+
+
+class ObservedSimulator(Simulator):
+    """A simulator that takes the times of some causes from a real run.
+
+    The time of a launch or an end is applied relative to the start of the job, and the times of a resize relative to
+    its decision. Where the simulated schedule is that of the real run, these times are exactly the observed ones.
+
+    Args:
+        observed: the times of the real run.
+        causes: the causes to remove. `WORK` without `CALLS` requires `observed.work`.
+        names: the names of the nodes, for `log`.
+        arguments: the arguments of `Simulator`.
+
+    Attributes:
+        log: the decisions.
+        work_done: work of each job until its end, s, shape (jobs,); NaN: not started.
+    """
+
+    def __init__(self, observed: Observed, causes: Cause, names: Sequence[str], **arguments: Any) -> None:
+        """Start at time 0 with an idle cluster."""
+        super().__init__(**arguments)
+        self.observed, self.causes = observed, causes
+        self.log = DecisionLog(self.jobs, self.cluster, names)
+        self.work_done = [math.nan] * len(self.jobs)
+        self.until = observed.until
+        self._as_observed = True  # whether all starts and resizes so far were at the observed times
+        self._resized: Counter[int] = Counter()
+        self._effects: dict[int, tuple[float, float]] = {}  # job in an observed resize -> times decided, applied
+        if Cause.SUBMISSIONS in causes:
+            self.submissions = [*observed.submit]
+        if Cause.WORK in causes:
+            self.overheads = replace(self.overheads, end_s=0.0, end_rank_s=0.0)  # the observed work includes them
+            self._work = [*map(self._observed_work, range(len(self.jobs)))]
+
+    def _observed_work(self, job: int) -> float:
+        """Return the work of `job`, s. The work of a job that was cut short is at least the observed work."""
+        planned, work = self.jobs.work[job], self.observed.work
+        if work is None or math.isnan(work[job]):
+            return planned
+        cut = self.observed.state[job] in (JobState.INTERRUPTED, JobState.CANCELLED)
+        return max(work[job], planned) if cut else work[job]
+
+    # -- the hooks of the simulator --------------------------------------------------------------------------------
+
+    def _call_at(self, due: float) -> float:
+        """Return the observed time of the call that is due at `due`."""
+        calls = self.observed.calls
+        if Cause.CALLS not in self.causes or not self._as_observed:
+            return due
+        number = bisect_left(calls, due)
+        return calls[number] if number < len(calls) else due
+
+    def _decide(self, now: float) -> float:
+        self.log.call(now)
+        return super()._decide(now)
+
+    def _happen(self, now: float, what: int, job: int) -> bool:
+        """Handle an event. A job that ended in the real run ends in the same state."""
+        if what != END or self._ends.get(job) != now:
+            return super()._happen(now, what, job)
+        self._note_work(job, now)
+        super()._happen(now, what, job)
+        seen, record = self.observed, self.record
+        # Whether a job is canceled follows from the decisions, not from the real run.
+        decided = JobState.CANCELLED in (seen.state[job], record.state[job])
+        if Cause.WORK in self.causes and seen.ended(job) and not decided:
+            record.state[job], record.reason[job] = seen.state[job], seen.reason[job]
+        return True
+
+    def _close(self) -> None:
+        """Record the final states of the jobs that have not ended. If the real run was interrupted, so are they."""
+        if self.until == math.inf:
+            super()._close()
+            return
+        running = list(self.scheduler.state.size)
+        for job in running:
+            self._note_work(job, self.until)
+        cut_short(self.record, self.cluster, running, self.until, self.observed.interrupted)
+
+    def _end_at(self, job: int, end: float) -> None:
+        """Schedule the end of `job` at `end`, or at the observed end if the cause `CALLS` or rounding requires it."""
+        seen = self.observed
+        if Cause.WORK in self.causes and seen.started(job) and job not in self._cancelled:
+            later = self.record.start[job] - seen.start[job]
+            if not seen.ended(job):
+                end = max(end, math.nextafter(self.until, math.inf) + max(0.0, later))
+            elif Cause.CALLS in self.causes or abs(seen.end[job] + later - end) <= ROUNDING_S:
+                end = seen.end[job] + later
+        super()._end_at(job, end)
+
+    def _note_work(self, job: int, now: float) -> None:
+        done, since, rate = self._progress[job]
+        self.work_done[job] = done + max(0.0, now - since) * rate
+
+    # -- the executor of the scheduler -----------------------------------------------------------------------------
+
+    def start(self, job: int, nodes: list[int]) -> None:
+        """Start `job`. With the cause `DELAYS`, its work begins after the observed delay."""
+        now, seen = self._now, self.observed
+        self.log.start(now, job, nodes)
+        self._as_observed &= now == seen.start[job]
+        super().start(job, nodes)
+        begin = self.record.launched[job]
+        if Cause.DELAYS in self.causes and seen.started(job):
+            if not math.isnan(seen.launched[job]):
+                begin = self.record.launched[job] = seen.launched[job] + (now - seen.start[job])
+            elif Cause.WORK in self.causes:  # the job ended before its work began
+                begin, self.record.launched[job] = seen.end[job] + (now - seen.start[job]), math.nan
+        self._progress[job] = (0.0, begin, self._rate(job, nodes))
+        self._end_at(job, self._work_end(job) + self.overheads.end(len(nodes)))
+
+    def resize(self, job: int, before: int, nodes: list[int]) -> bool:
+        """Resize `job`. With the cause `DELAYS`, the resize takes the times of the resize of the same number and kind.
+
+        Without such a resize in the real run, the resize takes the overheads.
+        """
+        now = self._now
+        self.log.resize(now, job, nodes)
+        seen = self._observed_resize(job, len(nodes) - before)
+        self._as_observed &= seen is not None and seen.asked == now
+        if seen is None or Cause.DELAYS not in self.causes:
+            return super().resize(job, before, nodes)
+        self.record.resize_asked(job, before, len(nodes), now)
+        self._pending[job] = nodes
+        later = now - seen.asked
+        decided, applied, ended = (time + later for time in (seen.decided, seen.applied, seen.ended))
+        if math.isnan(ended):  # the job ended first; if it lasts longer here, the resize takes effect at that time
+            heappush(self._heap, (self.observed.end[job] + later, POINT, job))
+        elif Cause.CALLS in self.causes or decided < self._work_end(job):  # else the work ends before the resize
+            self._effects[job] = (decided, applied)
+            done, since, rate = self._progress[job]
+            done += max(0.0, decided - since) * rate
+            self._progress[job] = (done, max(applied, since), self._rate(job, nodes))
+            self._end_at(job, self._work_end(job) + self.overheads.end(len(nodes)))
+            heappush(self._heap, (ended, POINT, job))
+        return False
+
+    def change_cores(self, job: int) -> None:
+        """Continue the job with its new cores immediately."""
+        self.log.change_cores(self._now, job)
+        super().change_cores(job)
+
+    def reject(self, job: int, reason: str) -> None:
+        """Record that `job` is rejected."""
+        self.log.refuse(self._now, "reject", job, reason)
+        super().reject(job, reason)
+
+    def cancel(self, job: int, reason: str) -> None:
+        """End the job now; with the cause `WORK`, after the observed time."""
+        now, seen = self._now, self.observed
+        self.log.refuse(now, "cancel", job, reason)
+        if job in self._cancelled:
+            return
+        if Cause.WORK not in self.causes or job not in seen.cancelled:
+            super().cancel(job, reason)
+        elif seen.state[job] == JobState.CANCELLED:  # else the job ended before its processes were killed
+            self._cancelled[job] = reason
+            self._end_at(job, seen.end[job] + (now - seen.cancelled[job]))
+
+    def _work_end(self, job: int) -> float:
+        """Return the time at which the work of `job` ends at its current rate, s."""
+        done, since, rate = self._progress[job]
+        return since + max(0.0, self._work[job] - done) / rate
+
+    def _observed_resize(self, job: int, added: int) -> ObservedResize | None:
+        """Return the observed resize of the same number, or None if it has another kind or does not exist."""
+        number = self._resized[job]
+        self._resized[job] += 1
+        resizes = self.observed.resizes.get(job, ())
+        found = resizes[number] if number < len(resizes) else None
+        return found if found is not None and (found.added > 0) == (added > 0) else None
+
+    def _take_effect(self, job: int, nodes: list[int]) -> bool:
+        """Continue `job` on `nodes`; return whether the resize is complete. After an observed resize, it is."""
+        if job not in self._effects:
+            return super()._take_effect(job, nodes)
+        self.record.resize_applied(job, *self._effects.pop(job), self._now)
+        return True

@@ -1,0 +1,286 @@
+"""The error budget: the share of each cause in the error of each metric."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from tracebed.converters.workload import Workload
+from tracebed.display import cell
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.validation.budget.observation import RealRun
+from tracebed.validation.budget.steps import REMAINDER, STEPS, Repeated, repeat
+from tracebed.validation.metrics import TAU, Margin, Metric, all_metrics, metrics
+from tracebed.validation.verdict.comparison import time_compression
+
+SCHEMA = "tracebed-error-budget/1"
+LABELS = {step.name: step.label for step in STEPS} | {REMAINDER: REMAINDER}
+
+
+@dataclass(frozen=True, repr=False)
+class ErrorBudget:
+    """The share of each cause in the error of a prediction, for one real run or for several repetitions.
+
+    Attributes:
+        runs: each real run with its repeated predictions.
+        tables: for each real run, a row per metric (index `metric`, its name); columns `real`, `predicted` (the nominal
+            prediction), `error` (predicted - real), a column for each cause with its share, and `remainder`. The shares
+            and the remainder add up to the error. All values have the unit of the metric.
+        margins: the margin of each metric, in its unit, for the mean of the real runs.
+        tau: threshold of the bounded slowdown, s.
+    """
+
+    runs: list[Repeated]
+    tables: list[pd.DataFrame]
+    margins: dict[str, float]
+    tau: float
+
+    @property
+    def causes(self) -> list[str]:
+        """The names of the causes, in the order of the steps, and the remainder."""
+        return list(self.tables[0].columns[3:])
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The mean of `tables`, with the additional columns `margin` and `gate`."""
+        mean = pd.concat(self.tables).groupby(level=0, sort=False).mean()
+        known = all_metrics()
+        return mean.assign(margin=pd.Series(self.margins), gate=[_margin(known[name]).gate for name in mean.index])
+
+    @property
+    def spread(self) -> pd.DataFrame | None:
+        """The standard deviation of `tables` over the real runs; None for a single real run."""
+        if len(self.tables) < 2:
+            return None
+        return pd.concat(self.tables).groupby(level=0, sort=False).std(ddof=1)
+
+    @property
+    def decisions(self) -> int:
+        """Number of decisions that differ in the last step, in all real runs. It should be 0."""
+        return sum(run.remainder.decisions for run in self.runs)
+
+    @property
+    def headline(self) -> str:
+        """The number of decisions that differ after the last step, and the first difference."""
+        of = sum(run.remainder.of for run in self.runs)
+        if not self.decisions:
+            return (
+                f"With all causes, the simulation makes the {of:,} decisions of the real run: the budget is complete."
+            )
+        found = next(run.remainder for run in self.runs if run.remainder.decisions)
+        return (
+            f"With all causes, {self.decisions:,} of {of:,} decisions still differ from the real run. "
+            f"First difference: {found.first}. {found.cause}"
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """Facts that limit the budget."""
+        cut = sum(run.real.info.state == "interrupted" for run in self.runs)
+        if not cut:
+            return []
+        what = "the real run was" if len(self.runs) == 1 else f"{cut} of {len(self.runs)} real runs were"
+        return [f"{what} interrupted: the predictions also end at the time of the interruption"]
+
+    def rows(self, *, gated: bool = False) -> list[list[Any]]:
+        """Return a row per metric for people: title, real and predicted value, error and shares as text.
+
+        The error and the shares are percentages of the real value, or amounts if the real value is 0.
+
+        Args:
+            gated: leave out advisory metrics.
+        """
+        known, spread = all_metrics(), {} if self.spread is None else _records(self.spread)
+        found = []
+        for name, row in _records(self.frame).items():
+            texts = [_relative(row[column], row["real"]) for column in ("error", *self.causes)]
+            if name in spread:
+                either = (_relative(spread[name][column], row["real"], sign="") for column in ("error", *self.causes))
+                texts = [f"{text} ± {deviation}" for text, deviation in zip(texts, either, strict=True)]
+            if row["gate"] or not gated:
+                found.append([known[name].title, row["real"], row["predicted"], *texts])
+        return found
+
+    @property
+    def columns(self) -> list[str]:
+        """The column titles of `rows`."""
+        return ["metric", "real", "predicted", "error", *(LABELS[name] for name in self.causes)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the budget as JSON values."""
+        known, spread = all_metrics(), {} if self.spread is None else _records(self.spread)
+        rows = [
+            {
+                "name": name,
+                "unit": known[name].unit,
+                "gate": bool(row["gate"]),
+                **{key: row[key] for key in ("real", "predicted", "error", "margin")},
+                "shares": {cause: row[cause] for cause in self.causes},
+                "spread": spread.get(name),
+            }
+            for name, row in _records(self.frame).items()
+        ]
+        return {
+            "schema": SCHEMA,
+            "headline": self.headline,
+            "tau": self.tau,
+            "causes": [{"name": name, "label": LABELS[name]} for name in self.causes],
+            "metrics": rows,
+            "runs": [_run_json(run, table) for run, table in zip(self.runs, self.tables, strict=True)],
+            "notes": self.notes,
+        }
+
+    def __repr__(self) -> str:
+        name = self.runs[0].real.info.workload.get("name") or "a workload"
+        return (
+            f"<ErrorBudget of {name}, {self.runs[0].real.info.policy}: {len(self.runs)} real runs, "
+            f"{len(self.tables[0])} metrics, {self.decisions:,} decisions differ after the last step>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell(value))}</td>" for value in row) + "</tr>\n" for row in self.rows()
+        )
+        notes = "".join(f"<p>{html.escape(text)}</p>\n" for text in (self.headline, *self.notes))
+        return f"{notes}<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+
+
+def error_budget(
+    workload: Workload,
+    real: Path | Sequence[Path],
+    *,
+    overheads: Overheads | None = None,
+    make_policy: Callable[[], Policy] | None = None,
+    runtime_model: RuntimeModel = RuntimeModel.IDEAL,
+    tau: float = TAU,
+) -> ErrorBudget:
+    """Return the error budget of the prediction of a real run.
+
+    The prediction is repeated with one cause after another taken from the real run. The share of a cause is the part of
+    the error that disappears when it is added.
+
+    Args:
+        workload: the workload that was replayed.
+        real: the folder of a replay, or the folders of several repetitions.
+        overheads: calibrated overheads, wall seconds. None: the step of the overheads is left out.
+        make_policy: returns the policy of the real run, with its parameters. None: the policy that the run names.
+        runtime_model: run-time model for jobs that hold fewer cores than requested.
+        tau: threshold of the bounded slowdown, s.
+
+    Raises:
+        InputError: a folder is not a replay, its journal is missing, it has another workload, the repetitions have
+            different policies, or the policy is unknown.
+    """
+    folders = [real] if isinstance(real, Path) else list(real)
+    if not folders:
+        raise InputError("no real run is given", hint="give the folder of a replay")
+    found: list[Repeated] = []
+    for folder in folders:
+        chosen = RealRun.load(folder)
+        info = chosen.run.info
+        _check_alike(chosen.run, found[0].real if found else chosen.run, folder)
+        make = make_policy or partial(registry.load, info.policy, info.policy_parameters)
+        found.append(repeat(workload, chosen, make, overheads=overheads, runtime_model=runtime_model))
+    return budget_of(found, tau)
+
+
+def budget_of(runs: list[Repeated], tau: float = TAU) -> ErrorBudget:
+    """Return the error budget of real runs whose predictions have been repeated.
+
+    Metrics without a margin, and metrics that are undefined for a run or a step, are left out.
+    """
+    chosen = {name: metric for name, metric in all_metrics().items() if metric.margin is not None}
+    tables = []
+    for run in runs:
+        real = metrics(run.real, tau)
+        figures = {name: metrics(step, tau) for name, step in run.steps.items()}
+        chosen = {
+            name: metric
+            for name, metric in chosen.items()
+            if not any(math.isnan(values[name]) for values in (real, *figures.values()))
+        }
+        tables.append(pd.DataFrame({name: _shares(name, real, figures) for name in chosen}).T.rename_axis("metric"))
+    order = sorted(chosen, key=lambda name: not _margin(chosen[name]).gate)  # stable: gated metrics first
+    tables = [table.loc[order] for table in tables]
+    compression = time_compression(runs[0].real.info)
+    margins = {}
+    for name in order:
+        margin = _margin(chosen[name])
+        if chosen[name].unit == "s":
+            margin = replace(margin, absolute=margin.absolute * compression)
+        margins[name] = margin.at(fmean(_records(table)[name]["real"] for table in tables))
+    return ErrorBudget(runs, tables, margins, tau)
+
+
+def _shares(name: str, real: dict[str, Any], figures: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Return the row of a metric in `ErrorBudget.tables`."""
+    steps = list(figures)
+    values = [float(figures[step][name]) for step in steps]
+    truth = float(real[name])
+    row = {"real": truth, "predicted": values[0], "error": values[0] - truth}
+    row |= {step: before - after for step, before, after in zip(steps[1:], values, values[1:], strict=False)}
+    return row | {REMAINDER: values[-1] - truth}
+
+
+def _margin(metric: Metric) -> Margin:
+    assert metric.margin is not None  # `budget_of` leaves out metrics without a margin
+    return metric.margin
+
+
+def _check_alike(run: Run, first: Run, folder: Path) -> None:
+    """Raise InputError if `run` is not a repetition of `first`."""
+    ours, theirs = run.info, first.info
+    for what, here, there in (
+        ("policy", (ours.policy, ours.policy_parameters), (theirs.policy, theirs.policy_parameters)),
+        ("nodes", [node.cores for node in ours.nodes], [node.cores for node in theirs.nodes]),
+    ):
+        if here != there:
+            hint = "give repetitions of one run"
+            raise InputError(f"the run has another {what} than the first real run", where=str(folder), hint=hint)
+
+
+def _relative(value: float, real: float, *, sign: str = "+") -> str:
+    """Return `value` as a percentage of `real`, or as an amount if `real` is 0."""
+    if not real:
+        return f"{value:{sign}.3g}"
+    percent = 100 * value / abs(real)
+    return f"{0.0 if abs(percent) < 5e-4 else percent:{sign}.3f} %"
+
+
+def _records(table: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return a table of numbers as a dictionary: row -> column -> value."""
+    return {str(name): {str(key): float(value) for key, value in row.items()} for name, row in table.iterrows()}
+
+
+def _run_json(run: Repeated, table: pd.DataFrame) -> dict[str, Any]:
+    remainder = run.remainder
+    return {
+        "workload": {key: run.real.info.workload.get(key) for key in ("name", "sha256", "jobs")},
+        "policy": run.real.info.policy,
+        "created": run.real.info.created,
+        "state": run.real.info.state,
+        "remainder": {
+            "decisions": remainder.decisions,
+            "of": remainder.of,
+            "first": remainder.first or None,
+            "cause": remainder.cause or None,
+        },
+        "metrics": {
+            str(name): {str(key): float(value) for key, value in row.items()} for name, row in table.iterrows()
+        },
+    }

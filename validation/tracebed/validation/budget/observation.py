@@ -1,0 +1,94 @@
+"""The times and decisions of a real run, from its tables and its journal."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.redecide import decided
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.scheduling.decided import Decided
+from tracebed.orchestrator.simulation.observed import Observed, ObservedResize
+from tracebed.states import JobState
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """A real run with its journal.
+
+    Attributes:
+        run: the run.
+        entries: the entries of its journal.
+        decisions: the calls of the policy and the decisions in the journal.
+        observed: the times of the run.
+    """
+
+    run: Run
+    entries: list[Entry]
+    decisions: list[Decided]
+    observed: Observed
+
+    @classmethod
+    def load(cls, folder: Path) -> RealRun:
+        """Read the run in `folder` and its journal.
+
+        Raises:
+            InputError: `folder` is not a replay, its journal is missing or damaged, or its replayer was killed.
+        """
+        run = Run.load(folder)
+        where = str(folder)
+        if run.info.source != "replay":
+            what = f"the source of the run is {run.info.source}, not a replay"
+            raise InputError(what, where=where, hint="an error budget requires the journal of a replay")
+        facts, entries = journal.read(folder / JOURNAL)
+        interrupted = run.info.state == "interrupted"
+        if interrupted and "end" not in facts:
+            what = "the replayer was killed: the journal may lack its last decisions"
+            raise InputError(what, where=where, hint="repeat the replay")
+        found = decided(entries)
+        until = float(facts["end"]["time"]) if interrupted else math.inf
+        reason = "; ".join(run.info.interruptions) if interrupted else None
+        return cls(run, entries, found, observe(run, found, until=until, interrupted=reason))
+
+
+def observe(run: Run, decisions: list[Decided], *, until: float = math.inf, interrupted: str | None = None) -> Observed:
+    """Return the times of a real run.
+
+    Args:
+        run: the run.
+        decisions: the calls of the policy and the decisions of its journal.
+        until: end of an interrupted run, trace s.
+        interrupted: reason of the interruption; None: the run was not interrupted.
+    """
+    jobs, table = run.jobs, run.reconfigurations
+    number = {name: job for job, name in enumerate(jobs["job_id"])}
+    submit = jobs["submit"].to_numpy()
+    resizes: dict[int, list[ObservedResize]] = defaultdict(list)
+    columns = (table["job_id"], table["nodes_to"] - table["nodes_from"])
+    times = (table[name] for name in ("asked", "decided", "applied", "ended"))
+    for name, added, *instants in zip(*(column.tolist() for column in (*columns, *times)), strict=True):
+        resizes[number[name]].append(ObservedResize(added, *instants))
+    cancelled: dict[int, float] = {}
+    for decision in decisions:
+        if decision.kind == "cancel":
+            cancelled.setdefault(number[decision.job], decision.time)
+    return Observed(
+        submit=submit[: int(np.isfinite(submit).sum())].tolist(),
+        start=jobs["start"].tolist(),
+        launched=jobs["launched"].tolist(),
+        end=jobs["end"].tolist(),
+        state=[JobState(state) for state in jobs["state"]],
+        reason=jobs["reason"].tolist(),
+        cancelled=cancelled,
+        resizes=dict(resizes),
+        calls=[decision.time for decision in decisions if decision.kind == "call"],
+        until=until,
+        interrupted=interrupted,
+    )

@@ -1,0 +1,219 @@
+"""The steps of an error budget: a prediction repeated with one cause after another taken from the real run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from typing import NamedTuple
+
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay.redecide import redecide
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.decided import Decided
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.simulation.observed import ALL, Cause, Observed, ObservedSimulator
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.tables import make_run
+from tracebed.validation.budget.observation import RealRun
+
+NOMINAL = "nominal"
+OVERHEADS = "overheads"
+REMAINDER = "remainder"
+
+
+class Step(NamedTuple):
+    """A step of an error budget."""
+
+    name: str
+    label: str
+    """Words for the cause that this step removes, for tables and figures."""
+    causes: Cause
+
+
+STEPS = (
+    Step(NOMINAL, "nominal prediction", Cause.NONE),
+    Step(OVERHEADS, "calibrated overheads", Cause.NONE),
+    Step("submissions", "submission lateness", Cause.SUBMISSIONS),
+    Step("delays", "launch and resize delays", Cause.SUBMISSIONS | Cause.DELAYS),
+    Step("work", "work rates and run times", Cause.SUBMISSIONS | Cause.DELAYS | Cause.WORK),
+    Step("calls", "times of policy calls", ALL),
+)
+"""The steps in their order. Each step includes the causes of the steps before it."""
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """The decisions in which the simulation with all causes differs from the real run. It should be none.
+
+    Attributes:
+        decisions: number of calls of the policy and decisions that differ.
+        of: number of calls and decisions in the real run.
+        first: the first difference, in words; empty if there is none.
+        cause: the part of tracebed or of the policy that the difference points to; empty if there is none.
+    """
+
+    decisions: int
+    of: int
+    first: str = ""
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A real run, and the prediction repeated step by step.
+
+    Attributes:
+        real: the real run.
+        steps: name of the step -> the simulation, in the order of `STEPS`.
+        remainder: the decisions that differ after the last step.
+    """
+
+    real: Run
+    steps: dict[str, Run]
+    remainder: Remainder
+
+
+def repeat(
+    workload: Workload,
+    real: RealRun,
+    make_policy: Callable[[], Policy],
+    *,
+    overheads: Overheads | None = None,
+    runtime_model: RuntimeModel = RuntimeModel.IDEAL,
+) -> Repeated:
+    """Repeat the prediction of `real` with one cause after another.
+
+    Args:
+        workload: the workload of the real run.
+        real: the real run.
+        make_policy: returns the policy of the real run, with its parameters.
+        overheads: the calibrated overheads, wall seconds. None: the step `overheads` is left out.
+        runtime_model: run-time model for jobs that hold fewer cores than requested.
+
+    Raises:
+        InputError: the workload is not that of the real run.
+    """
+    simulations = Simulations(workload, real, make_policy, runtime_model)
+    last = STEPS[-1]
+    everything, final = simulations.run(last, real.observed, overheads)
+    observed = replace(real.observed, work=everything.work_done)
+    chosen = [step for step in STEPS[:-1] if step.name != OVERHEADS or overheads is not None]
+    steps = {
+        step.name: simulations.run(step, observed, None if step.name == NOMINAL else overheads)[1] for step in chosen
+    }
+    remainder = simulations.remainder(everything.log.decisions)
+    return Repeated(real.run, steps | {last.name: final}, remainder)
+
+
+class Simulations:
+    """The simulations of a real run.
+
+    Args:
+        workload, real, make_policy, runtime_model: as for `repeat`.
+
+    Raises:
+        InputError: the workload is not that of the real run.
+    """
+
+    def __init__(
+        self, workload: Workload, real: RealRun, make_policy: Callable[[], Policy], runtime_model: RuntimeModel
+    ) -> None:
+        info = real.run.info
+        if workload.sha256 != info.workload.get("sha256"):
+            name = info.workload.get("name") or "another workload"
+            hint = f"give the workload that was replayed ({name})"
+            raise InputError("the real run has a different workload (the hashes differ)", hint=hint)
+        self.real, self.make_policy, self.runtime_model = real, make_policy, runtime_model
+        self.interval_s = float(info.parameters.get("interval_s", 0.0))
+        self.priority = str(info.parameters.get("priority", FCFS))
+        over_limit = OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND))
+        self.cores = [node.cores for node in info.nodes]
+        self.jobs = Jobs.of(workload, cores_per_node=max(self.cores), over_limit=over_limit)
+
+    def run(self, step: Step, observed: Observed, overheads: Overheads | None) -> tuple[ObservedSimulator, Run]:
+        """Return the simulator and the simulation of a step; `overheads` in wall seconds."""
+        info = self.real.run.info
+        chosen = overheads or Overheads()
+        simulator = ObservedSimulator(
+            observed,
+            step.causes,
+            [node.name for node in info.nodes],
+            jobs=self.jobs,
+            cores=self.cores,
+            policy=self.make_policy(),
+            runtime_model=self.runtime_model,
+            overheads=chosen.times(info.speed),
+            interval_s=self.interval_s,
+            priority=self.priority,
+            sockets=[node.sockets for node in info.nodes],
+        )
+        record = simulator.run()
+        facts = replace(
+            info,
+            source="simulator",
+            execution="simulated",
+            engine="python",
+            state="interrupted" if observed.interrupted else "completed",
+            parameters={
+                "runtime_model": str(self.runtime_model),
+                "interval_s": self.interval_s,
+                "over_limit": str(self.jobs.over_limit),
+                "priority": self.priority,
+                **{f"overhead_{key}": value for key, value in asdict(chosen).items()},
+            },
+            counts={},
+            warnings=[],
+            lateness_ms={},
+            hosts=[],
+            health={},
+            calibration={},
+            created=None,
+        )
+        return simulator, make_run(record, simulator.cluster, facts)
+
+    def remainder(self, decisions: list[Decided]) -> Remainder:
+        """Compare the decisions of the last step with those of the real run."""
+        real = self.real.decisions
+        missing, surplus = Counter(real) - Counter(decisions), Counter(decisions) - Counter(real)
+        count = max(missing.total(), surplus.total())
+        first = _first_difference(real, decisions)
+        if not first:
+            return Remainder(0, len(real))
+        try:
+            again = _first_difference(real, self._decisions_again())
+        except (LookupError, ValueError):
+            again = "an event of the journal is impossible after the decisions before it"
+        cause = (
+            "The policy also decides otherwise if it receives the events of the journal again: it is not "
+            f"deterministic, or the journal was changed ({again})."
+            if again
+            else "The policy decides as in the real run if it receives the events of the journal again: the simulator "
+            "is wrong. Please report this."
+        )
+        return Remainder(max(count, 1), len(real), first, cause)
+
+    def _decisions_again(self) -> Iterator[Decided]:
+        """Yield the decisions of the policy for the events of the journal."""
+        return redecide(
+            self.real.entries,
+            self.jobs,
+            self.real.run.info.nodes,
+            self.make_policy(),
+            interval_s=self.interval_s,
+            priority=self.priority,
+        )
+
+
+def _first_difference(real: list[Decided], simulated: list[Decided] | Iterator[Decided]) -> str:
+    """Return the first difference of two sequences of decisions in words; empty if there is none."""
+    for ours, theirs in zip_longest(real, simulated):
+        if ours != theirs:
+            return f"real: {ours or 'no further decision'}; simulated: {theirs or 'no further decision'}"
+    return ""
