@@ -74,6 +74,18 @@ def test_a_campaign_makes_a_run_of_each_repetition_and_prints_its_statistics(fol
     assert [(slot["cell"], slot["number"], None) for slot in plan["order"]] == attempts(folder / "out")
 
 
+def test_a_cell_is_predicted_and_the_error_is_that_of_the_mean(folder: Path) -> None:
+    (folder / "c.yaml").write_text(CAMPAIGN.replace("  a: {}", "  a: {predict: true}"))
+    result = repeat("c.yaml", "-o", "out")
+    assert "error of the prediction" in result.output
+    predicted = tb.simulate(tb.read("w.csv"), "easy", "emulated-4").metrics()["mean_response_s"]
+    figures = document("out")["cells"][0]["metrics"]["mean_response_s"]
+    assert figures["error"] == pytest.approx(predicted / figures["mean"] - 1)
+    (folder / "c.yaml").write_text(CAMPAIGN.replace("fcfs}", "fcfs, predict: true}"))  # the runs do not depend on it
+    assert "4 of them done" in repeat("c.yaml", "-o", "out").output
+    assert document("out")["cells"][-1]["metrics"]["mean_response_s"]["error"] is not None
+
+
 def test_a_finished_campaign_is_not_repeated(folder: Path) -> None:
     repeat("c.yaml", "-o", "out")
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("run.json")}

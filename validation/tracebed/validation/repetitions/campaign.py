@@ -25,6 +25,7 @@ from tracebed import bounds
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -37,6 +38,7 @@ from tracebed.yaml_file import YamlFile
 HINT = "keys: repetitions, sessions, seed, settle_s, defaults, cells"
 REQUIRED = ("workload", "policy", "inventory")
 """Keys that each cell needs, in the cell or in `defaults`."""
+MOST_REPETITIONS = 10_000
 
 
 class CellSpec(Part):
@@ -52,8 +54,15 @@ class CellSpec(Part):
     interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] = Options.interval_s
     over_limit: Annotated[OverLimit, Field(strict=False)] = Options.over_limit
     balance: str = Options.balance
+    clock: str = "wall"
+    calibration: str | None = None
+    """File of a calibration, relative to the campaign file."""
     beside: str = ""
     """Command that runs beside each repetition."""
+    predict: bool | str = False
+    """Whether the cell is also simulated: with its calibration, or with that of a file."""
+    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] | None = None
+    """Repetitions of this cell, in place of those of the campaign."""
 
     def over(self, defaults: CellSpec) -> CellSpec:
         """Return this cell with the values of `defaults` for the keys that it does not set."""
@@ -66,7 +75,7 @@ class CampaignSpec(BaseModel):
     model_config = STRICT
 
     about: str = ""
-    repetitions: Annotated[int, Field(ge=1, le=10_000)]
+    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
     """Repetitions of each cell."""
     sessions: Annotated[int, Field(ge=1)] = 1
     """Number of blocks, each with every cell, in a random order of its own."""
@@ -78,9 +87,15 @@ class CampaignSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> CampaignSpec:
-        if self.sessions > self.repetitions:
-            raise ValueError(f"{self.sessions} sessions need at least as many repetitions, not {self.repetitions}")
+        if self.sessions > (least := min(self.counts.values())):
+            raise ValueError(f"{self.sessions} sessions need at least as many repetitions of each cell, not {least}")
         return self
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cell -> number of its repetitions."""
+        of_all = self.defaults.repetitions or self.repetitions
+        return {name: cell.repetitions or of_all for name, cell in self.cells.items()}
 
 
 @dataclass(frozen=True)
@@ -108,7 +123,12 @@ class Cell:
     policy: str
     policy_parameters: dict[str, Any]
     options: Options
+    calibration: Calibration | None
     beside: str
+    predict: bool
+    """Whether the cell is also simulated."""
+    predicted_by: Calibration | None
+    """Calibration of the prediction; None: a prediction without overheads."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -121,6 +141,7 @@ class Cell:
             "policy": self.policy,
             "policy_parameters": self.policy_parameters,
             **asdict(self.options),
+            "calibration": self.calibration.sha256 if self.calibration else None,
             "beside": self.beside,
         }
         plain: dict[str, Any] = json.loads(json.dumps(facts))
@@ -155,11 +176,11 @@ class Campaign:
         spec, rng = self.spec, np.random.default_rng(self.spec.seed)
         counted = dict.fromkeys(spec.cells, 0)
         order: list[Slot] = []
-        for session, numbers in enumerate(np.array_split(np.arange(spec.repetitions), spec.sessions), 1):
-            drawn = rng.permutation(np.repeat(list(spec.cells), len(numbers)))
-            for cell in map(str, drawn):
+        for session in range(spec.sessions):
+            shares = [(count + session) // spec.sessions for count in spec.counts.values()]
+            for cell in map(str, rng.permutation(np.repeat(list(spec.cells), shares))):
                 counted[cell] += 1
-                order.append(Slot(cell, counted[cell], session))
+                order.append(Slot(cell, counted[cell], session + 1))
         return order
 
 
@@ -197,6 +218,8 @@ def _cell(name: str, spec: CellSpec, source: YamlFile, workloads: dict[str, Work
     _, policy = registry.resolve(spec.policy, spec.policy_parameters)
     inventory = _inventory(name, spec.inventory, source)
     inventory.check_here()
+    calibration = Calibration.load(folder / spec.calibration) if spec.calibration is not None else None
+    by_file = Calibration.load(folder / spec.predict) if isinstance(spec.predict, str) else None
     chosen = {key: getattr(spec, key) for key in Options.__dataclass_fields__ if key in CellSpec.model_fields}
     cell = Cell(
         name,
@@ -206,7 +229,10 @@ def _cell(name: str, spec: CellSpec, source: YamlFile, workloads: dict[str, Work
         spec.policy,
         registry.parameters(policy),
         Options(**chosen),
+        calibration,
         spec.beside,
+        bool(spec.predict),
+        by_file or calibration,
     )
     if not 0 <= cell.shortest_s < float("inf"):  # computing it checks that the workload can be replayed
         raise InputError("no job of the workload can be replayed")

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.replay import session
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.validation.repetitions import store
 from tracebed.validation.repetitions.beside import Beside
 from tracebed.validation.repetitions.campaign import Campaign, Cell, Slot
@@ -32,10 +34,15 @@ class Plan:
 def plan(campaign: Campaign, folder: Path) -> Plan:
     """Write or check the plan in `folder`, which `store.only_one` has locked, and return what is left to do.
 
+    The cells that are also predicted are simulated anew, since a prediction may change without the runs.
+
     Raises:
         InputError: the folder belongs to another campaign. A damaged run is an error, too: it is not replaced.
     """
     store.keep_plan(campaign, folder)
+    for cell in campaign.cells.values():
+        if cell.predict:
+            _predict(cell).save(folder / cell.name / store.PREDICTION)
     todo = [slot for slot in campaign.order if store.run_of(slot, folder) is None]
     shortest = {name: campaign.spec.settle_s + cell.shortest_s for name, cell in campaign.cells.items()}
     return Plan(todo, len(campaign.order) - len(todo), sum(shortest[slot.cell] for slot in todo))
@@ -109,6 +116,7 @@ def _replay(cell: Cell, settle_s: float, slot: Slot, folder: Path, show: Callabl
             name=cell.workload_name,
             policy_parameters=cell.policy_parameters,
             options=cell.options,
+            calibration=cell.calibration,
             on_progress=lambda ended: show(ended / max(1, len(cell.workload))),
         )
 
@@ -125,3 +133,21 @@ def _replay(cell: Cell, settle_s: float, slot: Slot, folder: Path, show: Callabl
             shutil.rmtree(output)  # the run is not what the cell describes
             raise
     return run
+
+
+def _predict(cell: Cell) -> Run:
+    """Simulate the workload of a cell with the overheads of its calibration."""
+    options = cell.options
+    return predict(
+        cell.workload,
+        [NodeFacts(node.name, node.cores, node.sockets) for node in cell.inventory.nodes],
+        cell.policy,
+        name=cell.workload_name,
+        policy_parameters=cell.policy_parameters,
+        overheads=Overheads(**cell.predicted_by.constants) if cell.predicted_by else None,
+        calibration=cell.predicted_by,
+        speed=options.speed,
+        interval_s=options.interval_s,
+        over_limit=options.over_limit,
+        priority=options.priority,
+    )

@@ -29,6 +29,7 @@ from tracebed.validation.repetitions.campaign import Campaign, Slot
 
 SCHEMA = "tracebed-campaign/1"
 PLAN = "campaign.json"
+PREDICTION = "prediction"
 LOG = "repetitions.jsonl"
 
 
@@ -82,7 +83,8 @@ def keep_plan(campaign: Campaign, folder: Path) -> None:
     plan = {
         "schema": SCHEMA,
         "name": campaign.name,
-        **{key: getattr(spec, key) for key in ("repetitions", "sessions", "seed", "settle_s")},
+        "repetitions": spec.counts,
+        **{key: getattr(spec, key) for key in ("sessions", "seed", "settle_s")},
         "cells": {name: cell.settings for name, cell in campaign.cells.items()},
         "order": [asdict(slot) for slot in campaign.order],
     }

@@ -121,7 +121,7 @@ _COLUMNS = ["cell", "repetition", "session", "started", "seconds", "state", "hea
 
 def _row(attempt: Attempt, run: Run) -> list[Any]:
     """Return the row of a repetition, with the columns `_COLUMNS`."""
-    health: Mapping[str, Any] = getattr(run.info, "health", {})
+    health = run.info.health
     causes = "; ".join(str(cause["text"]) for cause in health.get("causes", []))
     complete = run.info.state == "completed"
     measured = metrics(run) if complete else dict.fromkeys((*METRICS, *SIGNALS), float("nan"))
@@ -132,7 +132,7 @@ def _row(attempt: Attempt, run: Run) -> list[Any]:
 
 def _prediction(folder: Path, cell: str) -> dict[str, Any]:
     """Return the metrics of the prediction of a cell; empty without a prediction."""
-    path = folder / cell / "prediction"
+    path = folder / cell / store.PREDICTION
     return metrics(Run.load(path)) if (path / "run.json").is_file() else {}
 
 
