@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracebed.benchmarks import malleable, pils
+from tracebed.benchmarks import malleable, pils, workers
+from tracebed.benchmarks.clock import SteadyClock
+from tracebed.benchmarks.lines import encode
 from tracebed.benchmarks.program import Launch, Program, split
 from tracebed.errors import InputError
 
@@ -199,3 +203,82 @@ def test_heartbeats_record_progress_and_state(tmp_path: Path) -> None:
     }
     times = [record["time"] for record in records]
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize("changing", ["a", "b"])
+@pytest.mark.parametrize("duty", [0.0, 0.5])
+def test_the_time_of_a_mask_change_is_added_to_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duty: float, changing: str
+) -> None:
+    """Slack never hides a slow reconfiguration, of the leader or of a follower: the job takes that much longer."""
+    slow = workers.Sleeper if duty == 0 else workers.Threads
+    quick = slow.set_mask
+
+    def set_mask(self: workers.Workers, cpus: tuple[int, ...]) -> None:
+        starting = not hasattr(self, "cpus")
+        quick(self, cpus)  # type: ignore[arg-type]
+        if not starting:
+            time.sleep(0.3)
+
+    monkeypatch.setattr(slow, "set_mask", set_mask)
+    program = Program("pils", 0, 40_000, 10, 20_000.0)  # one second
+    ranks = {"a": Rank(launch("a", program, tmp_path, duty=duty), pils.run)}
+    ranks["a"].hear("listening")
+    ranks["b"] = Rank(launch("b", program, tmp_path, duty=duty), pils.run)
+    begun = ranks["a"].hear("started")["time"]
+    ranks[changing].control.sendall(encode({"request": 1, "cpus": [CPU]}))
+    resized = ranks[changing].hear("resized")
+    ended = ranks["a"].hear("finished")
+    assert (ended["state"], ranks["b"].hear("finished")["state"]) == ("completed", "completed")
+    took = resized["applied"] - resized["decided"]
+    assert took >= 0.3
+    assert ended["planned_s"] == pytest.approx(1.0 + took, abs=1e-6)
+    assert ended["time"] >= begun + ended["planned_s"]
+    assert ended["residual_s"] >= 0
+    assert {rank.join() for rank in ranks.values()} == {0}
+
+
+@pytest.mark.parametrize("duty", [0.25, 1.0])
+def test_ranks_tell_the_work_that_they_really_did(tmp_path: Path, duty: float) -> None:
+    program = Program("pils", 400, 4_000, 20, 1e6)
+    rank = Rank(launch("a", program, tmp_path, members=("a",), duty=duty), pils.run)
+    work, ended = rank.hear("work"), rank.hear("finished")
+    assert rank.join() == 0
+    assert len(work["samples"]) == 20  # one of an iteration, with its serial part
+    times, units, cpu_s, wall_s, late_s = zip(*work["samples"], strict=True)
+    assert list(times) == sorted(times) and times[-1] <= work["time"]
+    assert sum(units) == duty * 4_400 and ended["units_done"] == 4_400
+    assert all(cpu > 0 for cpu in cpu_s) and all(wall > 0 for wall in wall_s)
+    assert all(late >= 0 for late in late_s)
+    assert ended["planned_s"] == pytest.approx(4_400 / 1e6)
+    if duty == 1:
+        assert (set(late_s), ended["late_s"], ended["overruns"]) == ({0.0}, None, 0)
+    else:
+        assert ended["late_s"] == max(late_s) and 0 <= ended["overruns"] <= 40
+
+
+def test_an_emulated_rank_tells_how_late_it_was_in_one_sample(tmp_path: Path) -> None:
+    program = Program("pils", 0, 40, 20, 1e6)
+    rank = Rank(launch("a", program, tmp_path, members=("a",)), pils.run)
+    work, ended = rank.hear("work"), rank.hear("finished")
+    assert rank.join() == 0
+    [[at, units, cpu_s, wall_s, late_s]] = work["samples"]
+    assert at <= work["time"] and (units, cpu_s, wall_s) == (0, 0, 0)
+    assert late_s == ended["late_s"] > 0
+
+
+@pytest.mark.parametrize("duty", [0.0, 1.0])
+def test_the_parts_of_a_job_end_at_their_deadlines_by_the_steady_clock(tmp_path: Path, duty: float) -> None:
+    """The clock waits for each part, so that no part is late, however slow the machine is."""
+    with contextlib.closing(SteadyClock.create(tmp_path / "clock", 2)) as clock:
+        program = Program("pils", 0, 600_000, 1, 1e6)  # 0.3 s, at more than the rate of two ranks on a core
+        changes = {"duty": duty, "clock": clock.path}
+        leader = Rank(launch("a", program, tmp_path, **changes), pils.run)
+        leader.hear("listening")
+        follower = Rank(launch("b", program, tmp_path, **changes), pils.run)
+        for rank in (leader, follower):
+            ended = rank.hear("finished")
+            assert (ended["state"], ended["overruns"], ended["late_s"]) == ("completed", 0, 0.0)
+            assert ended["units_done"] == 300_000
+        assert (leader.join(), follower.join()) == (0, 0)
+        assert not clock.holder()  # an ended rank does not hold the clock

@@ -158,7 +158,7 @@ class Leader(BenchmarkRank):
 
     def _start_if_complete(self) -> None:
         if self.begun is None and self._all_here(self.members):
-            self.begun = time.monotonic()
+            self.begun = self.clock.now()
             self.tell("started")
             self._iterate()
 
@@ -189,7 +189,7 @@ class Leader(BenchmarkRank):
     def behind(self) -> float:
         """The delay of the job behind its plan, s."""
         assert self.begun is not None
-        return time.monotonic() - self.begun - self.planned_s
+        return self.clock.now() - self.begun - self.planned_s
 
     def _iterate(self) -> None:
         units = split(self.program.serial_units, self.program.iterations, self.iteration)
@@ -289,7 +289,7 @@ class Leader(BenchmarkRank):
         """Apply the pending change of members if all new members have joined; else leave it pending."""
         if self.pending is None:
             return
-        begun = time.monotonic()
+        begun = self.clock.now()
         decided = self.pending.setdefault("decided", begun)
         members = self.pending["members"]
         if not self._all_here(members):
@@ -299,7 +299,7 @@ class Leader(BenchmarkRank):
             self.selector.unregister(self.links[rank])
             self.links.pop(rank).close()
         self.members = members
-        applied = time.monotonic()
+        applied = self.clock.now()
         self.reconfiguring_s += applied - begun
         self.tell(
             "resized",

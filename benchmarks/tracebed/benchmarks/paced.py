@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Sequence
 
+from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.workers import Computed, Finished, Post, Threads
 
 
@@ -13,8 +13,8 @@ class Paced(Threads):
     """Worker threads that compute `duty` times their shares. A share ends at its absolute deadline.
 
     The deadline of a share is the deadline of the previous share of the core, plus the units of the share over the
-    rate. A core that is behind its plan therefore waits less, until it has caught up. Timers of this form are those of
-    rt-app (`timer` in mode absolute). Units are counted as planned, so a job does the same units at every duty.
+    rate. A core that is behind its plan therefore waits less, until it has caught up (as in rt-app with timers in mode
+    absolute). Units are counted as planned, so a job does the same units at every duty.
     """
 
     def __init__(
@@ -22,6 +22,7 @@ class Paced(Threads):
         cpus: Sequence[int],
         rate: float,
         finished: Finished,
+        clock: Clock,
         kernel: Callable[[int], int],
         post: Post,
         duty: float,
@@ -30,7 +31,21 @@ class Paced(Threads):
         self._duty = duty
         self._taken = self._given = 0  # units: planned so far, and of these computed or being computed
         self._waiting: list[tuple[float, int, int]] = []  # heap of (deadline, core, units): shares that are computed
-        super().__init__(cpus, rate, finished, kernel, post)
+        super().__init__(cpus, rate, finished, clock, kernel, post)
+
+    def start(self, shares: Sequence[int]) -> None:
+        """Assign each of `shares`, in units, to an idle thread. The clock waits for the earliest deadline."""
+        super().start(shares)
+        self._hold()
+
+    def _end_share(self, index: int, units: int) -> None:
+        self._busy.discard(index)
+        self._hold()
+        self._finished(units, 1)
+
+    def _hold(self) -> None:
+        if self._clock.path:
+            self._clock.hold_at(min((self._planned[index] for index in self._busy), default=None))
 
     def _to_compute(self, units: int) -> int:
         """Return `duty` times `units`, rounded so that the sum over all shares is exact to one unit."""
@@ -42,13 +57,13 @@ class Paced(Threads):
     def _computed(self, index: int, units: int, computed: Computed) -> None:
         """Record what a thread computed, and let it wait for its deadline. `tick` follows in the same turn."""
         self._record(computed)
-        self._ready = max(self._ready, computed.ended)
+        self._ready = max(self._ready, self._clock.at(computed.ended))
         heapq.heappush(self._waiting, (self._planned[index], index, units))
         self.deadline = self._waiting[0][0]
 
     def tick(self) -> None:
         """End the shares whose deadline has passed. The end of a share may start the next one."""
-        now = time.monotonic()
+        now = self._clock.now()
         while self._waiting and self._waiting[0][0] <= now:
             deadline, index, units = heapq.heappop(self._waiting)
             self._ended_late(now - deadline)

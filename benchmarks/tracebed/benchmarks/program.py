@@ -103,6 +103,8 @@ class Launch(NamedTuple):
     """The share of the planned time in which the rank computes. 1: it computes all the time; 0: it is emulated."""
     folder: Path
     """The folder of the output and the heartbeat file."""
+    clock: str | None = None
+    """The file of the steady clock; None: the deadlines are those of the monotonic clock."""
 
 
 def split(total: int, parts: int, index: int) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from tracebed.benchmarks.clock import Clock, SteadyClock
 from tracebed.benchmarks.lines import Lines, decode, encode, wait
 from tracebed.benchmarks.paced import Paced
 from tracebed.benchmarks.program import Launch, split
@@ -83,6 +84,7 @@ class BenchmarkRank:
         self.control = Lines(self.selector, control.fileno(), control.fileno(), self._from_agent)
         self.mailbox = Mailbox(self.selector)
         self.heartbeat = Heartbeat(launch.folder / heartbeat_name(launch.rank))
+        self.clock = SteadyClock(launch.clock) if launch.clock else Clock()
         self.workers = self._make_workers(kernel)
         self.samples: list[Sample] = []
         self.work_due = time.monotonic() + WORK_S
@@ -105,20 +107,21 @@ class BenchmarkRank:
         """Time spent in mask and member changes that is not yet part of the plan, s."""
 
     def _make_workers(self, kernel: Callable[[int], int]) -> Workers:
-        """Return the workers for the duty of the rank."""
-        cpus, rate, duty = self.launch.cpus, self.program.rate, self.launch.duty
-        if duty == 0:
-            return Sleeper(cpus, rate, self._worked)
-        if duty == 1:
-            return Threads(cpus, rate, self._worked, kernel, self.mailbox.post)
-        return Paced(cpus, rate, self._worked, kernel, self.mailbox.post, duty)
+        """Return the workers for the duty of the rank. A steady clock needs deadlines at every duty."""
+        plan = (self.launch.cpus, self.program.rate, self._worked, self.clock)
+        if self.launch.duty == 0:
+            return Sleeper(*plan)
+        if self.launch.duty == 1 and self.launch.clock is None:
+            return Threads(*plan, kernel, self.mailbox.post)
+        return Paced(*plan, kernel, self.mailbox.post, self.launch.duty)
 
     def run(self) -> int:
         """Run the rank until it ends, report the outcome to the agent, and return the exit status."""
         try:
             self.begin()
             while self.outcome is None:
-                for key, _ in wait(self.selector, self.workers.deadline):
+                due = self.workers.deadline
+                for key, _ in wait(self.selector, None if due is None else self.clock.monotonic(due)):
                     key.data()
                 self.workers.tick()
         except Exception as error:  # noqa: BLE001  every error is reported to the agent
@@ -133,7 +136,7 @@ class BenchmarkRank:
             reason=reason,
             units_done=self.units_done,
             planned_s=self.planned_s if self.launch.leader else None,
-            late_s=self.workers.late_s if self.launch.duty < 1 else None,
+            late_s=None if type(self.workers) is Threads else self.workers.late_s,
             overruns=self.workers.overruns,
             residual_s=self.residual_s,
         )
@@ -274,11 +277,11 @@ class BenchmarkRank:
         """Apply the pending mask, if there is one."""
         if self.pending_mask is None:
             return
-        decided = time.monotonic()
+        decided = self.clock.now()
         request, cpus = self.pending_mask
         self.pending_mask = None
         self.workers.set_mask(cpus)
-        applied = time.monotonic()
+        applied = self.clock.now()
         self.reconfiguring_s += applied - decided
         self.tell(
             "resized",

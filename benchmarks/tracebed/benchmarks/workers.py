@@ -14,6 +14,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from tracebed.benchmarks.clock import Clock
+
 Finished = Callable[[int, int], None]
 """A function of the units done and the number of cores that became idle. It is called in the main thread."""
 Post = Callable[[Callable[[], None]], None]
@@ -40,18 +42,19 @@ class Workers:
         cpus: the CPU of each core.
         rate: planned units per second of a core.
         finished: called with the planned units of each share that has ended.
+        clock: the clock of the deadlines.
     """
 
-    def __init__(self, cpus: Sequence[int], rate: float, finished: Finished) -> None:
+    def __init__(self, cpus: Sequence[int], rate: float, finished: Finished, clock: Clock) -> None:
         """Begin without a part."""
-        self._rate, self._finished = rate, finished
+        self._rate, self._finished, self._clock = rate, finished, clock
         self._begun = 0.0
         self._planned: list[float] = []
         """Core -> the time at which its shares of the part end by the plan."""
         self._ready = 0.0
         """Time at which the latest share of the part was computed. Workers without deadlines leave it at 0."""
         self.deadline: float | None = None
-        """When `tick` is due; None: never."""
+        """When `tick` is due, by the clock; None: never."""
         self.overruns = 0
         """Number of parts that were not computed by their deadline."""
         self.late_s = 0.0
@@ -70,7 +73,7 @@ class Workers:
 
     def begin(self, behind: float) -> None:
         """Begin a part of a job that is `behind` its plan, in s: the deadlines of the part are that much earlier."""
-        self._begun = time.monotonic() - behind
+        self._begun = self._clock.now() - behind
         self._planned = [self._begun] * len(self.cpus)
         self._ready = 0.0
 
@@ -102,14 +105,20 @@ class Threads(Workers):
     """Worker threads, each pinned to one CPU of the mask. Idle threads are blocked."""
 
     def __init__(
-        self, cpus: Sequence[int], rate: float, finished: Finished, kernel: Callable[[int], int], post: Post
+        self,
+        cpus: Sequence[int],
+        rate: float,
+        finished: Finished,
+        clock: Clock,
+        kernel: Callable[[int], int],
+        post: Post,
     ) -> None:
         """Start one thread per CPU. Raises OSError if this process may not use one of the CPUs."""
         self._kernel, self._post = kernel, post
         self._threads: list[threading.Thread] = []
         self._tasks: list[SimpleQueue[tuple[int, int]]] = []
         self._busy: set[int] = set()
-        super().__init__(cpus, rate, finished)
+        super().__init__(cpus, rate, finished, clock)
 
     def set_mask(self, cpus: Sequence[int]) -> None:
         """Replace the mask by `cpus`: start missing threads, and pin each thread. All threads must be idle."""
@@ -173,7 +182,7 @@ class Threads(Workers):
 
 
 class Sleeper(Workers):
-    """Virtual cores: work is emulated by a deadline on the monotonic clock.
+    """Virtual cores: work is emulated by a deadline.
 
     Each deadline is computed from the previous deadline, not from the wake-up time, so delays do not add up. All cores
     end at the deadline of the slowest one.
@@ -188,15 +197,17 @@ class Sleeper(Workers):
 
     def start(self, shares: Sequence[int]) -> None:
         """Assign each of `shares`, in units, to a core. The largest share determines the deadline."""
-        self._ready = time.monotonic()
+        self._ready = self._clock.now()
         self.deadline = max(self._planned) + max(shares, default=0) / self._rate
         self._planned = [self.deadline]
         self._shares = sum(shares)
+        self._clock.hold_at(self.deadline)
 
     def tick(self) -> None:
         """Report the work done if the deadline has passed."""
-        now = time.monotonic()
+        now = self._clock.now()
         if self.deadline is not None and now >= self.deadline:
             self._ended_late(now - self.deadline)
             self.deadline = None
+            self._clock.hold_at(None)
             self._finished(self._shares, len(self.cpus))

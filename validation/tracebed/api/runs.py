@@ -37,6 +37,7 @@ AnyPolicy: TypeAlias = str | type[Policy] | Policy
 OverLimitName: TypeAlias = Literal["extend", "kill", "again", "now"]
 RuntimeModelName: TypeAlias = Literal["ideal", "worst-case"]
 Balance: TypeAlias = Literal["static", "dynamic"]
+ClockName: TypeAlias = Literal["wall", "steady"]
 AnyRun: TypeAlias = orchestrator.Run | Path | str
 """A run, or the folder of one."""
 
@@ -174,6 +175,7 @@ def replay(
     over_limit: OverLimitName = "extend",
     balance: Balance = "static",
     calibration: AnyCalibration | None = None,
+    clock: ClockName = "wall",
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -195,6 +197,7 @@ def replay(
         balance: work of the ranks of a job: equal shares (`static`), or chunks from a common pool (`dynamic`).
         calibration: calibration of the inventory, or its file: the work rate, and the duty of nodes that have none.
             By default the work rate is that stored for this machine; the first replay measures and stores it (5 s).
+        clock: the clock of the replay and its jobs: `wall`, or `steady`, which stands still while a job is late.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
 
@@ -210,7 +213,7 @@ def replay(
         'emulated'
     """
     one_of("over_limit", over_limit, OverLimit)
-    options = Options(speed, interval_s, OverLimit(over_limit), balance, priority)
+    options = Options(speed, interval_s, OverLimit(over_limit), balance, priority, clock)
     chosen = loaded_calibration(calibration)
 
     def carry_out(folder: Path) -> Run:

@@ -26,7 +26,7 @@ from tracebed.orchestrator.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from tracebed.api.runs import Balance, OverLimitName, RuntimeModelName
+    from tracebed.api.runs import Balance, ClockName, OverLimitName, RuntimeModelName
     from tracebed.orchestrator.run import Run
     from tracebed.orchestrator.simulation.prediction import EngineChoice
 
@@ -180,6 +180,13 @@ def simulate(
     metavar="FILE",
     help="Take the work rate, and the duty of nodes that have none, from this file of `tracebed calibrate`.",
 )
+@click.option(
+    "--clock",
+    type=click.Choice(["wall", "steady"]),
+    default="wall",
+    show_default=True,
+    help="Clock of the replay and its jobs; the steady clock stands still while a job is late.",
+)
 @output_option("Folder of the run.")
 @json_option
 def replay(
@@ -193,6 +200,7 @@ def replay(
     speed: float,
     balance: Balance,
     calibration: Path | None,
+    clock: ClockName,
     output: Path,
     as_json: bool,
 ) -> int:
@@ -229,6 +237,7 @@ def replay(
             over_limit=over_limit,
             balance=balance,
             calibration=calibration,
+            clock=clock,
             name=workload.name,
             on_progress=bar.update,
         )

@@ -24,7 +24,8 @@ CREATE TABLE entries (
     number INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,
     time REAL NOT NULL,      -- time of the round, trace seconds
-    kind TEXT NOT NULL,      -- submit, end, effect, call, start, resize, cores, reject, cancel, kill, or an agent event
+    kind TEXT NOT NULL,      -- submit, end, effect, call, start, resize, cores, reject, cancel, kill, clock
+                             -- (steady and monotonic seconds), or an agent event
     job TEXT,
     node TEXT,
     data TEXT NOT NULL       -- JSON

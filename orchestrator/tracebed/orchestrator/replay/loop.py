@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracebed import bounds
+from tracebed.benchmarks.clock import Clock
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.replay.pace import CLOCKS, Pace
 from tracebed.orchestrator.replay.programs import program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
 from tracebed.orchestrator.replay.witness import LoopWatch, Witness
@@ -59,6 +61,7 @@ class Options:
             nominal speed of the job. All other values affect only the end times that the scheduler expects.
         balance: distribution of work over the ranks of a job, `static` or `dynamic`.
         priority: order of the queue, a name of `priorities`.
+        clock: `wall` or `steady` (see `pace.CLOCKS`).
         proposed_duty: the duty that a calibration proposes, for nodes without a duty; None: `DEFAULT_DUTY`.
     """
 
@@ -67,6 +70,7 @@ class Options:
     over_limit: OverLimit = OverLimit.EXTEND
     balance: str = "static"
     priority: str = FCFS
+    clock: str = "wall"
     proposed_duty: float | None = None
 
     def __post_init__(self) -> None:
@@ -75,6 +79,7 @@ class Options:
         bounds.check("interval_s", self.interval_s, 0, bounds.MAX_SECONDS)
         one_of("balance", self.balance, BALANCES)
         one_of("priority", self.priority, PRIORITY_NAMES)
+        one_of("clock", self.clock, CLOCKS)
 
 
 class Replayer:
@@ -87,7 +92,13 @@ class Replayer:
         policy: the scheduling policy.
         options: the options of the replay.
         journal: the journal of the replay.
+        clock: the clock of the replay and of its jobs.
+
+    Attributes:
+        pace: how fast the clock runs; set by `run`.
     """
+
+    pace: Pace
 
     def __init__(
         self,
@@ -97,6 +108,7 @@ class Replayer:
         policy: Policy,
         options: Options,
         journal: Journal,
+        clock: Clock | None = None,
     ) -> None:
         """Prepare the replay without starting it."""
         self.jobs = jobs
@@ -104,6 +116,7 @@ class Replayer:
         self.inventory = inventory
         self.options = options
         self.journal = journal
+        self.clock = clock or Clock()
         self.cluster = Cluster([node.cores for node in testbed.nodes], [node.sockets for node in testbed.nodes])
         self.record = Record(jobs)
         self.scheduler = Scheduler(
@@ -115,12 +128,12 @@ class Replayer:
         """Units per second of a core by which the work of jobs is sized; None: the rate that the testbed measured."""
         self._watch = LoopWatch(inventory.heartbeat_s)
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
-        self._ranks = Ranks(jobs, testbed, self.cluster, options.proposed_duty)
+        self._ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty)
         self._entries: list[Entry] = []
         self._round = 0
         self._ended = 0
         self._now = 0.0
-        self._zero = 0.0  # monotonic time of trace time 0
+        self._zero = 0.0  # time of trace time 0, by the clock
         self._heard = [0.0] * len(testbed.nodes)
         self._done: list[tuple[int, str]] = []  # of this round: (job, "ended" or "resized")
 
@@ -138,10 +151,10 @@ class Replayer:
             TestbedError: a node was lost. The record has everything before the loss.
         """
         submit, count = self.jobs.submit, len(self.jobs)
-        begin = time.monotonic() + LEAD_S
-        self._zero = begin - submit[0] / self.options.speed
-        self._now = self._trace(time.monotonic())
-        self._heard = [begin] * len(self._heard)
+        self.pace = Pace(self.clock, self.inventory.grain_s)
+        self._zero = self.clock.now() + LEAD_S - submit[0] / self.options.speed
+        self._now = self._trace(self.clock.now())
+        self._heard = [time.monotonic() + LEAD_S] * len(self._heard)
         for node in range(len(self._heard)):
             self.testbed.send(node, {"type": "sample", "calibrate": False})
         next_job, call, wall = 0, math.inf, time.monotonic()
@@ -151,7 +164,7 @@ class Replayer:
             wake = min(self._monotonic(due), before + (0.0 if self._done else LOOK_S))
             events = self.testbed.receive(wake)
             wall = time.monotonic()
-            self._now = now = max(self._now, (wall - self._zero) * self.options.speed)
+            self._now = now = max(self._now, self._trace(self.clock.now()))
             submitted = []
             while next_job < count and submit[next_job] <= now:
                 submitted.append(next_job)
@@ -163,13 +176,15 @@ class Replayer:
             self._check_silence(wall)
             self._end_orphans(wall)
             self._enforce_limits(now)
-            happened = self._take_in(submitted, wall)
+            happened = self._take_in(submitted)
             if happened:
                 self.scheduler.serve()
                 call = min(call, self.scheduler.due(now))
             if call <= now:
                 self._note("call")
                 call = self.scheduler.decide(now)
+            if (times := self.pace.note()) is not None:
+                self._note("clock", None, **times)
             self._send()
             if on_progress:
                 on_progress(self._ended)
@@ -184,14 +199,14 @@ class Replayer:
         until = time.monotonic() + CALIBRATE_S
         while asked and not self.interrupted and time.monotonic() < until:
             events = self.testbed.receive(min(until, time.monotonic() + LOOK_S))
-            self._now = max(self._now, self._trace(time.monotonic()))
+            self._now = max(self._now, self._trace(self.clock.now()))
             self._journal_events(events, [])
             asked -= {event.node for event in events if event.message["type"] in ("calibrated", "error", "lost")}
         self._send()
 
     def close(self) -> float:
         """Record the jobs that have not ended, and return the time in trace s. Call it after `testbed.stop`."""
-        self._now = max(self._now, self._trace(time.monotonic()))
+        self._now = max(self._now, self._trace(self.clock.now()))
         cut_short(self.record, self.cluster, self._ranks.running, self._now, self.interrupted)
         return self._now
 
@@ -245,7 +260,7 @@ class Replayer:
             self._ranks.launch(job)
         elif kind == "started":
             active.started = True
-            self.record.launched[job] = launched = self._trace(event.time)
+            self.record.launched[job] = launched = self._trace(self.clock.at(event.time))
             self._note("launched", job, at=launched)
             if active.pending:
                 self._ranks.tell_members(job)
@@ -287,7 +302,7 @@ class Replayer:
             active.pending = False
             self._done.append((job, "resized"))
 
-    def _take_in(self, submitted: Sequence[int], wall: float) -> bool:
+    def _take_in(self, submitted: Sequence[int]) -> bool:
         """Pass the ends, resizes and submissions of this round to the scheduler. Return whether there were any."""
         now = self._now
         ended = sorted({job for job, what in self._done if what == "ended"})
@@ -301,9 +316,8 @@ class Replayer:
             self._ended += 1
         for job in resized:
             active = self._ranks.running[job]
-            decided, applied = active.applied or (wall, wall)
+            decided, applied = map(self._trace, active.applied) if active.applied else (now, now)
             active.applied = None
-            decided, applied = self._trace(decided), self._trace(applied)
             self._note("effect", job, decided=decided, applied=applied)
             self.record.resize_applied(job, decided, applied, now)
             self.scheduler.resized(job, now)
@@ -331,10 +345,10 @@ class Replayer:
     # -- time ------------------------------------------------------------------------------------------------------
 
     def _monotonic(self, trace: float) -> float:
-        return self._zero + trace / self.options.speed
+        return self.clock.monotonic(self._zero + trace / self.options.speed)
 
-    def _trace(self, monotonic: float) -> float:
-        return (monotonic - self._zero) * self.options.speed
+    def _trace(self, time: float) -> float:
+        return (time - self._zero) * self.options.speed
 
     def _next_limit(self) -> float:
         if self.jobs.over_limit is not OverLimit.KILL:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.program import Program
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -65,12 +66,13 @@ class Ranks:
         jobs: the workload.
         testbed: the nodes.
         cluster: the allocation of nodes and cores.
+        clock: the clock of the ranks.
         duty: the duty that the calibration proposes; None: there is no proposal.
     """
 
-    def __init__(self, jobs: Jobs, testbed: Testbed, cluster: Cluster, duty: float | None = None) -> None:
+    def __init__(self, jobs: Jobs, testbed: Testbed, cluster: Cluster, clock: Clock, duty: float | None = None) -> None:
         """Start without running jobs."""
-        self.jobs, self.testbed, self.cluster, self.duty = jobs, testbed, cluster, duty
+        self.jobs, self.testbed, self.cluster, self.clock, self.duty = jobs, testbed, cluster, clock, duty
         self.running: dict[int, RunningJob] = {}
         self._held: dict[int, None] = {}  # jobs that wait until another job leaves their cores
         self._outbox: list[tuple[int, dict[str, Any]]] = []
@@ -169,6 +171,7 @@ class Ranks:
                 "cores": len(cores),
                 "program": active.program._asdict(),
                 "duty": self.testbed.nodes[node].duty_or(self.duty),
+                "clock": self.clock.path,
             },
         )
 

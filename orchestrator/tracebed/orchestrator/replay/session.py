@@ -16,6 +16,7 @@ from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Journal, copy
 from tracebed.orchestrator.replay.loop import Options, Replayer
+from tracebed.orchestrator.replay.pace import make_clock
 from tracebed.orchestrator.replay.recovery import facts_of
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo, check_target, workload_facts
@@ -88,6 +89,7 @@ def replay(
             "priority": options.priority,
             "balance": options.balance,
             "duty": inventory.duty(options.proposed_duty),
+            "clock": options.clock,
         },
         speed=options.speed,
         calibration=calibration.facts() if calibration else {},
@@ -96,7 +98,8 @@ def replay(
     with noted() as signals, _working_folder(output) as folder:
         with contextlib.closing(Journal(folder.path / JOURNAL, facts_of(info, jobs, inventory))) as journal:
             testbed = make_testbed(inventory, folder.path / "spool")
-            replayer = Replayer(jobs, testbed, inventory, chosen, options, journal)
+            clock = make_clock(options.clock, inventory, folder.path)
+            replayer = Replayer(jobs, testbed, inventory, chosen, options, journal, clock)
             signals.notify(replayer.interrupt)
             if calibration is not None and calibration.units_per_core_second:
                 replayer.rate = calibration.units_per_core_second.median
@@ -153,6 +156,7 @@ def _carry_out(
     finally:
         testbed.stop()
     end = replayer.close()
+    info.parameters |= replayer.pace.factor()
     replayer.journal.add_facts({"end": {"time": end, "interrupted": replayer.interrupted}})
     cpus = [node.cpus or () for node in replayer.inventory.nodes]
     return ended_run(replayer.record, replayer.cluster, info, replayer.interrupted, cpus, replayer.witness)

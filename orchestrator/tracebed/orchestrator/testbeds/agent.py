@@ -8,6 +8,7 @@ ranks. It imports few modules, so that many agents start fast.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tracebed.benchmarks.clock import SteadyClock
 from tracebed.benchmarks.kernels import calibrate, kernel_name
 from tracebed.benchmarks.lines import Lines, decode, wait
 from tracebed.benchmarks.program import Address, Launch, Program
@@ -249,6 +251,7 @@ class Agent:
             program=program,
             duty=float(duty),
             folder=self.spool / folder_name(job),
+            clock=message.get("clock"),
         )
 
     def _mask(self, text: str) -> tuple[int, ...]:
@@ -323,6 +326,9 @@ class Agent:
             rank.lines.forget()
             rank.control.close()
             del self.ranks[job]
+            if rank.launch.clock:
+                with contextlib.closing(SteadyClock(rank.launch.clock)) as clock:
+                    clock.forget(pid)
             code = os.waitstatus_to_exitcode(status)
             state, reason = rank.outcome(code)
             if rank.launch.leader and isinstance(rank.launch.address, str):

@@ -1,0 +1,144 @@
+"""The clock of a job: the monotonic clock, or a steady clock that all processes of a replay share.
+
+Deadlines of ranks are times of this clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import mmap
+import os
+import time
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+from tracebed.errors import TestbedError
+
+POLL_S = 0.001
+"""Time between two looks at a steady clock that stands still, s."""
+
+
+class Clock:
+    """The monotonic clock of the machine."""
+
+    path: str | None = None
+    """The file of the clock, for other processes; None: the clock needs no file."""
+
+    def now(self) -> float:
+        """Return the time of the clock, s."""
+        return time.monotonic()
+
+    def at(self, monotonic: float) -> float:
+        """Return the time of the clock at the `monotonic` time of an event that has just been noticed."""
+        return monotonic
+
+    def monotonic(self, until: float) -> float:
+        """Return the monotonic time at which to look whether the clock has reached `until`."""
+        return until
+
+    def hold_at(self, deadline: float | None) -> None:
+        """Let no process see a time after `deadline` until this process calls again. None: do not hold the clock."""
+
+
+class SteadyClock(Clock):
+    """A clock in shared memory that does not pass the deadline of a part of a job before the part has ended.
+
+    Each rank holds the clock at the deadline of its current part. The clock runs like the monotonic clock up to the
+    earliest of these deadlines, and stands still there. It never runs backwards. This is the conservative rule of
+    parallel simulation (Chandy and Misra 1979), with real time between two events.
+
+    The file has pairs of floats: (steady time, monotonic time) of the last change, then (process ID, deadline) of each
+    rank. A lock of the file protects them, which the kernel releases if a process dies. The parent of a process that
+    has died calls `forget`.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        """Use the clock in the file at `path`."""
+        self.path = str(path)
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._map = mmap.mmap(self._file, 0)
+        self._state = memoryview(self._map).cast("d")
+        self._own = 0  # index of the pair of this process; 0: none yet
+
+    @classmethod
+    def create(cls, path: Path, processes: int) -> SteadyClock:
+        """Create a clock for at most `processes` ranks at a time. It starts at the monotonic time."""
+        now = time.monotonic()
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            array("d", [now, now] + [0.0, math.inf] * processes).tofile(file)
+        return cls(path)
+
+    def now(self) -> float:
+        """Return the steady time, s."""
+        with self._locked():
+            return self._at(time.monotonic())
+
+    def at(self, monotonic: float) -> float:
+        """Return the steady time: the clock has no history."""
+        return self.now()
+
+    def monotonic(self, until: float) -> float:
+        """Return the earliest monotonic time at which the clock can reach `until`."""
+        with self._locked():
+            now = time.monotonic()
+            steady, held = self._at(now), self._earliest()
+        left = until - steady
+        return now + (max(left, POLL_S) if left > 0 and steady >= held else left)
+
+    def hold_at(self, deadline: float | None) -> None:
+        """Hold the clock at `deadline` until the next call. None: do not hold the clock."""
+        with self._locked():
+            self._note()
+            if not self._own:
+                self._own = self._free_pair()
+                self._state[self._own] = os.getpid()
+            self._state[self._own + 1] = math.inf if deadline is None else deadline
+
+    def forget(self, process: int) -> None:
+        """Let a process that has died no longer hold the clock."""
+        with self._locked():
+            self._note()
+            for pair in range(2, len(self._state), 2):
+                if self._state[pair] == process:
+                    self._state[pair], self._state[pair + 1] = 0.0, math.inf
+
+    def holder(self) -> int:
+        """Return the ID of the process with the earliest deadline; 0: there is no deadline."""
+        with self._locked():
+            deadline, process = min(zip(self._state[3::2], self._state[2::2], strict=True))
+            return int(process) if deadline < math.inf else 0
+
+    def close(self) -> None:
+        """Close the file. The clock cannot be used afterwards."""
+        self._state.release()
+        self._map.close()
+        os.close(self._file)
+
+    def _at(self, monotonic: float) -> float:
+        steady, then = self._state[0], self._state[1]
+        return max(steady, min(steady + monotonic - then, self._earliest()))
+
+    def _earliest(self) -> float:
+        return min(self._state[3::2])
+
+    def _note(self) -> None:
+        """Record the time before a deadline changes."""
+        now = time.monotonic()
+        self._state[0], self._state[1] = self._at(now), now
+
+    def _free_pair(self) -> int:
+        for pair in range(2, len(self._state), 2):
+            if not self._state[pair]:
+                return pair
+        raise TestbedError("the steady clock has no room for another rank", where=self.path)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)

@@ -1,0 +1,81 @@
+"""The pace of a replay: its clock, and how fast the clock runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tracebed.benchmarks.clock import Clock, SteadyClock
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.testbeds.nodes import Inventory
+
+CLOCKS = ("wall", "steady")
+"""The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `SteadyClock`."""
+NOTE_S = 1.0
+"""Time between two records of a steady clock, wall s."""
+STALL_S = 60.0
+"""Time that a steady clock may stand still, wall s, or ten iterations if they are longer."""
+RANKS_PER_NODE = 4
+"""Room in a steady clock: two jobs may share a node, and a rank that has ended keeps its place until it is reaped."""
+
+
+def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
+    """Return the clock of a replay.
+
+    Args:
+        kind: one of `CLOCKS`.
+        inventory: the nodes.
+        folder: where the file of a steady clock is created.
+
+    Raises:
+        InputError: the clock is steady, and the nodes may be on several machines, which share no memory.
+    """
+    if kind == "wall":
+        return Clock()
+    if inventory.testbed != "local":
+        what = f"a steady clock needs the testbed local, but the testbed is {inventory.testbed}"
+        raise InputError(what, where=inventory.where, hint="use --clock wall")
+    return SteadyClock.create(folder / "clock", RANKS_PER_NODE * len(inventory.nodes))
+
+
+class Pace:
+    """The speed of a steady clock over a replay: steady seconds per wall second. The monotonic clock has no record.
+
+    Args:
+        clock: the clock of the replay.
+        grain_s: target duration of an iteration of a job, wall s.
+    """
+
+    def __init__(self, clock: Clock, grain_s: float) -> None:
+        """Begin the record now."""
+        self._clock = clock
+        self._patience = max(STALL_S, 10 * grain_s)
+        self._first = self._last = self._moved = (time.monotonic(), clock.now())
+        self._slowest = 1.0
+
+    def note(self) -> dict[str, float] | None:
+        """Return the times of both clocks if a record is due.
+
+        Raises:
+            TestbedError: the clock has stood still for too long.
+        """
+        if not isinstance(self._clock, SteadyClock) or (now := time.monotonic()) < self._last[0] + NOTE_S:
+            return None
+        steady = self._clock.now()
+        if steady > self._moved[1]:
+            self._moved = (now, steady)
+        elif now - self._moved[0] > self._patience:
+            raise TestbedError(
+                f"the steady clock has stood still for {self._patience:g} s: process {self._clock.holder()} is a rank "
+                "that does not end its part",
+                hint="the run so far is kept",
+            )
+        self._slowest = min(self._slowest, (steady - self._last[1]) / (now - self._last[0]))
+        self._last = (now, steady)
+        return {"monotonic": now, "steady": steady}
+
+    def factor(self) -> dict[str, Any]:
+        """Return the parameter `clock_factor` of a run: the mean speed of the clock, and the slowest second."""
+        wall, steady = self._last[0] - self._first[0], self._last[1] - self._first[1]
+        return {"clock_factor": {"min": self._slowest, "mean": steady / wall}} if wall else {}
