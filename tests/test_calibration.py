@@ -162,4 +162,4 @@ def test_emulated_nodes_have_no_rate(tmp_path: Path) -> None:
     inventory = Inventory("i", "local", (Node("n1", 2, emulated=True),))
     with LocalTestbed(inventory, tmp_path / "spool") as testbed:
         assert rate_of(testbed) is None
-        assert rates.measure(testbed, [0], 1) is None
+        assert rates.measure(testbed, [0], 1, 0.01) is None

@@ -41,14 +41,15 @@ STANDS_ON = {
 ORCHESTRATOR = "tracebed.orchestrator"
 # package of the orchestrator -> its sibling packages that it may not import
 APART = {
-    "run": {"scheduling", "simulation", "replay", "testbeds", "tables", "history"},
-    "calibration": {"run", "scheduling", "simulation", "replay", "testbeds", "tables", "history"},
+    "run": {"scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "history"},
+    "calibration": {"run", "scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "history"},
     "history": {"scheduling", "simulation", "replay", "testbeds", "tables"},
     "tables": {"simulation", "replay", "testbeds", "history"},
-    "scheduling": {"simulation", "replay", "testbeds", "run", "tables", "history"},
-    "simulation": {"replay", "testbeds", "history"},
-    "replay": {"simulation", "history"},
-    "testbeds": {"scheduling", "simulation", "replay"},
+    "scheduling": {"simulation", "replay", "testbeds", "calibrating", "run", "tables", "history"},
+    "simulation": {"replay", "testbeds", "history", "calibrating"},
+    "replay": {"simulation", "history", "calibrating"},
+    "testbeds": {"scheduling", "simulation", "replay", "calibrating"},
+    "calibrating": {"simulation", "history"},
 }
 # package of the orchestrator -> external modules that it may not import, since its decisions are pure
 PURE = {"scheduling": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os", "pathlib"}}

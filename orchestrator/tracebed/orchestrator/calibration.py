@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from tracebed import bounds
 from tracebed.errors import InputError
@@ -23,16 +23,21 @@ from tracebed.files import replacing
 from tracebed.yaml_file import YamlFile
 
 OVERHEADS = (
-    *("launch_s", "launch_rank_s", "end_s", "end_rank_s"),
+    *("launch_s", "launch_join_s", "launch_rank_s", "end_s", "end_rank_s"),
     *("reconfiguration_s", "expand_s", "expand_rank_s", "release_s"),
 )
 """The overheads of a calibration: arguments of `simulation.simulator.Overheads`, wall seconds."""
 
+
+def _overhead(name: str) -> str:
+    if name not in OVERHEADS:
+        raise ValueError(f"{name} is no overhead")
+    return name
+
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Overhead = Literal[
-    "launch_s", "launch_rank_s", "end_s", "end_rank_s", "reconfiguration_s", "expand_s", "expand_rank_s", "release_s"
-]
+Overhead = Annotated[str, AfterValidator(_overhead)]
 FileModel = TypeVar("FileModel", bound="CalibrationFile")
 
 
@@ -137,12 +142,38 @@ class CalibrationFile(Part):
     def text(self) -> str:
         """The content of the file."""
         raw = self.model_dump(mode="json", by_alias=True)
-        return yaml.safe_dump(raw, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+        lines = {key: _lines(value) for key, value in raw.items()}
+        return yaml.dump(lines, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
 
     @property
     def sha256(self) -> str:
         """The SHA-256 of the content, in hexadecimal digits. Comments and layout of the file do not count."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class _Line(dict[str, Any]):
+    """A mapping that is written on one line."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Dumper that writes lists of scalars and each `_Line` on one line."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        scalars = not any(isinstance(item, dict | list) for item in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=scalars)
+
+
+_Dumper.add_representer(_Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, True))
+
+
+def _lines(value: Any) -> Any:
+    """Return `value` with each mapping of scalars and lists as a `_Line`."""
+    if isinstance(value, list):
+        return [_lines(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    nested = any(isinstance(item, dict) for item in value.values())
+    return {key: _lines(item) for key, item in value.items()} if nested else _Line(value)
 
 
 class Calibration(CalibrationFile):

@@ -19,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracebed.api.calibrations import calibrate
     from tracebed.api.results import Comparison, Run, Workload
     from tracebed.api.runs import (
         as_run,
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
     )
     from tracebed.converters.workload import System
     from tracebed.errors import InputError, TestbedError, Tolerated, TracebedError
+    from tracebed.orchestrator.calibration import Calibration
     from tracebed.orchestrator.scheduling.state import Policy
     from tracebed.orchestrator.testbeds.nodes import Inventory
 
 __all__ = [
+    "Calibration",
     "Comparison",
     "InputError",
     "Inventory",
@@ -60,6 +63,7 @@ __all__ = [
     "Workload",
     "as_run",
     "audit",
+    "calibrate",
     "clean",
     "clean_with_audit",
     "compare",
@@ -80,6 +84,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "tracebed.api.calibrations": ("calibrate",),
     "tracebed.api.results": ("Comparison", "Run", "Workload"),
     "tracebed.api.runs": (*("as_run", "compare", "inventory", "metrics", "policies", "replay", "simulate"),),
     "tracebed.api.studies": ("repeat", "sweep"),
@@ -89,6 +94,7 @@ _HOME = {
     ),
     "tracebed.converters.workload": ("System",),
     "tracebed.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),
+    "tracebed.orchestrator.calibration": ("Calibration",),
     "tracebed.orchestrator.scheduling.state": ("Policy",),
     "tracebed.orchestrator.testbeds.nodes": ("Inventory",),
 }

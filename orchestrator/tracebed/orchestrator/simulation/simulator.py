@@ -30,7 +30,8 @@ class Overheads:
         launch_s: time from the allocation of a job with one rank to the beginning of its work.
         end_s: time from the end of the work of a job with one rank to the release of its nodes.
         reconfiguration_s: pause of a job when a resize takes effect.
-        launch_rank_s: additional launch time for each further rank.
+        launch_join_s: additional launch time of jobs with several ranks: the second rank has to join.
+        launch_rank_s: additional launch time for each rank after the second.
         end_rank_s: additional end time for each further rank.
         expand_s: time from the decision of an expansion by one node until the new rank has joined. The expansion takes
             effect at a malleability point after that.
@@ -43,6 +44,7 @@ class Overheads:
     launch_s: float = 0.0
     end_s: float = 0.0
     reconfiguration_s: float = 0.0
+    launch_join_s: float = 0.0
     launch_rank_s: float = 0.0
     end_rank_s: float = 0.0
     expand_s: float = 0.0
@@ -56,7 +58,9 @@ class Overheads:
 
     def launch(self, ranks: int) -> float:
         """Return the launch time of a job with `ranks` ranks, s."""
-        return self.launch_s + self.launch_rank_s * (ranks - 1)
+        if ranks == 1:
+            return self.launch_s
+        return self.launch_s + (self.launch_join_s + self.launch_rank_s * (ranks - 2))
 
     def end(self, ranks: int) -> float:
         """Return the end time of a job with `ranks` ranks, s."""

@@ -279,14 +279,14 @@ class Agent:
         self._rank(message["job"]).kill(str(message["reason"]))
 
     def _measure(self, message: dict[str, Any]) -> None:
-        """Measure the work rate of all cores of the node at once, in the background. The event `measured` has it."""
-        windows, seconds = int(message["windows"]), float(message["seconds"])
+        """Measure the work rate of cores of the node, all at once, in the background. The event `measured` has it."""
+        windows, seconds, cores = int(message["windows"]), float(message["seconds"]), message.get("cores")
         if self.emulated or self.ranks:
             raise InputError("only a computing node without ranks can be measured")
         mailbox = Mailbox(self.selector)
 
         def measure() -> None:
-            rates = core_rates(self.cpus, windows, seconds)
+            rates = core_rates(self.cpus[:cores], windows, seconds)
             mailbox.post(lambda: self.tell("measured", rates=rates))
 
         threading.Thread(target=measure, daemon=True).start()

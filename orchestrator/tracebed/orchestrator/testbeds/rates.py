@@ -48,10 +48,10 @@ def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False
     machine = _machine(testbed, nodes)
     if not again and (stored := load_rate(**machine)):
         return stored
-    measured = measure(testbed, nodes, windows or WINDOWS)
+    measured = measure(testbed, nodes, windows or WINDOWS, WINDOW_S)
     if measured is None:
         return None
-    estimate = estimate_of(np.concatenate([np.ravel(cores) for cores in measured]), WINDOW_S)
+    estimate = estimate_of(np.concatenate([np.ravel(node[..., 0]) for node in measured]), WINDOW_S)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     rate = StoredRate.model_validate({"created": now, "units_per_core_second": estimate, **machine})
     try:
@@ -61,26 +61,36 @@ def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False
     return rate
 
 
-def measure(testbed: Testbed, nodes: Sequence[int], windows: int) -> list[np.ndarray[Any, Any]] | None:
-    """Measure the rate of all cores of `nodes` at once.
+def measure(
+    testbed: Testbed, nodes: Sequence[int], windows: int, seconds: float, *, cores: int | None = None
+) -> list[np.ndarray[Any, Any]] | None:
+    """Measure the rate of cores of `nodes`, all at once.
+
+    Args:
+        testbed: the testbed. No job may be running.
+        nodes: computing nodes.
+        windows: number of windows of each core.
+        seconds: duration of a window, CPU s.
+        cores: number of cores of each node; None: all.
 
     Returns:
-        for each node, units per second of CPU time, shape (cores, windows). None: an agent cannot measure it.
+        for each node, units per second of CPU time, and CPU time over wall time, shape (cores, windows, 2). None: an
+        agent cannot measure it.
 
     Raises:
         TestbedError: an agent is lost, or the measurement takes too long.
     """
     for node in nodes:
-        testbed.send(node, {"type": "measure", "windows": windows, "seconds": WINDOW_S})
+        testbed.send(node, {"type": "measure", "windows": windows, "seconds": seconds, "cores": cores})
     rates: dict[int, np.ndarray[Any, Any]] = {}
-    until = time.monotonic() + PATIENCE * (windows + 2) * WINDOW_S
+    until = time.monotonic() + PATIENCE * (windows + 2) * max(seconds, WINDOW_S)
     while len(rates) < len(nodes):
         if time.monotonic() >= until:
             raise TestbedError("the measurement of the work rate takes too long", hint="end other processes")
         for event in testbed.receive(until):
             message, name = event.message, testbed.nodes[event.node].name
             if message["type"] == "measured":
-                rates[event.node] = np.array(message["rates"])[:, :, 0]
+                rates[event.node] = np.array(message["rates"])
             elif message["type"] == "lost":
                 raise TestbedError(f"its agent {message['reason']}", where=f"node {name}")
             elif message["type"] == "error":

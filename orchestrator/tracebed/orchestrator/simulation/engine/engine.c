@@ -39,8 +39,8 @@
     _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, first_fit_only) _(int64_t, count_idle) _(int64_t, grow_at_start) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative */ \
-    _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_rank_s) _(double, end_rank_s) \
-    _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
+    _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
+    _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
     _(double, interval_s) _(double, malleability_interval_s)
 #define RESULTS(_) /* the results so far, valid until the next `advance` */ \
     _(int64_t, reconfigurations) _(int64_t, ranges) \
@@ -569,6 +569,11 @@ static void expect(struct engine *e, int32_t job, double end) {
     e->expected_end[job] = end;
 }
 
+static double launch_overhead(const struct setup *in, int32_t ranks) {
+    if (ranks == 1) return in->launch_s;
+    return in->launch_s + (in->launch_join_s + in->launch_rank_s * (ranks - 2));
+}
+
 static double end_overhead(const struct setup *in, int32_t ranks) {
     return in->end_s + in->end_rank_s * (ranks - 1);
 }
@@ -582,7 +587,7 @@ static void launch(struct engine *e, int32_t job, int32_t nodes) {
     }
     if (in->malleable[job]) e->limits[job] = (struct progress){0.0, e->now, rate(e, job, nodes)};
     take(e, job, nodes);
-    double begin = e->now + (in->launch_s + in->launch_rank_s * (nodes - 1));
+    double begin = e->now + launch_overhead(in, nodes);
     e->start[job] = e->now;
     e->launched[job] = begin;
     double r = rate_on_nodes(e, job, nodes);

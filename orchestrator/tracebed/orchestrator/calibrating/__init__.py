@@ -1,0 +1,1 @@
+"""Calibrating: probe workloads, their replays, and the calibration that follows from them."""

@@ -1,0 +1,101 @@
+"""Estimates of overheads from samples: least squares within a repetition, the median over repetitions.
+
+The metrics of a run depend on sums of delays, so a constant must be the mean of the delays, not their median. A stall
+of the machine spoils the mean of one repetition. Therefore the constant is the median over the repetitions of these
+means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tracebed.orchestrator.calibration import Estimate, SizeEstimate
+
+FloatArray = npt.NDArray[np.float64]
+Statistic = Callable[[FloatArray], FloatArray]
+"""A function of the samples of a repetition, shape (samples, columns), that returns estimates, shape (quantities,)."""
+RESAMPLES = 400
+CONFIDENCE = 0.95
+
+
+def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: int = 0) -> list[Estimate]:
+    """Return one estimate for each quantity of `statistic`. Repetitions without samples are left out.
+
+    The interval is a percentile bootstrap (Efron 1979): samples are drawn anew within each repetition.
+    """
+    used = [samples for samples in repetitions if len(samples)]
+    if not used:
+        return []
+    rng = np.random.default_rng(seed)
+    each = np.array([statistic(samples) for samples in used])
+    drawn = np.array(
+        [
+            np.median([statistic(samples[rng.integers(0, len(samples), len(samples))]) for samples in used], axis=0)
+            for _ in range(RESAMPLES)
+        ]
+    )
+    low, high = np.quantile(drawn, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2), axis=0)
+    value, count = np.median(each, axis=0), sum(map(len, used))
+    pooled = np.concatenate(used)
+    medians = np.full(len(value), np.median(pooled[:, -1])) if len(value) == 1 else value
+    return [
+        Estimate(
+            value=_rounded(value[k]),
+            median=_rounded(medians[k]),
+            low=_rounded(low[k]),
+            high=_rounded(high[k]),
+            count=count,
+            repetitions=[_rounded(one) for one in each[:, k]],
+        )
+        for k in range(len(value))
+    ]
+
+
+def mean(samples: FloatArray) -> FloatArray:
+    """Return the mean of the last column, shape (1,)."""
+    return np.array([samples[:, -1].mean()])
+
+
+def mean_of(repetitions: Sequence[FloatArray]) -> Estimate | None:
+    """Return the estimate of the mean of samples, each shape (samples,); None without samples."""
+    found = estimates([samples[:, None] for samples in repetitions], mean)
+    return found[0] if found else None
+
+
+def linear(samples: FloatArray) -> FloatArray:
+    """Fit seconds = a + b (ranks - 1) to samples (ranks, seconds); return (a, b), both at least 0."""
+    return _fit(samples, np.column_stack([np.ones(len(samples)), samples[:, 0] - 1]))
+
+
+def with_step(samples: FloatArray) -> FloatArray:
+    """Fit seconds = a + b [ranks > 1] + c max(0, ranks - 2) to samples (ranks, seconds); return (a, b, c), at least 0.
+
+    The second rank is launched only when the first one is listening, all further ranks at the same time as the second.
+    """
+    ranks = samples[:, 0]
+    return _fit(samples, np.column_stack([np.ones(len(ranks)), ranks > 1, np.maximum(0, ranks - 2)]))
+
+
+def by_size(repetitions: Sequence[FloatArray]) -> list[SizeEstimate]:
+    """Return the mean for each number of ranks of samples (ranks, seconds)."""
+    ranks = sorted({int(one) for samples in repetitions for one in samples[:, 0]})
+    found = []
+    for number in ranks:
+        [estimate] = estimates([samples[samples[:, 0] == number] for samples in repetitions], mean)
+        found.append(SizeEstimate(ranks=number, estimate=estimate))
+    return found
+
+
+def _fit(samples: FloatArray, columns: FloatArray) -> FloatArray:
+    """Return the coefficients of a least-squares fit without negative coefficients (Lawson and Hanson 1974)."""
+    from scipy.optimize import nnls
+
+    coefficients: FloatArray = nnls(columns.astype(np.float64), samples[:, -1])[0]
+    return coefficients
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")

@@ -1,0 +1,241 @@
+"""The procedure of a calibration: measure the work rate, replay the probes several times, and estimate."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracebed import bounds
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.calibrating import probes
+from tracebed.orchestrator.calibrating.duty import propose
+from tracebed.orchestrator.calibrating.estimates import FloatArray, by_size, estimates, linear, mean_of, with_step
+from tracebed.orchestrator.calibrating.samples import Samples, samples_of
+from tracebed.orchestrator.calibration import Calibration, DutyProposal, Estimate, RateEstimate, SpeedupEstimate
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.scheduling.policies.kassel import Pref
+from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.testbeds import rates
+from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.registry import TESTBEDS
+
+REPETITIONS = 3
+DUTY_WINDOWS = 60
+"""Number of windows of the length of an iteration from which the duty is proposed."""
+SHARING_WINDOWS = 10
+
+
+@dataclass
+class _Cores:
+    """What was measured without jobs. All fields are None if the nodes are emulated."""
+
+    host: dict[str, Any]
+    rate: RateEstimate | None = None
+    proposal: DutyProposal | None = None
+    sharing: Estimate | None = None
+
+
+@dataclass
+class _Probes:
+    """What was measured by replays, by repetition."""
+
+    samples: list[Samples] = field(default_factory=list)
+    speedups: list[dict[str, float]] = field(default_factory=list)
+
+
+def calibrate(
+    inventory: Inventory,
+    *,
+    speed: float = 100.0,
+    repetitions: int = REPETITIONS,
+    seconds: float = 1.0,
+    name: str | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> Calibration:
+    """Calibrate the nodes of `inventory`.
+
+    Args:
+        inventory: the nodes, all computing or all emulated.
+        speed: trace seconds per wall second of the replays of the probes.
+        repetitions: number of replays of each probe.
+        seconds: factor on the duration of the probes.
+        name: name of the calibration; None: that of the inventory.
+        on_progress: called with the share of the work that is done.
+
+    Raises:
+        InputError: a number is out of its range, or the inventory mixes computing and emulated nodes.
+        TestbedError: an agent does not start, or a probe was interrupted.
+        KeyboardInterrupt: a signal interrupted a probe.
+    """
+    bounds.check("speed", speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
+    bounds.check("repetitions", repetitions, 1, 1000)
+    bounds.check("seconds", seconds, 0.01, 100)
+    if "+" in inventory.execution:
+        what = "the inventory mixes computing and emulated nodes"
+        raise InputError(what, where=inventory.where, hint="calibrate one kind of node")
+    report = on_progress or (lambda done: None)
+    with tempfile.TemporaryDirectory(prefix="tracebed-calibrate-") as folder:
+        cores = _measure_cores(inventory, Path(folder))
+        duty = inventory.duty(cores.proposal.duty if cores.proposal else None)
+        if isinstance(duty, list):
+            what = "the nodes have different duties"
+            raise InputError(what, where=inventory.where, hint="calibrate nodes with one duty")
+        plan: list[tuple[Workload, Policy]] = [
+            (probes.ladder(inventory, speed, seconds), probes.Ladder(2 * inventory.grain_s * speed)),
+            (probes.mix(inventory, speed, seconds), Pref()),
+        ]
+        if duty == 1.0:
+            plan.append((probes.speedup_probe(inventory, speed, seconds), probes.Ladder()))
+        made, steps = _Probes(), 1 + repetitions * len(plan)
+        report(1 / steps)
+        for repetition in range(repetitions):
+            parts = []
+            for number, (workload, policy) in enumerate(plan):
+                target = Path(folder, f"probe-{repetition}-{number}")
+                run = _replayed(workload, inventory, policy, target, Options(speed=speed, proposed_duty=duty or None))
+                if number < 2:
+                    _, entries = journal.read(target / JOURNAL)
+                    parts.append(samples_of(run, workload, entries, inventory.grain_s))
+                else:
+                    made.speedups.append(_times(run))
+                report((2 + repetition * len(plan) + number) / steps)
+            made.samples.append(Samples.joined(parts))
+    return Calibration(
+        name=name or inventory.name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        tracebed=version("tracebed"),
+        inventory=inventory.name,
+        execution="emulated" if inventory.execution == "emulated" else "computed",
+        nodes=len(inventory.nodes),
+        cores=sorted({node.cores for node in inventory.nodes}),
+        host=cores.host,
+        speed=speed,
+        grain_s=inventory.grain_s,
+        repetitions=repetitions,
+        units_per_core_second=cores.rate,
+        duty=duty,
+        duty_proposal=cores.proposal,
+        **_estimated(made.samples),
+        speedups=_speedups(made.speedups),
+        sharing=cores.sharing,
+        skipped=_skipped(inventory, duty),
+        workloads=[workload.sha256 for workload, _ in plan],
+    )
+
+
+def _measure_cores(inventory: Inventory, folder: Path) -> _Cores:
+    """Measure the work rate of the cores, store it, propose a duty, and measure the slowdown of neighbors."""
+    testbed = TESTBEDS.load(inventory.testbed)(inventory, folder / "cores")
+    try:
+        testbed.start()
+        host = {key: value for key, value in testbed.hosts[0].items() if isinstance(value, str | int | float | None)}
+        rate = rates.rate_of(testbed, again=True)
+        if rate is None:
+            return _Cores(host)
+        nodes, estimate = range(len(testbed.nodes)), rate.units_per_core_second
+        measured = rates.measure(testbed, nodes, DUTY_WINDOWS, inventory.grain_s) or []
+        speeds = np.concatenate([np.ravel(node[..., 0] * node[..., 1]) for node in measured]) / estimate.median
+        ranks = sum(node.cores for node in testbed.nodes)
+        sharing = None
+        if min(node.cores for node in testbed.nodes) > 1:
+            half = min(node.cores for node in testbed.nodes) // 2
+            alone = rates.measure(testbed, nodes, SHARING_WINDOWS, rates.WINDOW_S, cores=half) or []
+            beside = rates.measure(testbed, nodes, SHARING_WINDOWS, rates.WINDOW_S) or []
+            sharing = mean_of([_slowdown(alone[node], beside[node][:half]) for node in nodes])
+        return _Cores(host, estimate, propose(speeds, ranks), sharing)
+    finally:
+        testbed.stop()
+
+
+def _slowdown(alone: FloatArray, beside: FloatArray) -> FloatArray:
+    """Return the slowdown of some cores of a node by work on its other cores, shape (cores x windows,).
+
+    Args:
+        alone: rates and CPU shares with the other cores idle, shape (cores, windows, 2).
+        beside: the same with all cores computing.
+    """
+    slowdown: FloatArray = np.ravel(np.median(alone.prod(axis=2), axis=1, keepdims=True) / beside.prod(axis=2))
+    return slowdown
+
+
+def _replayed(workload: Workload, inventory: Inventory, policy: Policy, target: Path, options: Options) -> Run:
+    run = replay(workload, inventory, policy, target, name=target.name, options=options)
+    if run.info.state == "interrupted":
+        (reason,) = run.info.interruptions
+        if reason.startswith("SIG"):
+            raise KeyboardInterrupt
+        raise TestbedError(f"a probe was interrupted: {reason}", hint="calibrate again")
+    if done := run.info.counts["jobs"] - run.info.counts.get("completed", 0):
+        raise TestbedError(f"{done} jobs of a probe have not completed", hint="calibrate again")
+    return run
+
+
+def _estimated(samples: Sequence[Samples]) -> dict[str, Any]:
+    """Return the fields of the calibration that are estimated from `samples`, one item for each repetition."""
+    launch, end, ready = ([getattr(one, name) for one in samples] for name in ("launch", "end", "ready"))
+    found: dict[str, Estimate | None] = {
+        **dict(zip(("launch_s", "launch_join_s", "launch_rank_s"), estimates(launch, with_step), strict=True)),
+        **dict(zip(("end_s", "end_rank_s"), estimates(end, linear), strict=True)),
+        **dict(zip(("expand_s", "expand_rank_s"), estimates(ready, linear), strict=False)),
+        "reconfiguration_s": mean_of([one.shrink[:, 2] for one in samples]),
+        "release_s": mean_of([one.shrink[:, 2] + one.shrink[:, 3] for one in samples]),
+    }
+    stages = {
+        f"{kind} {stage}": mean_of([getattr(one, kind)[:, column] for one in samples])
+        for kind in ("expand", "shrink")
+        for column, stage in enumerate(("asked to decided", "decided to applied", "applied to ended"), 1)
+    }
+    return {
+        "overheads": {name: estimate for name, estimate in found.items() if estimate},
+        "launch": by_size(launch),
+        "end": by_size(end),
+        "resizes": {stage: estimate for stage, estimate in stages.items() if estimate},
+        "grain": mean_of([one.shrink[:, 1] / one.shrink[:, 4] for one in samples]),
+    }
+
+
+def _times(run: Run) -> dict[str, float]:
+    """Return the wall time of the work of each job of the speedup probe, s."""
+    jobs = run.jobs
+    return dict(zip(jobs["job_id"], (jobs["end"] - jobs["launched"]) / run.info.speed, strict=True))
+
+
+def _speedups(times: Sequence[dict[str, float]]) -> list[SpeedupEstimate]:
+    """Return the speedup of the benchmark on each allocation, relative to one core, from its times by repetition."""
+    found: list[SpeedupEstimate] = []
+    for name in times[0] if times else ():
+        nodes, cores = map(int, name.removeprefix("speedup-").split("-"))
+        seconds = mean_of([np.array([one[name]]) for one in times])
+        assert seconds is not None
+        alone = found[0].seconds.value if found else seconds.value
+        speedup = float(f"{alone / seconds.value:.5g}")
+        found.append(SpeedupEstimate(benchmark="pils", nodes=nodes, cores=cores, seconds=seconds, speedup=speedup))
+    return found
+
+
+def _skipped(inventory: Inventory, duty: float) -> list[str]:
+    """Return what cannot be measured on these nodes, and why."""
+    emulated = inventory.execution == "emulated"
+    skipped = []
+    if emulated:
+        skipped.append("work rate and duty: jobs on emulated nodes do not compute")
+    if duty < 1:
+        why = "the nodes are emulated" if emulated else f"the duty is {duty:g}"
+        skipped.append(f"speedup of benchmarks: run times are imposed, since {why}")
+    if emulated or min(node.cores for node in inventory.nodes) < 2:
+        why = "jobs on emulated nodes do not compute" if emulated else "the nodes have one core"
+        skipped.append(f"slowdown of jobs that share a node: {why}")
+    if len(inventory.nodes) < 2:
+        skipped.append("launch of further ranks and resizes: there is one node")
+    return skipped
