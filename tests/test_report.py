@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -328,3 +329,67 @@ def test_a_browser_renders_the_page_without_complaint(comparison: Comparison, tm
     assert "CONSOLE" not in done.stderr
     assert (tmp_path / "page.png").stat().st_size > 20_000
     assert done.stdout.count("<svg") >= 5
+
+
+LATE = {"signal": "late_s", "value": 10.2, "limit": 1.0, "state": "unhealthy", "text": "a <rank> was 10.2 s late"}
+
+
+def test_the_causes_of_an_unhealthy_run_are_in_the_report() -> None:
+    real = malleable(real=True)
+    real.info.health = {"state": "unhealthy", "causes": [LATE], "signals": {}, "thresholds": "ab" * 32}
+    page = report.render(compare(real, malleable(real=False)))
+    Outline(page)
+    section = page[page.index('<section id="health"') :].partition("</section>")[0]
+    for what in ("<strong>Unhealthy</strong>", "a &lt;rank&gt; was 10.2 s late", "<td>10.2</td><td>1</td>", "abab"):
+        assert what in section
+    assert "The real run is unhealthy: a &lt;rank&gt; was 10.2 s late; one real run" in page
+
+
+@pytest.mark.parametrize(
+    ("info", "says"),
+    [
+        ({}, "<strong>Healthy</strong>: all signals are within"),
+        ({"health": {}}, "<strong>Unknown</strong>: the replay has no record"),
+        ({"health": {}, "source": "log", "execution": "logged"}, None),
+    ],
+)
+def test_the_report_names_the_health_of_a_replay(info: dict[str, Any], says: str | None) -> None:
+    page = report.render(compare(make_run([(0, 0, 5, 1)], **info), make_run([(0, 0, 5, 1)], real=False)))
+    assert ('<section id="health"' in page) == (says is not None)
+    assert (says or "") in page
+
+
+def test_samples_of_the_real_run_are_drawn_by_signal() -> None:
+    real = malleable(real=True)
+    assert '<section id="samples"' not in report.render(compare(real, malleable(real=False)))
+    times = np.repeat(np.linspace(0.0, 149.0, 2000), 4)
+    samples = pd.DataFrame({"time": times, "node": np.tile(np.arange(4), 2000)})
+    measured = {"pressure": 0.2, "late_s": np.where(samples["node"] == 0, NAN, 0.1), "work_rate": 4e5}
+    real = Run(real.info, real.jobs, real.allocations, real.reconfigurations, samples.assign(**measured))
+    page = report.render(compare(real, malleable(real=False)))
+    Outline(page)
+    section = page[page.index('<section id="samples"') :].partition("</section>")[0]
+    for what, drawn in (("CPU pressure", 2), ("lateness of ranks", 2), ("work rate", 2), ("outside the run", 0)):
+        assert section.count(what) == drawn  # for screens and for phones
+    assert len(section) < 150_000
+
+
+def test_classes_and_divergences_are_tables(page: str) -> None:
+    classes = page[page.index('<section id="breakdown"') :].partition("</section>")[0]
+    assert "By requested nodes" in classes
+    assert "<td>3 to 4</td>" in classes
+    assert "By kind" in classes
+    assert "By user" not in classes
+    parted = page[page.index('<section id="divergences"') :].partition("</section>")[0]
+    assert "The runs do not part" in parted
+
+
+def test_the_first_divergences_are_in_the_report() -> None:
+    fcfs = [(0.0, 0.0, 100.0, 2), (10.0, 100.0, 200.0, 4), (20.0, 200.0, 230.0, 1)]
+    easy = [*fcfs[:2], (20.0, 20.0, 50.0, 1)]
+    page = report.render(compare(make_run(fcfs), make_run(easy, real=False)))
+    parted = page[page.index('<section id="divergences"') :].partition("</section>")[0]
+    assert "The runs part at 1 job (3 starts and resizes were compared)." in parted
+    assert "<td>nothing: still waiting; start on 1 node later, after start on 4 nodes of job 2</td>" in parted
+    assert '<td class="predicted">start on 1 node</td>' in parted
+    assert "2 / 2" in parted

@@ -101,6 +101,22 @@ class Decisions:
         gone = (start < instant - ROUNDING_S) | (np.isnan(start) & (end <= instant + ROUNDING_S))
         return int(((submit <= instant + ROUNDING_S) & ~gone).sum())
 
+    def status(self, job_id: str, instant: float) -> str:
+        """Return what a job did at an instant, before the decisions of that instant: `still waiting`, `on 4 nodes`."""
+        jobs = self.run.jobs[self.run.jobs["job_id"] == job_id]
+        if not len(jobs):
+            return "not submitted"
+        job = jobs.iloc[0]
+        if not job["submit"] - self._zero <= instant + ROUNDING_S:
+            return "not submitted yet"
+        if job["end"] - self._zero <= instant + ROUNDING_S:
+            return "ended"
+        if not job["start"] - self._zero < instant - ROUNDING_S:
+            return "still waiting"
+        steps = self.steps[(self.steps["job_id"] == job_id) & (self.steps["time"] <= instant + ROUNDING_S)]
+        nodes = int(steps["nodes_to"].iloc[-1]) if len(steps) else int(job["nodes"])
+        return f"still on {nodes} node{'' if nodes == 1 else 's'}"
+
     @cached_property
     def _cores_of_nodes(self) -> FloatArray:
         return np.array([node.cores for node in self.run.info.nodes], dtype=np.float64)

@@ -6,7 +6,7 @@ A decision (a start, or a resize) is compared with the same decision in the othe
 - its number of `nodes` differs,
 - its `time` differs, for a start: the delay after its trigger differs by more than the tolerance. The trigger is the
   latest event before the start: a submission, the end of a job, or the end of a resize. If only the trigger comes
-  later, the decision is the same.
+  later, the decision is the same. If the runs have different triggers, the later one counts in both.
 - its `order` differs: it comes before a decision in one run and after it in the other run, by more than the tolerance
   in both. Decisions that part for another reason have no part in the order. Of two decisions in the other order, only
   one is to blame: the order is that of a longest sequence of decisions that is common to both runs.
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracebed.converters.workload import BoolArray, FloatArray
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.decisions import ROUNDING_S, Decisions
 
@@ -42,8 +42,8 @@ class Divergences:
     table: pd.DataFrame
     """The jobs at which the runs first part, by time:
 
-    - `job_id`; `parting`: missing, nodes, order or time (see the module); `time`: of the earlier of both decisions, s
-      after the first submission of its run; `first`: which run decided first, real or predicted
+    - `job_id`; `parting`: missing, nodes, order or time (see the module); `first`: which run decided first, real or
+      predicted; `time`: of its decision, s after the first submission
     - `real`, `predicted`: what each run decided at that instant
     - `delay`: time of the decision in the prediction - time in the real run, s; NaN if missing
     - `idle_real`, `idle_predicted`, `waiting_real`, `waiting_predicted`: idle nodes and waiting jobs of each run just
@@ -64,7 +64,7 @@ def default_tolerance(real: Run, predicted: Run) -> float:
     the larger scheduling interval.
     """
     late = real.info.lateness_ms.get("max", 0.0) * real.info.speed / 1000
-    intervals = [run.info.parameters.get("interval", 0.0) for run in (real, predicted)]
+    intervals = [run.info.parameters.get("interval_s", 0.0) for run in (real, predicted)]
     interval = max(each for each in [0.0, *intervals] if isinstance(each, (int, float)))
     return max(real.info.resolution_s + predicted.info.resolution_s + late + interval, ROUNDING_S)
 
@@ -110,9 +110,10 @@ class _Both:
         return pairs.assign(earlier=pairs[["time_real", "time_predicted"]].min(axis=1))
 
     @cached_property
-    def events(self) -> pd.DataFrame:
-        """The times of the events that both runs have: time_real, time_predicted."""
-        return self.real.events.merge(self.predicted.events, on=["job_id", "what"], suffixes=SUFFIXES)
+    def triggers(self) -> Triggers:
+        """The events that both runs have."""
+        events = self.real.events.merge(self.predicted.events, on=["job_id", "what"], suffixes=SUFFIXES)
+        return Triggers(*(events[f"time{side}"].to_numpy(dtype=np.float64) for side in SUFFIXES))
 
     def partings(self) -> npt.NDArray[np.str_]:
         """Return why each decision parts the runs; an empty text if it does not."""
@@ -123,72 +124,105 @@ class _Both:
         for what in ("kind", "nodes_from", "nodes_to"):
             nodes |= both & (pairs[f"{what}_real"] != pairs[f"{what}_predicted"]).to_numpy()
         late = both & (pairs["number"] == 0).to_numpy()
-        late[late] = self._unexplained(real[late], predicted[late]) > self.tolerance
+        late[late] = self.triggers.unexplained(real[late], predicted[late]) > self.tolerance
         same, order = both & ~nodes & ~late, np.zeros(len(pairs), dtype=bool)
         order[same] = _displaced(real[same], predicted[same], self.tolerance)
         order[both] |= late[both] & _inverted(real[both], predicted[both], self.tolerance)
         return np.select([~both, nodes, order, late], ["missing", "nodes", "order", "time"], "")
 
-    def _unexplained(self, real: FloatArray, predicted: FloatArray) -> FloatArray:
-        """Return the difference between the delays of decisions after their triggers in both runs, s.
-
-        The smallest difference counts, by the trigger in either run and without a trigger: simultaneous events of one
-        run may come one after another in the other run.
-        """
-        difference = predicted - real
-        least = np.abs(difference)
-        for times, name in ((real, "time_real"), (predicted, "time_predicted")):
-            least = np.minimum(least, np.abs(difference - self._drift(times, name)))
-        return least
-
-    def _drift(self, times: FloatArray, name: str) -> FloatArray:
-        """Return predicted - real time of the latest event at or before each of `times` in the run of column `name`."""
-        events = self._sorted_events[name]
-        drift = np.concatenate(([0.0], (events["time_predicted"] - events["time_real"]).to_numpy()))
-        return np.asarray(drift[np.searchsorted(events[name].to_numpy(), times + ROUNDING_S, side="right")])
-
-    @cached_property
-    def _sorted_events(self) -> dict[str, pd.DataFrame]:
-        return {name: self.events.sort_values(name, kind="stable") for name in ("time_real", "time_predicted")}
-
     def describe(self, row: dict[Any, Any]) -> dict[str, Any]:
         """Return the row of the table for a decision that parts the runs, a row of `decisions`."""
-        first, other, instants = self._instants(row)
-        decided = {first: _text(row, first), other: self._instead(row, other, instants)}
-        found = {"job_id": row["job_id"], "parting": row["parting"], "time": row["earlier"], "first": first} | decided
+        first = self._first(row)
+        (other,) = {*SIDES} - {first}
+        instants = {first: row[f"time_{first}"], other: self.triggers.translated(row[f"time_{first}"], first)}
+        found = {"job_id": row["job_id"], "parting": row["parting"], "time": instants[first], "first": first}
+        found |= {first: _text(row, first), other: self._instead(row, other, instants[other])}
         found["delay"] = row["time_predicted"] - row["time_real"]
-        for side, decisions in (("real", self.real), ("predicted", self.predicted)):
-            found[f"idle_{side}"] = decisions.idle_nodes(instants[side])
-            found[f"waiting_{side}"] = decisions.waiting_jobs(instants[side])
+        for side in SIDES:
+            found[f"idle_{side}"] = self._of(side).idle_nodes(instants[side])
+            found[f"waiting_{side}"] = self._of(side).waiting_jobs(instants[side])
         return found
 
-    def _instants(self, row: dict[Any, Any]) -> tuple[str, str, dict[str, float]]:
-        """Return the run that decided first, the other run, and the instant of that decision in the time of each run.
+    def _of(self, side: str) -> Decisions:
+        return self.real if side == "real" else self.predicted
 
-        The instant in the other run follows the event that triggered the decision by the same time.
-        """
-        drift = {side: float(self._drift(np.array([row[f"time_{side}"]]), f"time_{side}")[0]) for side in SIDES}
+    def _first(self, row: dict[Any, Any]) -> str:
+        """Return which run decided first."""
+        if row["parting"] == "order":
+            return "real" if self._overtaking(row, "predicted") else "predicted"
         real, predicted = row["time_real"], row["time_predicted"]
-        if predicted != predicted or predicted - real >= drift["real"]:
-            return "real", "predicted", {"real": real, "predicted": real + drift["real"]}
-        return "predicted", "real", {"real": predicted - drift["predicted"], "predicted": predicted}
+        if real != real or predicted != predicted:
+            return "real" if real == real else "predicted"
+        return "real" if self.triggers.later(real, predicted) >= 0 else "predicted"
 
-    def _instead(self, row: dict[Any, Any], other: str, instants: dict[str, float]) -> str:
-        """Return what the run `other` decided at the instant of the decision in `row` by the run that decided first."""
-        if row["parting"] == "nodes":
-            return _text(row, other)
-        later = row[f"time_{other}"]
-        waiting = "still waiting" if row["number"] == 0 else "no resize"
-        text = f"nothing: {waiting}; {'never' if later != later else _text(row, other) + ' later'}"
-        (first,) = {*SIDES} - {other}
+    def _overtaking(self, row: dict[Any, Any], side: str) -> str:
+        """Return the earliest decision of the run `side` that comes before the one in `row` there, and later in the
+        other run; an empty text if there is none."""
+        (other,) = {*SIDES} - {side}
         pairs = self.decisions
-        before = True if later != later else pairs[f"time_{other}"] < later
-        instead = pairs[before & (pairs[f"time_{first}"] > instants[first] + self.tolerance)]
-        instead = instead[instead[f"time_{other}"].notna() & (instead["job_id"] != row["job_id"])]
-        if len(instead):
-            taken = instead.loc[instead[f"time_{other}"].idxmin()].to_dict()
-            text += f", after {_text(taken, other)} of job {taken['job_id']}"
-        return text
+        found = pairs[
+            (pairs[f"time_{side}"] < row[f"time_{side}"] - self.tolerance)
+            & (pairs[f"time_{other}"] > row[f"time_{other}"] + self.tolerance)
+        ]
+        if not len(found):
+            return ""
+        taken = found.loc[found[f"time_{side}"].idxmin()].to_dict()
+        return f"{_text(taken, side)} of job {taken['job_id']}"
+
+    def _instead(self, row: dict[Any, Any], side: str, instant: float) -> str:
+        """Return what the run `side` decided at an instant at which the other run made the decision in `row`."""
+        if row["parting"] == "nodes":
+            return _text(row, side)
+        text = f"nothing: {self._of(side).status(row['job_id'], instant)}"
+        if row["parting"] == "missing":
+            return text
+        after = self._overtaking(row, side)
+        return f"{text}; {_text(row, side)} later{', after ' if after else ''}{after}"
+
+
+class Triggers:
+    """The events of two runs that may trigger decisions: time in the real run and in the prediction."""
+
+    def __init__(self, real: FloatArray, predicted: FloatArray) -> None:
+        """Take the times of the events, s, each of shape (events,). The first submission, at 0, is added."""
+        self._times = {"real": np.append(0.0, real), "predicted": np.append(0.0, predicted)}
+        self._orders = {side: np.argsort(times, kind="stable") for side, times in self._times.items()}
+
+    def _latest(self, times: FloatArray, side: str) -> IntArray:
+        """Return the latest event at or before each of `times` in the run `side`, as index."""
+        order = self._orders[side]
+        place = np.searchsorted(self._times[side][order], times + ROUNDING_S, side="right") - 1
+        return np.asarray(order[np.maximum(place, 0)])
+
+    def _after_both(self, real: FloatArray, predicted: FloatArray) -> FloatArray:
+        """Return the difference between the delays of decisions after the later of the triggers of both runs, s."""
+        both = self._latest(real, "real"), self._latest(predicted, "predicted")
+        least = [np.maximum(times[both[0]], times[both[1]]) for times in self._times.values()]
+        return np.asarray((predicted - least[1]) - (real - least[0]))
+
+    def later(self, real: float, predicted: float) -> float:
+        """Return how much later the prediction decides than the real run, measured from its triggers, s."""
+        return float(self._after_both(np.array([real]), np.array([predicted]))[0])
+
+    def unexplained(self, real: FloatArray, predicted: FloatArray) -> FloatArray:
+        """Return the difference between the delays of decisions after their triggers, s.
+
+        The smallest difference counts: without a trigger, after the trigger in either run (simultaneous events of one
+        run may come one after another in the other run), and after the later of both.
+        """
+        difference = predicted - real
+        least = np.minimum(np.abs(difference), np.abs(self._after_both(real, predicted)))
+        for times, side in ((real, "real"), (predicted, "predicted")):
+            trigger = self._latest(times, side)
+            drift = self._times["predicted"][trigger] - self._times["real"][trigger]
+            least = np.minimum(least, np.abs(difference - drift))
+        return least
+
+    def translated(self, time: float, side: str) -> float:
+        """Return the instant in the other run that follows the same event by the same time."""
+        trigger = self._latest(np.array([time]), side)[0]
+        drift = float(self._times["predicted"][trigger] - self._times["real"][trigger])
+        return time + (drift if side == "real" else -drift)
 
 
 def _text(row: dict[Any, Any], side: str) -> str:
