@@ -31,10 +31,11 @@ class Beside:
     Args:
         command: the command, for the shell.
         log: file of the output of the command.
+        folder: working folder of the command.
     """
 
-    def __init__(self, command: str, log: Path) -> None:
-        self.command, self.log = command, log
+    def __init__(self, command: str, log: Path, folder: Path) -> None:
+        self.command, self.log, self.folder = command, log, folder
 
     def __enter__(self) -> Self:
         """Start the command in a session of its own, out of reach of Ctrl-C."""
@@ -44,6 +45,7 @@ class Beside:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
+                cwd=self.folder,
                 start_new_session=True,
             )
         assert self._supervisor.stdout is not None

@@ -168,6 +168,11 @@ class Campaign:
         return Path(self.source.where).stem
 
     @property
+    def folder(self) -> Path:
+        """The folder of the file: paths in the file are relative to it."""
+        return Path(self.source.where).parent
+
+    @property
     def order(self) -> list[Slot]:
         """The repetitions of all cells in the order of execution: in each session, a random one.
 

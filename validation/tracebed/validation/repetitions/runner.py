@@ -83,7 +83,7 @@ def _attempt(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float
     started, begun = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
     error: str | None = "the campaign was interrupted"
     try:
-        run = _replay(campaign.cells[slot.cell], campaign.spec.settle_s, slot, folder, show)
+        run = _replay(campaign, slot, folder, show)
         if run.info.state == "interrupted":
             (error,) = run.info.interruptions
             if error.startswith("SIG"):
@@ -98,9 +98,9 @@ def _attempt(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float
     return attempt
 
 
-def _replay(cell: Cell, settle_s: float, slot: Slot, folder: Path, show: Callable[[float], None]) -> Run:
+def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float], None]) -> Run:
     """Replay one repetition, with the command of its cell beside it."""
-    output = folder / slot.folder
+    cell, settle_s, output = campaign.cells[slot.cell], campaign.spec.settle_s, folder / slot.folder
     try:
         output.parent.mkdir(exist_ok=True)
     except OSError as error:
@@ -123,7 +123,7 @@ def _replay(cell: Cell, settle_s: float, slot: Slot, folder: Path, show: Callabl
     if not cell.beside:
         time.sleep(settle_s)
         return replay()
-    with Beside(cell.beside, output.with_name(f"{output.name}.log")) as beside:
+    with Beside(cell.beside, output.with_name(f"{output.name}.log"), campaign.folder) as beside:
         time.sleep(settle_s)
         beside.check()
         run = replay()

@@ -1,0 +1,149 @@
+"""The campaigns in tests/benchmarks/campaigns: their files, their workload, and the tools that they use."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import tracebed.api as tb
+from tracebed.errors import ExitCode
+from tracebed.orchestrator.cli import tracebed
+from tracebed.validation.repetitions.campaign import HINT, CampaignSpec, load_campaign
+from tracebed.validation.repetitions.dependence import Dependence
+from tracebed.validation.repetitions.summary import CellFigures, Figures, Summary
+from tracebed.yaml_file import YamlFile
+
+FOLDER = Path(__file__).with_name("benchmarks") / "campaigns"
+
+
+def load(name: str) -> ModuleType:
+    """Import a tool of the folder."""
+    spec = importlib.util.spec_from_file_location(f"campaigns_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder, which is the current one."""
+    for path in FOLDER.glob("*.*"):
+        shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def spec_of(name: str) -> CampaignSpec:
+    return YamlFile.read(FOLDER / name, "campaign", hint=HINT, unreadable="").checked(CampaignSpec)
+
+
+def test_pace_crosses_all_nodes_clocks_and_neighbors() -> None:
+    spec, tables = spec_of("pace.yaml"), load("tables")
+    assert set(spec.cells) == {
+        f"{kind}-{clock}-{neighbor}"
+        for kind in tables.KINDS
+        for clock in ("wall", "steady")
+        for neighbor in tables.NEIGHBORS
+    }
+    for name, cell in spec.cells.items():
+        kind, clock, neighbor = name.split("-")
+        assert (cell.inventory, cell.calibration) == (f"{kind}.yaml", f"{kind}.calibration.yaml")
+        assert cell.clock == clock
+        loops = {"quiet": "", "one": "stress-ng --cpu 1 --taskset 0,1", "two": "stress-ng --cpu 2 --taskset 0,1"}
+        assert cell.beside == loops[neighbor]
+    assert set(spec.counts.values()) == {10}
+
+
+def test_injection_disturbs_as_many_runs_as_it_leaves_quiet() -> None:
+    campaign = load_campaign(FOLDER / "injection.yaml")
+    for kind, least in {"half": 30, "emulated": 30, "full": 10}.items():
+        own = {name: count for name, count in campaign.spec.counts.items() if name.startswith(f"{kind}-")}
+        quiet = own.pop(f"{kind}-quiet")
+        assert (quiet, sum(own.values())) == (least, least)
+        assert campaign.cells[f"{kind}-quiet"].beside == ""
+        assert all(campaign.cells[name].beside for name in own)
+        assert campaign.cells[f"{kind}-quiet"].inventory.duty() == {"half": 0.5, "emulated": 0, "full": 1}[kind]
+
+
+def test_the_workload_is_that_of_the_documented_commands(folder: Path) -> None:
+    text = (folder / "pace.yaml").read_text().replace("\\\n#", "")
+    commands = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#   tracebed")]
+    (folder / "jobs.csv").rename(folder / "kept.csv")
+    for command in commands:
+        if command.split()[1] in ("generate", "malleable"):
+            assert CliRunner().invoke(tracebed, command.split()[1:]).exit_code == ExitCode.OK, command
+    assert tb.read("jobs.csv").sha256 == tb.read("kept.csv").sha256
+
+
+def test_no_decision_depends_on_the_launch_overhead() -> None:
+    """The comment in pace.yaml says so."""
+    jobs, found = tb.read(FOLDER / "jobs.csv"), set()
+    for overhead in range(0, 41, 4):
+        run = tb.simulate(jobs, "pref", launch_overhead_s=overhead / 1000, speed=4000)
+        order = run.jobs.sort_values(["start", "job_id"])["job_id"]
+        sizes = run.allocations.groupby("job_id")["count"].apply(tuple)
+        found.add((tuple(order), tuple(sizes.items())))
+    assert len(found) == 1
+
+
+def summary(runs: pd.DataFrame, figures: list[CellFigures]) -> Summary:
+    return Summary(runs, figures, dict[str, Dependence](), [], 0)
+
+
+def test_the_table_of_the_injections_counts_what_was_found_by_how_much_the_response_moved() -> None:
+    rows = [
+        ("half-quiet", 100.0, "healthy", "completed"),
+        ("half-quiet", 101.0, "healthy", "completed"),
+        ("half-quiet", 99.0, "degraded", "completed"),
+        ("half-loop-25", 102.0, "healthy", "completed"),
+        ("half-loop-25", 110.0, "degraded", "completed"),
+        ("half-stop-rank", 90.0, "unhealthy", "completed"),
+        ("half-stop-rank", float("nan"), "unhealthy", "interrupted"),
+        ("half-stop-rank", 120.0, "healthy", "completed"),
+    ]
+    runs = pd.DataFrame(rows, columns=["cell", "mean_response_s", "health", "state"])
+    text = load("tables").injection(summary(runs, []))
+    assert "| duty 0.5 | quiet | 3 | 1.0 % | 1.0 % | 1 of 3 (33 %) | 0 of 3 (0 %) |" in text
+    assert "| duty 0.5 | loop-25 | 2 | 6.0 % | 10.0 % | 1 of 2 (50 %) | 0 of 2 (0 %) |" in text
+    assert "| duty 0.5 | disturbed, response moved by more than 5 % | 4 | 3 of 4 (75 %) | 2 of 4 (50 %) |" in text
+    assert "| duty 0.5 | disturbed, moved less | 1 | 0 of 1 (0 %) | 0 of 1 (0 %) |" in text
+
+
+def test_the_table_of_the_pace_has_variation_and_error() -> None:
+    figures = {name: Figures(10.0, 0.1, 0.01, -0.002) for name in load("tables").METRICS}
+    runs = pd.DataFrame({"cell": ["half-steady-one"] * 2, "health": ["healthy", "degraded"]})
+    text = load("tables").pace(summary(runs, [CellFigures("half-steady-one", "all", 2, figures)]))
+    assert text.splitlines()[-1] == (
+        "| duty 0.5 | steady | one busy loop | 2 | 1 healthy, 1 degraded "
+        "| 1.00 % | 1.00 % | 1.00 % | -0.20 % | -0.20 % | -0.20 % |"
+    )
+
+
+@pytest.mark.parametrize("kind", ["rank", "agent", "replayer"])
+def test_a_process_of_the_replay_is_stopped_and_continues(folder: Path, kind: str) -> None:
+    (folder / "c.yaml").write_text(
+        "repetitions: 1\nsettle_s: 0\n"
+        "defaults: {workload: jobs.csv, policy: pref, inventory: emulated.yaml, speed: 20000}\n"
+        f"cells: {{a: {{beside: {sys.executable} stop.py {kind} --after 0.1 --for 0.5}}}}\n"
+    )
+    (run,) = tb.repeat("c.yaml", "out").to_dict("records")
+    assert run["state"] == "completed"
+    assert (folder / "out" / "a" / "rep-01.log").read_text().startswith(f"stopped the {kind} ")
+    jobs = tb.Run.load("out/a/rep-01").jobs
+    if kind == "rank":  # its job cannot end while it is stopped
+        assert (jobs["end"] - jobs["start"]).max() >= 0.5 * 20000
+
+
+def test_a_process_outside_a_campaign_is_not_stopped(folder: Path) -> None:
+    with pytest.raises(SystemExit, match="does not run beside a repetition"):
+        load("stop").campaign()
