@@ -214,6 +214,8 @@ def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
         ({"duty": 0.5}, "duty is 0.5, not 0 (emulated nodes)"),
         ({"duty": -1}, "duty is -1"),
         ({"duty": True}, "duty is True"),
+        ({"clock": 7}, "clock is 7"),
+        ({"clock": "/nowhere/clock"}, "No such file"),
         ({"program": {}}, "lacks 'benchmark'"),
     ],
 )

@@ -128,6 +128,10 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         ("nodes:\n  - {name: a, cores: 2}\n", 2, "needs either"),
         ("nodes:\n  - {name: a, cpus: 0, emulated: true, cores: 1}\n", 2, "emulated"),
         ("nodes:\n  - {name: a, cpus: 0-1, cores: 3}\n", 2, "the node has 2 CPUs"),
+        ("nodes:\n  - {name: a, cpus: 0}\n  - {name: b, cpus: 1, duty: 0}\n", 3, "duty"),
+        ("nodes:\n  - {name: a, cpus: 0, duty: 1.1}\n", 2, "duty"),
+        ("nodes:\n  - {name: a, cpus: 0, duty: .nan}\n", 2, "duty"),
+        ("nodes:\n  - {name: a, cores: 1, emulated: true, duty: 0.5}\n", 2, "an emulated node has no duty"),
         ("nodes:\n  - {name: a, cpus: 0-2, sockets: 2}\n", 2, "equal sockets"),
         ("nodes:\n  - {name: a, sockets: [0-1, 2]}\n", 2, "equally many"),
         ("nodes:\n  - {name: 'a[3-1]', cpus: 0}\n", 2, "empty"),
@@ -163,3 +167,12 @@ def test_an_unreadable_inventory_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="UTF-8"):
         load_inventory(tmp_path / "binary")
+
+
+def test_the_nodes_of_a_group_have_its_duty(tmp_path: Path) -> None:
+    read = load(
+        tmp_path,
+        "nodes:\n  - {name: a, cpus: 900, duty: 1}\n  - {name: 'n[1-*]', cpus: auto, duty: 0.7}\n"
+        "  - {name: b, cpus: 901}\n  - {name: e, cores: 1, emulated: true}\n",
+    )
+    assert [node.duty for node in read.nodes] == [1.0, *[0.7] * (len(read.nodes) - 3), None, None]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import random
 import socket
 import sys
 import time
@@ -23,7 +24,8 @@ from tracebed.benchmarks.lines import encode
 from tracebed.benchmarks.program import Launch, Program, split
 from tracebed.errors import InputError
 
-CPU = min(os.sched_getaffinity(0))
+CPUS = sorted(os.sched_getaffinity(0))
+CPU = CPUS[0]
 GUARD_S = 60.0
 
 
@@ -34,16 +36,21 @@ class Rank:
         self.control, theirs = socket.socketpair()
         self.control.settimeout(GUARD_S)
         self.lines = self.control.makefile("rb")
+        self.heard: list[dict[str, Any]] = []
         context = multiprocessing.get_context("fork")
         self.process = context.Process(target=lambda: os._exit(run(launch, theirs)))
         self.process.start()
         theirs.close()
 
-    def hear(self, kind: str) -> dict[str, Any]:
+    def hear(self, *kinds: str) -> dict[str, Any]:
+        """Return the next message of one of these kinds."""
         while True:
-            message: dict[str, Any] = json.loads(self.lines.readline())
-            if message["type"] == kind:
-                return message
+            self.heard.append(json.loads(self.lines.readline()))
+            if self.heard[-1]["type"] in kinds:
+                return self.heard[-1]
+
+    def tell(self, **message: Any) -> None:
+        self.control.sendall(encode(message))
 
     def join(self) -> int | None:
         self.process.join(GUARD_S)
@@ -226,7 +233,7 @@ def test_the_time_of_a_mask_change_is_added_to_the_plan(
     ranks["a"].hear("listening")
     ranks["b"] = Rank(launch("b", program, tmp_path, duty=duty), pils.run)
     begun = ranks["a"].hear("started")["time"]
-    ranks[changing].control.sendall(encode({"request": 1, "cpus": [CPU]}))
+    ranks[changing].tell(request=1, cpus=[CPU])
     resized = ranks[changing].hear("resized")
     ended = ranks["a"].hear("finished")
     assert (ended["state"], ranks["b"].hear("finished")["state"]) == ("completed", "completed")
@@ -282,3 +289,52 @@ def test_the_parts_of_a_job_end_at_their_deadlines_by_the_steady_clock(tmp_path:
             assert ended["units_done"] == 300_000
         assert (leader.join(), follower.join()) == (0, 0)
         assert not clock.holder()  # an ended rank does not hold the clock
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("balance", ["static", "dynamic"])
+def test_no_work_is_lost_or_done_twice_at_any_duty(tmp_path: Path, balance: str, seed: int) -> None:
+    """Ranks of different duties join, leave and change their masks; each computes its duty of the units it reports."""
+    draw = random.Random(seed)
+    program = Program("pils", 1_009, 100_003, 100, 50_000.0, balance=balance)
+    duties = {name: draw.choice([0.0, 0.1, 0.37, 0.8, 1.0]) for name in "abc"}
+    present: dict[str, Rank] = {}
+    ended: list[tuple[float, Rank]] = []
+
+    def add(name: str) -> None:
+        duty = {"duty": duties[name], "cpus": tuple(CPUS[: draw.randint(1, 2)]), "members": ("a",)}
+        present[name] = Rank(launch(name, program, tmp_path, **duty), pils.run)
+
+    def end(name: str) -> None:
+        rank = present.pop(name)
+        if not any(message["type"] == "finished" for message in rank.heard):
+            rank.hear("finished")
+        ended.append((duties[name], rank))
+
+    add("a")
+    present["a"].hear("started")
+    for request in range(1, 9):
+        name = draw.choice(sorted(present))
+        if draw.random() < 0.5:
+            asked, change = present[name], {"cpus": CPUS[: draw.randint(1, 2)]}
+        else:
+            members = ["a", *draw.sample("bc", draw.randint(0, 2))]
+            for missing in set(members) - present.keys():
+                add(missing)
+            asked, change = present["a"], {"members": members}
+        asked.tell(request=request, **change)
+        if asked.hear("resized", "finished")["type"] == "finished":
+            break
+        for name in set(present) - set(change.get("members", present)):
+            end(name)
+    changes = request
+    for name in sorted(present, reverse=True):
+        end(name)
+    assert changes >= 3
+    assert {rank.join() for _, rank in ended} == {0}
+    last = [rank.heard[-1] for _, rank in ended]
+    assert {message["state"] for message in last} == {"completed"}
+    assert sum(message["units_done"] for message in last) == 1_009 + 100_003
+    for duty, rank in ended:
+        samples = [sample for message in rank.heard if message["type"] == "work" for sample in message["samples"]]
+        assert sum(sample[1] for sample in samples) == int(duty * rank.heard[-1]["units_done"])

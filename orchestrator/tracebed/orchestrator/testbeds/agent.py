@@ -225,6 +225,11 @@ class Agent:
         duty = message["duty"]
         if type(duty) not in (int, float) or not 0 <= duty <= 1 or self.emulated != (duty == 0):
             raise InputError(f"duty is {duty!r}, not 0 (emulated nodes) or above 0 and up to 1 (other nodes)")
+        clock = message.get("clock")
+        if clock is not None:
+            if not isinstance(clock, str):
+                raise InputError(f"clock is {clock!r}, not the file of a steady clock")
+            Path(clock).stat()
         self.launches += 1
         where: Address
         if address is not None:
@@ -251,7 +256,7 @@ class Agent:
             program=program,
             duty=float(duty),
             folder=self.spool / folder_name(job),
-            clock=message.get("clock"),
+            clock=clock,
         )
 
     def _mask(self, text: str) -> tuple[int, ...]:
