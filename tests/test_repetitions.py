@@ -176,17 +176,20 @@ def test_descendants_include_those_of_other_sessions() -> None:
 
 
 def reference(values: FloatArray, cells: list[str]) -> tuple[float, float]:
-    """Return slope and lag-1 correlation: by a full regression with a constant per cell, and by a loop."""
+    """Return slope and lag-1 correlation: by a full weighted regression with a constant per cell, and by a loop."""
     names = sorted(set(cells))
-    relative, standard = [], []
+    relative, standard, spread = [], [], []
     for value, cell in zip(values, cells, strict=True):
         own = [other for other, name in zip(values, cells, strict=True) if name == cell]
         mean = sum(own) / len(own)
         sd = (sum((other - mean) ** 2 for other in own) / len(own)) ** 0.5
         relative.append(value / mean - 1)
         standard.append((value - mean) / sd)
+        spread.append(sd / mean)
+    floor = np.median([spread[cells.index(name)] for name in names])
+    root = np.array([1 / max(own, floor) for own in spread])
     design = np.array([[float(k), *(float(cell == name) for name in names)] for k, cell in enumerate(cells)])
-    slope = np.linalg.lstsq(design, np.array(relative), rcond=None)[0][0]
+    slope = np.linalg.lstsq(root[:, None] * design, root * np.array(relative), rcond=None)[0][0]
     products = sum(standard[k] * standard[k + 1] for k in range(len(values) - 1))
     return 100 * slope, products / sum(item**2 for item in standard)
 
@@ -228,6 +231,15 @@ def test_a_known_drift_is_found() -> None:
     found = dependence(values, cells)
     assert found is not None
     assert found.drift_percent == pytest.approx(0.2 / 1.06, rel=0.15)  # the means are those in the middle
+    assert found.drift_p < 0.001
+
+
+def test_a_cell_that_varies_much_does_not_hide_the_drift_of_the_others() -> None:
+    cells = list(map(str, np.random.default_rng(1).permutation(np.repeat(["a", "b", "c"], 20))))
+    noise = np.array([{"a": 0.001, "b": 0.001, "c": 0.4}[cell] for cell in cells]) * autocorrelated(60, 0.0, 2)
+    found = dependence(1 + 0.001 * np.arange(60) + noise, cells)
+    assert found is not None
+    assert found.drift_percent == pytest.approx(0.1, rel=0.1)
     assert found.drift_p < 0.001
 
 

@@ -3,8 +3,11 @@
 Repetitions on a machine whose speed changes are not independent. Both statistics use the deviations of the repetitions
 from the mean of their cell, in the order of execution. Their distribution under independence is that under random
 permutations of the values within each cell, since then any order of the values of a cell is equally likely. So no
-normal distribution and no equal variance of the cells is assumed. For one cell of n repetitions the lag-1 correlation
-has the mean -1/n and a standard deviation of about 1/sqrt(n) (Moran, Some theorems on time series II, Biometrika 1948).
+normal distribution and no equal variance of the cells is assumed.
+
+In the slope, cells that vary more than the median cell weigh less, by the inverse of their variance: otherwise one
+noisy cell would hide the drift of all others. For one cell of n repetitions the lag-1 correlation has the mean -1/n and
+a standard deviation of about 1/sqrt(n) (Moran, Some theorems on time series II, Biometrika 1948).
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ def dependence(values: FloatArray, cells: Sequence[str], *, seed: int = 0) -> De
         The statistics, or None if there are fewer than three runs in cells with different values.
     """
     names = np.asarray(cells)
-    relative, standard, time = (np.zeros(len(values)) for _ in range(3))
+    relative, standard, time, spread = (np.zeros(len(values)) for _ in range(4))
     groups: list[IntArray] = []
     for name in dict.fromkeys(cells):
         index = np.flatnonzero((names == name) & ~np.isnan(values))
@@ -68,14 +71,16 @@ def dependence(values: FloatArray, cells: Sequence[str], *, seed: int = 0) -> De
             continue
         deviation = sample - sample.mean()
         relative[index] = deviation / abs(sample.mean())
+        spread[index] = relative[index].std()
         standard[index] = deviation / sample.std()
         time[index] = index - index.mean()
         groups.append(index)
     runs = sum(map(len, groups))
     if runs < 3:
         return None
-    slope, correlation = _slope(relative[None], time)[0], _lag1(standard[None])[0]
-    slopes, correlations = _permuted(relative, standard, time, groups, seed)
+    weight = np.maximum(spread, np.median([spread[index[0]] for index in groups])) ** -2
+    slope, correlation = _slope(relative[None], time, weight)[0], _lag1(standard[None])[0]
+    slopes, correlations = _permuted(relative, standard, time, weight, groups, seed)
     exceed = int((np.abs(slopes) >= abs(slope) * (1 - 1e-9)).sum())
     low, high = np.quantile(correlations, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Dependence(
@@ -89,9 +94,9 @@ def dependence(values: FloatArray, cells: Sequence[str], *, seed: int = 0) -> De
     )
 
 
-def _slope(relative: FloatArray, time: FloatArray) -> FloatArray:
-    """Return the least-squares slopes with a constant per cell; `relative` has shape (samples, runs)."""
-    return np.asarray(relative @ time / (time @ time))
+def _slope(relative: FloatArray, time: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the weighted least-squares slopes with a constant per cell; `relative` has shape (samples, runs)."""
+    return np.asarray(relative @ (weight * time) / (weight * time @ time))
 
 
 def _lag1(standard: FloatArray) -> FloatArray:
@@ -100,7 +105,12 @@ def _lag1(standard: FloatArray) -> FloatArray:
 
 
 def _permuted(
-    relative: FloatArray, standard: FloatArray, time: FloatArray, groups: Sequence[IntArray], seed: int
+    relative: FloatArray,
+    standard: FloatArray,
+    time: FloatArray,
+    weight: FloatArray,
+    groups: Sequence[IntArray],
+    seed: int,
 ) -> tuple[FloatArray, FloatArray]:
     """Return slopes and correlations, shape (PERMUTATIONS,), of permutations within the groups of positions."""
     rng = np.random.default_rng(seed)
@@ -112,6 +122,6 @@ def _permuted(
         order = np.tile(np.arange(len(time)), (count, 1))
         for index in groups:
             order[:, index] = rng.permuted(order[:, index], axis=1)
-        slopes.append(_slope(relative[order], time))
+        slopes.append(_slope(relative[order], time, weight))
         correlations.append(_lag1(standard[order]))
     return np.concatenate(slopes), np.concatenate(correlations)
