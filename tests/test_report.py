@@ -336,11 +336,22 @@ LATE = {"signal": "late_s", "value": 10.2, "limit": 1.0, "state": "unhealthy", "
 
 def test_the_causes_of_an_unhealthy_run_are_in_the_report() -> None:
     real = malleable(real=True)
-    real.info.health = {"state": "unhealthy", "causes": [LATE], "signals": {}, "thresholds": "ab" * 32}
+    real.info.health = {
+        "state": "unhealthy",
+        "causes": [LATE],
+        "signals": {"late_s": 10.2, "steal": None},
+        "thresholds": "ab" * 32,
+    }
     page = report.render(compare(real, malleable(real=False)))
     Outline(page)
     section = page[page.index('<section id="health"') :].partition("</section>")[0]
-    for what in ("<strong>Unhealthy</strong>", "a &lt;rank&gt; was 10.2 s late", "<td>10.2</td><td>1</td>", "abab"):
+    for what in (
+        "<strong>Unhealthy</strong>",
+        "unhealthy: a &lt;rank&gt; was 10.2 s late",
+        "<dt>late_s</dt><dd>10.2</dd>",
+        "<dt>steal</dt><dd>-</dd>",
+        "abab",
+    ):
         assert what in section
     assert "The real run is unhealthy: a &lt;rank&gt; was 10.2 s late; one real run" in page
 
@@ -348,7 +359,7 @@ def test_the_causes_of_an_unhealthy_run_are_in_the_report() -> None:
 @pytest.mark.parametrize(
     ("info", "says"),
     [
-        ({}, "<strong>Healthy</strong>: all signals are within"),
+        ({}, "<strong>Healthy</strong>: all signals are within their limits"),
         ({"health": {}}, "<strong>Unknown</strong>: the replay has no record"),
         ({"health": {}, "source": "log", "execution": "logged"}, None),
     ],

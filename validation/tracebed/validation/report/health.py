@@ -43,11 +43,12 @@ SIGNALS = (
 
 
 def _health(comparison: Comparison) -> Markup | None:
-    """Return the state and the causes, or None for a log, which has no record of its health."""
+    """Return the state, the causes and all signals, or None for a log, which has no record of its health."""
     health, info = comparison.health, comparison.real.info
     if not health.causes and info.source != "replay":
         return None
-    return fill("health", health=health, thresholds=info.health.get("thresholds", ""))
+    recorded = info.health
+    return fill("health", health=health, signals=recorded.get("signals", {}), thresholds=recorded.get("thresholds", ""))
 
 
 def _samples(comparison: Comparison) -> Picture | None:
