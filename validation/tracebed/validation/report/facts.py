@@ -32,7 +32,7 @@ def _sides(comparison: Comparison) -> Markup:
         both("source", lambda run: run.info.source),
         both("execution", lambda run: execution(run.info)),
         both("policy", lambda run: " ".join([run.info.policy, *_pairs(run.info.policy_parameters)])),
-        both("other parameters", lambda run: ", ".join(_pairs(run.info.parameters)) or "-"),
+        both("other parameters", lambda run: ", ".join(_pairs(_without_zero_overheads(run.info.parameters))) or "-"),
         both("machine", _machine),
         both("speed", lambda run: f"{run.info.speed:g} trace seconds per wall second"),
         both("lateness of submissions", _lateness),
@@ -70,6 +70,11 @@ def _origins(run: Run) -> dict[str, Any]:
 
 def _pairs(values: dict[str, Any]) -> list[str]:
     return [f"{key}={value}" for key, value in sorted(values.items())]
+
+
+def _without_zero_overheads(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters without the overheads that are 0."""
+    return {key: value for key, value in parameters.items() if value or not key.startswith("overhead_")}
 
 
 def _machine(run: Run) -> str:
