@@ -82,6 +82,7 @@ def test_a_replay_by_the_steady_clock_decides_like_any_other(tmp_path: Path, pol
     factor = run.info.parameters["clock_factor"]
     assert 0 < factor["min"] <= factor["mean"] <= 1.0 + 1e-9
     times = [entry.data for entry in journal.read(out / JOURNAL)[1] if entry.kind == "clock"]
+    assert all(at["dilation"] >= 1.0 - 1e-6 for at in times)
     steady, wall = ([at[clock] for at in times] for clock in ("steady", "monotonic"))
     assert len(times) >= 1 and list(steady) == sorted(steady)
     assert (np.diff(steady) <= np.diff(wall) + 1e-6).all() and (np.diff(wall) >= pace.NOTE_S).all()

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tracebed.benchmarks.clock import Clock, SteadyClock
+from tracebed.benchmarks.clock import POLL_S, Clock, SteadyClock
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
@@ -55,7 +55,7 @@ class Pace:
         self._slowest = 1.0
 
     def note(self) -> dict[str, float] | None:
-        """Return the times of both clocks if a record is due.
+        """Return the times of both clocks, and wall over steady time since the last record, if a record is due.
 
         Raises:
             TestbedError: the clock has stood still for too long.
@@ -71,9 +71,10 @@ class Pace:
                 "that does not end its part",
                 hint="the run so far is kept",
             )
-        self._slowest = min(self._slowest, (steady - self._last[1]) / (now - self._last[0]))
+        passed, counted = now - self._last[0], steady - self._last[1]
+        self._slowest = min(self._slowest, counted / passed)
         self._last = (now, steady)
-        return {"monotonic": now, "steady": steady}
+        return {"monotonic": now, "steady": steady, "dilation": passed / max(counted, POLL_S)}
 
     def factor(self) -> dict[str, Any]:
         """Return the parameter `clock_factor` of a run: the mean speed of the clock, and the slowest second."""

@@ -45,13 +45,15 @@ def imposed(info: RunInfo) -> str:
     """Return what imposed the run times of a real run, or an empty text if the run times were measured.
 
     An emulated rank sleeps for its planned run time. A rank with a duty below 1 computes for a part of the planned time
-    and sleeps until its planned end.
+    and sleeps until its planned end. A steady clock stands still until a rank has done what it planned.
     """
     duty = info.parameters.get("duty", 1.0)
     duties = sorted(set(duty if isinstance(duty, list) else [duty]))
     kinds = ["emulated nodes"] if "emulated" in info.execution.split("+") else []
     if partial := [each for each in duties if 0 < each < 1]:
         kinds.append("duty " + " to ".join(f"{each:g}" for each in dict.fromkeys((partial[0], partial[-1]))))
+    if info.parameters.get("clock") == "steady":
+        kinds.append("steady clock")
     return ", ".join(kinds)
 
 
