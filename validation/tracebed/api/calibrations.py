@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from tracebed.errors import Tolerated
 from tracebed.orchestrator.calibrating import procedure
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.testbeds.inventory import load_inventory
@@ -70,4 +69,4 @@ def warn_of_another_testbed(calibration: Calibration, nodes: Inventory) -> None:
     for what, (made, given) in differing.items():
         if made != given:
             text = f"the calibration was made for {what} {made}, but the prediction is for {what} {given}"
-            warnings.warn(text, Tolerated, stacklevel=3)
+            warnings.warn(text, stacklevel=3)

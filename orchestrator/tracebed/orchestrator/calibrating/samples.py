@@ -61,6 +61,8 @@ def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: floa
     planned, late = _leaders(entries)
     starts = run.allocations.merge(jobs[["start"]].reset_index(), on="job_id", suffixes=("", "_job"))
     first = starts[starts["start"] == starts["start_job"]].groupby("job_id")["count"].sum()
+    asked = run.reconfigurations.groupby("job_id")["nodes_from"].first()  # a job may expand in the instant of its start
+    first = asked.reindex(first.index).fillna(first)
     changes = run.reconfigurations[run.reconfigurations["state"] == "applied"]
     last = changes.groupby("job_id")["nodes_to"].last().reindex(first.index).fillna(first)
     launch = (jobs["launched"] - jobs["start"]) / speed

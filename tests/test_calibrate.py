@@ -1,0 +1,201 @@
+"""Calibrating: estimates from samples, the proposed duty, the probes, and a calibration from end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tracebed.api as tb
+from tracebed.orchestrator.calibrating import probes
+from tracebed.orchestrator.calibrating.duty import propose
+from tracebed.orchestrator.calibrating.estimates import by_size, estimates, linear, mean, mean_of, with_step
+from tracebed.orchestrator.calibrating.samples import Samples, samples_of
+from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.testbeds.inventory import load_inventory
+
+SPEED = 100.0
+TRUE = Overheads(
+    launch_s=0.011,
+    launch_join_s=0.013,
+    launch_rank_s=0.002,
+    end_s=0.003,
+    end_rank_s=0.0025,
+    reconfiguration_s=0.001,
+    expand_s=0.02,
+    release_s=0.006,
+    grain_s=0.05,
+)
+
+
+# -- estimates
+
+
+def test_a_fit_recovers_the_coefficients_of_samples_without_noise() -> None:
+    ranks = np.array([1, 1, 2, 2, 3, 4, 8])
+    step = 0.01 + 0.02 * (ranks > 1) + 0.003 * np.maximum(0, ranks - 2)
+    assert with_step(np.column_stack([ranks, step])) == pytest.approx([0.01, 0.02, 0.003])
+    assert linear(np.column_stack([ranks, 0.01 + 0.002 * (ranks - 1)])) == pytest.approx([0.01, 0.002])
+
+
+def test_a_fit_has_no_negative_coefficients_also_with_one_size() -> None:
+    falling = np.array([[1, 0.03], [2, 0.02], [4, 0.01]])
+    assert linear(falling).min() >= 0 and with_step(falling).min() >= 0
+    assert with_step(np.array([[1, 0.03], [1, 0.05]])) == pytest.approx([0.04, 0.0, 0.0])
+
+
+def test_the_constant_is_a_mean_and_ignores_one_spoiled_repetition() -> None:
+    rng = np.random.default_rng(1)
+    repetitions = [rng.exponential(0.02, 200) for _ in range(3)]
+    good = mean_of(repetitions)
+    assert good is not None
+    assert good.low < 0.02 < good.high and good.median < good.value and good.count == 600
+    assert good.value == pytest.approx(sorted(good.repetitions)[1])
+    spoiled = mean_of([*repetitions[:2], repetitions[2] + 1.0])
+    assert spoiled is not None and spoiled.value < 0.025 and max(spoiled.repetitions) > 1.0
+
+
+def test_repetitions_without_samples_are_left_out() -> None:
+    assert mean_of([np.array([]), np.array([])]) is None
+    found = mean_of([np.array([]), np.array([2.0])])
+    assert found is not None and found.value == 2.0 and found.repetitions == [2.0]
+    assert estimates([], mean) == []
+    [one] = by_size([np.array([[4, 0.5]]), np.array([[4, 0.7]])])
+    assert one.ranks == 4 and one.estimate.value == pytest.approx(0.6)
+
+
+# -- the proposed duty
+
+
+def test_equal_windows_propose_all_the_time() -> None:
+    assert propose(np.ones(100), 64).duty == 1.0
+    assert propose(np.full(100, 1.2), 64).duty == 1.0
+
+
+def test_the_slowest_ranks_decide_and_three_times_their_shortfall_is_left() -> None:
+    speeds = np.linspace(0.8, 1.2, 10_001)
+    one, many = propose(speeds, 1), propose(speeds, 1000)
+    assert one.duty == 0.4  # 1 % of the windows are below 0.804: 1 - 3 * 0.196 = 0.412
+    assert many.duty == 0.4 and many.late == 0.0  # 1 - 3 * 0.2 = 0.4
+    assert propose(np.linspace(0.97, 1.0, 1001), 2).duty == 0.9
+    assert propose(np.array([*np.ones(98), 0.1, 0.1]), 4).duty == 0.3
+    assert propose(np.array([*np.ones(98), 0.1, 0.1]), 4).late == pytest.approx(1 - 0.98**4, abs=1e-6)
+
+
+def test_more_ranks_never_propose_more() -> None:
+    speeds = np.random.default_rng(2).normal(1.0, 0.02, 5000)
+    duties = [propose(speeds, ranks).duty for ranks in (1, 2, 8, 64)]
+    assert duties == sorted(duties, reverse=True) and duties[0] > duties[-1]
+
+
+# -- the probes, simulated with known overheads
+
+
+def test_the_ladder_has_all_sizes() -> None:
+    assert [probes.sizes(nodes) for nodes in (1, 2, 4, 6)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4, 6]]
+
+
+def simulated_samples(probe: tb.Workload, policy: object) -> Samples:
+    """Return the samples of a probe that was simulated instead of replayed, with the journal of such a replay."""
+    machine = [NodeFacts(f"n{number}", 8) for number in range(1, 5)]
+    run = predict(probe, machine, policy, overheads=TRUE, speed=SPEED)  # type: ignore[arg-type]
+    entries = [
+        Entry(0, 0.0, "ended", name, "n1", {"leader": True, "planned_s": planned, "residual_s": 0.0})
+        for name, planned in planned_times(run, probe).items()
+    ]
+    return samples_of(run, probe, entries, TRUE.grain_s)
+
+
+def planned_times(run: Run, workload: tb.Workload) -> dict[str, float]:
+    """Return the wall time from the first to the planned end of the work of each job: its end without the overhead."""
+    jobs = Jobs.of(workload)
+    last = {name: int(nodes) for name, nodes in zip(jobs.ids, jobs.nodes, strict=True)}
+    applied = run.reconfigurations[run.reconfigurations["state"] == "applied"]
+    starts = run.allocations.sort_values("start").merge(run.jobs[["job_id", "start"]], on="job_id", suffixes=("", "_j"))
+    first = starts[starts["start"] == starts["start_j"]].groupby("job_id")["count"].sum()
+    last |= {name: int(nodes) for name, nodes in first.items()}
+    asked = run.reconfigurations[::-1]
+    last |= dict(zip(asked["job_id"], asked["nodes_from"], strict=True))
+    last |= dict(zip(applied["job_id"], applied["nodes_to"], strict=True))
+    rows = zip(run.jobs["job_id"], run.jobs["launched"], run.jobs["end"], strict=True)
+    return {name: (end - launched) / SPEED - TRUE.end(last[name]) for name, launched, end in rows}
+
+
+def test_the_estimates_recover_known_overheads_from_the_probes() -> None:
+    inventory = load_inventory("emulated-4")
+    ladder = probes.ladder(inventory, SPEED)
+    samples = Samples.joined(
+        [
+            simulated_samples(tb.Workload.of(ladder), probes.Ladder(2 * inventory.grain_s * SPEED)),
+            simulated_samples(tb.Workload.of(probes.mix(inventory, SPEED)), "pref"),
+        ]
+    )
+    assert with_step(samples.launch) == pytest.approx([0.011, 0.013, 0.002], rel=1e-6)
+    assert linear(samples.end) == pytest.approx([0.003, 0.0025], rel=1e-6)
+    assert len(samples.expand) > 50 and len(samples.shrink) > 25
+    assert {1.0, 2.0} <= set(samples.expand[:, 0])
+    assert samples.shrink[:, 2].mean() == pytest.approx(0.001)
+    assert (samples.shrink[:, 2] + samples.shrink[:, 3]).mean() == pytest.approx(0.006, rel=0.01)
+    assert (samples.shrink[:, 1] / samples.shrink[:, 4]).mean() == pytest.approx(0.5, abs=0.15)
+    assert samples.ready[:, 1].mean() == pytest.approx(0.021, abs=0.006)  # with the pause
+
+
+# -- from end to end
+
+
+@pytest.mark.usefixtures("no_process_is_left")
+def test_a_calibration_of_emulated_nodes_from_end_to_end(tmp_path: Path) -> None:
+    path = tmp_path / "e.calibration.yaml"
+    shares: list[float] = []
+    made = tb.calibrate("emulated-4", repetitions=2, seconds=0.1, on_progress=shares.append)
+    made.save(path)
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    assert tb.Calibration.load(path) == made
+    assert made.execution == "emulated" and made.nodes == 4 and made.cores == [8] and made.duty == 0.0
+    assert made.units_per_core_second is None and made.duty_proposal is None and made.sharing is None
+    assert {"launch_s", "launch_join_s", "launch_rank_s", "end_s", "end_rank_s"} <= made.overheads.keys()
+    assert [size.ranks for size in made.launch][-1] == 4 and len(made.overheads["launch_s"].repetitions) == 2
+    assert len(made.workloads) == 2 and any("speedup" in what for what in made.skipped)
+
+    workload = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+    nominal = tb.simulate(workload, "easy", "emulated-4", speed=1e5)
+    calibrated = tb.simulate(workload, "easy", "emulated-4", speed=1e5, calibration=path)
+    real = tb.replay(workload, "easy", "emulated-4", speed=1e5)
+    delays = [(run.jobs["launched"] - run.jobs["start"]).mean() for run in (nominal, calibrated, real)]
+    assert delays[0] == 0.0 < min(delays[1:])
+    assert calibrated.info.calibration["sha256"] == made.sha256
+    assert not set(made.workloads) & {workload.sha256}
+
+
+@pytest.mark.usefixtures("no_process_is_left")
+def test_the_command_writes_a_calibration_and_refuses_what_it_cannot_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "MIX_JOBS", 8)
+    monkeypatch.setattr(probes, "RIGID_JOBS", 1)
+    monkeypatch.setattr(probes, "MALLEABLE_S", 0.5)
+    command = ["calibrate", "--inventory", "emulated-4", "--repetitions", "1"]
+    done = CliRunner().invoke(tracebed, [*command, "-o", str(tmp_path / "missing" / "c.yaml")])
+    assert "parent folder does not exist" in str(done.exception)
+    done = CliRunner().invoke(tracebed, [*command, "-o", str(tmp_path / "c.yaml")], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "launch_join" in done.output and "95 % interval" in done.output
+    assert tb.Calibration.load(tmp_path / "c.yaml").repetitions == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_process_is_left")
+def test_a_calibration_of_computing_nodes_has_rate_duty_and_speedups(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("nodes:\n  - {name: 'n[1-*]', cpus: auto, cores: 1, duty: 1}\n")
+    made = tb.calibrate(tmp_path / "one.yaml", repetitions=1, seconds=0.2)
+    assert made.units_per_core_second is not None and made.duty_proposal is not None
+    assert made.duty == 1.0 and made.execution == "computed"
+    assert made.speedups[0].speedup == 1.0 and made.speedups[0].nodes == 1
+    assert any("share a node" in what for what in made.skipped)
