@@ -1,0 +1,139 @@
+"""Cases of a fit: a workload under a policy on a testbed, and the real runs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.simulation.simulator import Overheads
+
+SETTINGS = tuple(field.name for field in fields(Overheads) if field.name == "grain_s")
+"""Fields of `Overheads` that are settings of a testbed, not overheads: the runs record them."""
+OF_REPETITIONS = ("interval_s", "malleability_interval_s", "over_limit", "priority", "balance", "runtime_model")
+"""Parameters of a run that the repetitions of a case share."""
+OF_TESTBED = ("testbed", "inventory", "grain_s", "duty", "clock")
+"""Parameters of a run that all runs of a fit share: overheads are properties of one testbed."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload under a policy, and its repetitions.
+
+    Attributes:
+        name: name of the workload.
+        workload: the submission list.
+        runs: name or folder -> real run. The runs are repetitions: they differ only in what happened.
+    """
+
+    name: str
+    workload: Workload
+    runs: Mapping[str, Run]
+
+    @property
+    def info(self) -> RunInfo:
+        """The metadata that the repetitions share."""
+        return next(iter(self.runs.values())).info
+
+    @property
+    def title(self) -> str:
+        """Workload and policy: `kth.parquet, easy`."""
+        return f"{self.name}, {self.info.policy}"
+
+    def predict(self, overheads: Overheads) -> Run:
+        """Simulate the workload as the runs were made, with `overheads` in wall s and the `SETTINGS` of the runs."""
+        info = self.info
+        settings = {name: info.parameters[name] for name in SETTINGS if name in info.parameters}
+        return predict(
+            self.workload,
+            info.nodes,
+            info.policy,
+            name=self.name,
+            policy_parameters=info.policy_parameters,
+            runtime_model=RuntimeModel(info.parameters.get("runtime_model", RuntimeModel.IDEAL)),
+            overheads=replace(overheads, **settings),
+            speed=info.speed,
+            interval_s=info.parameters.get("interval_s", 0.0),
+            malleability_interval_s=info.parameters.get("malleability_interval_s", 0.0),
+            over_limit=OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND)),
+            priority=info.parameters.get("priority", FCFS),
+        )
+
+
+def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list[Case]:
+    """Group real runs into cases: the runs of one workload under one policy with one set of parameters.
+
+    Args:
+        workloads: name or file -> workload. The workload of each run is found by its hash.
+        runs: name or folder -> run.
+
+    Returns:
+        The cases, in the order of the runs.
+
+    Raises:
+        InputError: a run is a prediction, is incomplete or unhealthy, or its workload is missing; a workload has no
+            run; two runs are of different testbeds; or the repetitions of a case differ in speed or another parameter.
+    """
+    if not runs:
+        raise InputError("no real run is given", hint="give the folders of the replays to fit to")
+    known = {workload.sha256: name for name, workload in workloads.items()}
+    groups: dict[tuple[str, str, str], dict[str, Run]] = {}
+    first_name, first = next(iter(runs.items()))
+    for name, run in runs.items():
+        _check_real(name, run)
+        _check_alike((first_name, first), (name, run), _testbed, "overheads are of one testbed: fit each on its own")
+        sha256 = str(run.info.workload.get("sha256"))
+        if sha256 not in known:
+            raise InputError(
+                f"the workload of the run ({run.info.workload.get('name')}) is not among the given workloads",
+                where=name,
+                hint="give the file of the replayed workload, too",
+            )
+        key = (sha256, run.info.policy, repr(sorted(run.info.policy_parameters.items())))
+        group = groups.setdefault(key, {})
+        if group:
+            hint = "repetitions of a workload under a policy must have equal parameters: fit the others on their own"
+            _check_alike(next(iter(group.items())), (name, run), _repetition, hint)
+        group[name] = run
+    unused = known.keys() - {sha256 for sha256, *_ in groups}
+    if unused:
+        names = ", ".join(sorted(known[sha256] for sha256 in unused))
+        raise InputError(f"no run is of the workload {names}", hint="leave the workload out, or give its runs")
+    return [Case(known[key[0]], workloads[known[key[0]]], group) for key, group in groups.items()]
+
+
+def _check_real(name: str, run: Run) -> None:
+    """Raise InputError unless `run` is a complete real run."""
+    info = run.info
+    if not info.is_real:
+        hint = "overheads are fitted to replays or logs"
+        raise InputError(f"the run is a prediction ({info.source}), not a real run", where=name, hint=hint)
+    if info.state != "completed":
+        raise InputError(f"the run is {info.state}", where=name, hint="fit to completed runs")
+
+
+def _testbed(info: RunInfo) -> dict[str, Any]:
+    """Return the facts of the testbed of a run."""
+    nodes = {"number of nodes": len(info.nodes), "cores per node": [node.cores for node in info.nodes]}
+    return nodes | {"execution": info.execution} | {key: info.parameters.get(key) for key in OF_TESTBED}
+
+
+def _repetition(info: RunInfo) -> dict[str, Any]:
+    """Return the facts that all repetitions of a case share."""
+    return {"speed": info.speed} | {key: info.parameters.get(key) for key in OF_REPETITIONS}
+
+
+def _check_alike(one: tuple[str, Run], other: tuple[str, Run], facts: Any, hint: str) -> None:
+    """Raise InputError if `facts` of two runs differ."""
+    (name, run), (other_name, other_run) = one, other
+    expected, found = facts(run.info), facts(other_run.info)
+    for key, value in expected.items():
+        if found[key] != value:
+            raise InputError(f"{key} differs: {value} in {name}, {found[key]} in {other_name}", hint=hint)
