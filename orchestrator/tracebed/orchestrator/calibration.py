@@ -113,6 +113,62 @@ class DutyProposal(Part):
     """Share of the iterations that are expected to end late with this duty."""
 
 
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Loss = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class FittedRuns(Part):
+    """Repetitions that overheads were fitted to."""
+
+    workload: str
+    sha256: Sha256
+    policy: str
+    speed: Positive
+    """Trace seconds per wall second."""
+    runs: list[str]
+    """Names or folders."""
+
+
+class FitFold(Part):
+    """A fit without the runs of one workload, applied to that workload."""
+
+    workload: str
+    overheads: dict[Overhead, Number]
+    loss_in: Loss
+    """Loss for the workloads of the fit."""
+    loss_out: Loss
+    """Loss for the workload left out."""
+    loss_out_without: Loss
+    """Loss for the workload left out without overheads."""
+
+
+class FitRecord(Part):
+    """The fit of overheads to real runs: `tracebed calibrate --fit`."""
+
+    loss: Literal["metrics", "jobs"]
+    """Mean relative error of the gated metrics, or of wait and response of each job."""
+    value: Loss
+    """Loss of the fitted overheads."""
+    without_overheads: Loss
+    tolerance: Loss
+    """Largest additional loss of a set of the cloud."""
+    budget: Annotated[int, Field(ge=1)]
+    seed: Annotated[int, Field(ge=0)]
+    sets: Annotated[int, Field(ge=1)]
+    """Number of parameter sets tried."""
+    simulations: Annotated[int, Field(ge=1)]
+    """Number of simulations, cross-validation included."""
+    identified: list[Overhead]
+    """Overheads that the runs determine within a factor of 2."""
+    known: list[Overhead]
+    """Overheads that were given."""
+    without_effect: list[Overhead]
+    """Overheads that change nothing in these runs. They are 0."""
+    runs: list[FittedRuns]
+    cross_validation: list[FitFold]
+    """A fold per workload; empty with a single workload."""
+
+
 class CalibrationFile(Part):
     """A YAML file with a schema name and version."""
 
@@ -218,8 +274,12 @@ class Calibration(CalibrationFile):
     """Slowdown of a rank that shares a node with another rank, each on its own cores. 1: none."""
     skipped: list[str] = []
     """What was not measured, and why."""
-    workloads: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+    workloads: list[Sha256]
     """SHA-256 of the workloads that the calibration was made from. No verdict may be based on them."""
+    fit: FitRecord | None = None
+    """None: the overheads were measured, not fitted. The intervals of fitted overheads are ranges over the cloud."""
+    cloud: list[dict[Overhead, Number]] = []
+    """Sets of overheads that fit the runs equally well; the first is the best."""
 
     @property
     def constants(self) -> dict[str, float]:

@@ -3,5 +3,7 @@
 from tracebed.validation.fitting.cases import Case, cases_of
 from tracebed.validation.fitting.fit import BUDGET, Fit, Fold, Member, Range, fit
 from tracebed.validation.fitting.loss import LOSSES, LossName
+from tracebed.validation.fitting.record import calibration_of
 
-__all__ = ["BUDGET", "LOSSES", "Case", "Fit", "Fold", "LossName", "Member", "Range", "cases_of", "fit"]
+__all__ = ["BUDGET", "LOSSES", "Case", "Fit", "Fold", "LossName", "Member", "Range"]
+__all__ += ["calibration_of", "cases_of", "fit"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tracebed.converters.workload import Workload
@@ -15,7 +15,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 
-SETTINGS = tuple(field.name for field in fields(Overheads) if field.name == "grain_s")
+SETTINGS = ("grain_s",)
 """Fields of `Overheads` that are settings of a testbed, not overheads: the runs record them."""
 OF_REPETITIONS = ("interval_s", "malleability_interval_s", "over_limit", "priority", "balance", "runtime_model")
 """Parameters of a run that the repetitions of a case share."""
@@ -50,7 +50,7 @@ class Case:
     def predict(self, overheads: Overheads) -> Run:
         """Simulate the workload as the runs were made, with `overheads` in wall s and the `SETTINGS` of the runs."""
         info = self.info
-        settings = {name: info.parameters[name] for name in SETTINGS if name in info.parameters}
+        settings = {name: info.parameters[name] for name in SETTINGS}
         return predict(
             self.workload,
             info.nodes,
@@ -110,13 +110,16 @@ def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list
 
 
 def _check_real(name: str, run: Run) -> None:
-    """Raise InputError unless `run` is a complete real run."""
+    """Raise InputError unless `run` is a complete and healthy replay."""
     info = run.info
-    if not info.is_real:
-        hint = "overheads are fitted to replays or logs"
-        raise InputError(f"the run is a prediction ({info.source}), not a real run", where=name, hint=hint)
+    if info.source != "replay":
+        what = "a log, whose policy is unknown" if info.is_real else f"a prediction ({info.source})"
+        raise InputError(f"the run is {what}", where=name, hint="overheads are fitted to replays")
     if info.state != "completed":
         raise InputError(f"the run is {info.state}", where=name, hint="fit to completed runs")
+    if info.health.get("state") == "unhealthy":
+        causes = "; ".join(cause["text"] for cause in info.health.get("causes", []) if cause["state"] == "unhealthy")
+        raise InputError(f"the run is unhealthy: {causes}", where=name, hint="fit to healthy runs")
 
 
 def _testbed(info: RunInfo) -> dict[str, Any]:

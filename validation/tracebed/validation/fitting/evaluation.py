@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, get_args
 
 import numpy as np
 
 from tracebed import bounds
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.errors import InputError
+from tracebed.orchestrator.calibration import Overhead
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.registry import unknown
-from tracebed.validation.fitting.cases import SETTINGS, Case
+from tracebed.validation.fitting.cases import Case
 from tracebed.validation.fitting.loss import LossName, Target
 
-NAMES = tuple(field.name for field in fields(Overheads) if field.name not in SETTINGS)
-"""The parameters, in the order of `Overheads`."""
+NAMES: tuple[Overhead, ...] = get_args(Overhead)
+"""The parameters. The grain of `Overheads` is a setting of a testbed, which the runs record."""
 BOUNDS = (1e-4, 10.0)
 """Default bounds of each parameter, wall s. The lower bound stands for no overhead."""
+
+LEAST_S = 1e-9
+"""Smallest accepted lower bound of a parameter that varies, wall s."""
+DIGITS = 5
+"""Significant digits of the parameters of the search."""
 
 Parameters = tuple[float, ...]
 """A value for each of `NAMES`, wall s."""
@@ -41,7 +48,7 @@ class Space:
         """Return the space with the bounds `given` by name, s, and the default bounds for all other parameters.
 
         Args:
-            given: parameter -> lower and upper bound, wall s.
+            given: parameter -> lower and upper bound, wall s. Equal bounds fix a known parameter.
             speed: highest speed of the runs, which limits the upper bounds.
 
         Raises:
@@ -52,19 +59,26 @@ class Space:
             if name not in NAMES:
                 raise unknown("parameter", name, list(NAMES))
             for value in pair:
-                bounds.check(f"bound of {name}", value, 1e-9, most)
-            if not pair[0] < pair[1]:
+                bounds.check(f"bound of {name}", value, 0 if pair[0] == pair[1] else LEAST_S, most)
+            if not pair[0] <= pair[1]:
                 raise InputError(f"bounds of {name} are {pair[0]:g} and {pair[1]:g}", hint="give the lower bound first")
         pairs = np.array([given.get(name, (BOUNDS[0], min(BOUNDS[1], most))) for name in NAMES], dtype=np.float64)
         return cls(pairs[:, 0], pairs[:, 1])
 
     def at(self, shares: FloatArray) -> FloatArray:
         """Return the parameters at `shares` (0 to 1, shape (..., parameters)) of the logarithmic ranges, s."""
-        return np.asarray(self.low * (self.high / self.low) ** shares)
+        low, high = np.maximum(self.low, LEAST_S), np.maximum(self.high, LEAST_S)
+        return np.where(self.known, self.low, low * (high / low) ** shares)
 
     def shares(self, parameters: FloatArray) -> FloatArray:
-        """Return the inverse of `at`; 0 for parameters below the lower bounds."""
-        return np.asarray(np.log(np.maximum(parameters, self.low) / self.low) / np.log(self.high / self.low))
+        """Return the inverse of `at`; 0 for parameters at or below the lower bounds, and for known ones."""
+        low, high = np.maximum(self.low, LEAST_S), np.where(self.known, np.inf, self.high)
+        return np.asarray(np.log(np.maximum(parameters, low) / low) / np.log(high / low))
+
+    @property
+    def known(self) -> BoolArray:
+        """Whether each parameter is known: its bounds are equal. Shape (parameters,)."""
+        return np.asarray(self.low == self.high)
 
 
 class Evaluator:
@@ -134,10 +148,15 @@ class Problem:
 
 def overheads_of(parameters: FloatArray) -> Overheads:
     """Return `parameters` (shape (parameters,), s) as overheads."""
-    return Overheads(**dict(zip(NAMES, parameters.tolist(), strict=True)))
+    values: dict[Any, float] = {**values_of(parameters)}
+    return Overheads(**values)
 
 
-def parameters_of(overheads: Overheads) -> FloatArray:
-    """Return the parameters of `overheads`, s, shape (parameters,)."""
-    values = asdict(overheads)
-    return np.array([values[name] for name in NAMES])
+def values_of(parameters: FloatArray) -> dict[Overhead, float]:
+    """Return `parameters` (shape (parameters,), s) by name."""
+    return dict(zip(NAMES, parameters.tolist(), strict=True))
+
+
+def rounded(parameters: FloatArray) -> FloatArray:
+    """Return `parameters` with `DIGITS` significant digits."""
+    return np.array([float(f"{value:.{DIGITS}g}") for value in parameters])

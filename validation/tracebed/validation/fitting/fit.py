@@ -9,16 +9,15 @@ whose loss is below a limit. Here the limit follows from the noise of the repeti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from tracebed import bounds as accepted
 from tracebed.converters.workload import FloatArray
-from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.calibration import Overhead
 from tracebed.validation.fitting.cases import Case
-from tracebed.validation.fitting.evaluation import NAMES, Evaluator, Problem, Space, overheads_of
+from tracebed.validation.fitting.evaluation import NAMES, Evaluator, Problem, Space, values_of
 from tracebed.validation.fitting.loss import LossName
 from tracebed.validation.fitting.search import LEAST_BUDGET, Search
 
@@ -35,7 +34,7 @@ class Range:
     """Values of a parameter over the cloud, wall s."""
 
     low: float
-    best: float
+    median: float
     high: float
 
     @property
@@ -48,7 +47,8 @@ class Range:
 class Member:
     """A parameter set of the cloud and its loss."""
 
-    overheads: Overheads
+    overheads: Mapping[Overhead, float]
+    """Wall s."""
     loss: float
 
 
@@ -57,7 +57,8 @@ class Fold:
     """A fold of the cross-validation: a fit without the runs of one workload, applied to that workload."""
 
     workload: str
-    overheads: Overheads
+    overheads: Mapping[Overhead, float]
+    """Wall s."""
     loss_in: float
     """Loss for the workloads of the fit."""
     loss_out: float
@@ -81,9 +82,11 @@ class Fit:
     """Loss without overheads."""
     cloud: tuple[Member, ...]
     """At most `CLOUD_SIZE` sets that fit equally well, well spread. The first is the best."""
-    ranges: Mapping[str, Range]
-    """Parameter -> values over all sets that fit equally well. Parameters without effect are not in it."""
-    without_effect: tuple[str, ...]
+    ranges: Mapping[Overhead, Range]
+    """Parameter -> values over all sets that fit equally well, for the parameters that were searched."""
+    known: Mapping[Overhead, float]
+    """Parameters that were given, wall s."""
+    without_effect: tuple[Overhead, ...]
     """Parameters that change no quantity of these runs. They are 0."""
     folds: tuple[Fold, ...]
     """A fold per workload; empty with fewer than two workloads."""
@@ -101,34 +104,6 @@ class Fit:
     def loss_out(self) -> float:
         """Mean loss of the folds for the workloads left out; NaN without cross-validation."""
         return float(np.mean([fold.loss_out for fold in self.folds])) if self.folds else float("nan")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record of the fit as JSON values, without the cloud."""
-        return {
-            "loss": self.loss_name,
-            "value": self.best.loss,
-            "without_overheads": self.loss_without,
-            "tolerance": self.tolerance,
-            "budget": self.budget,
-            "seed": self.seed,
-            "sets": self.sets,
-            "simulations": self.simulations,
-            "runs": [
-                {
-                    "workload": case.name,
-                    "sha256": case.workload.sha256,
-                    "policy": case.info.policy,
-                    "speed": case.info.speed,
-                    "runs": list(case.runs),
-                }
-                for case in self.cases
-            ],
-            "parameters": {
-                name: asdict(values) | {"identified": values.identified} for name, values in self.ranges.items()
-            },
-            "without_effect": list(self.without_effect),
-            "cross_validation": [asdict(fold) for fold in self.folds],
-        }
 
 
 def fit(
@@ -149,7 +124,7 @@ def fit(
         budget: number of parameter sets to try; each is simulated once per case. Each fold of the cross-validation
             has the same budget; the sets that it shares with the fit are not simulated again.
         seed: seed of the search. The same arguments give the same fit.
-        bounds: parameter -> lower and upper bound, wall s; `BOUNDS` for all others.
+        bounds: parameter -> lower and upper bound, wall s; `BOUNDS` for all others. Equal bounds fix a known overhead.
         tolerance: largest additional loss of a set of the cloud. None: the mean half-width of the 95 % intervals of
             the real means, as a loss; see docs/explanation/fitting.md.
         on_simulation: called after each simulation with the number of simulations so far.
@@ -170,9 +145,9 @@ def fit(
     whole = search(range(len(cases)))
     cloud = np.array(whole.cloud)
     kept = spread_out(space.shares(cloud), CLOUD_SIZE)
-    values = zip(NAMES, cloud.min(axis=0), cloud[0], cloud.max(axis=0), strict=True)
+    values = zip(NAMES, cloud.min(axis=0), np.median(cloud, axis=0), cloud.max(axis=0), strict=True)
     ranges = {name: Range(*map(float, row)) for name, *row in values}
-    free = dict(zip(NAMES, whole.free, strict=True))
+    free, known = (dict(zip(NAMES, mask.tolist(), strict=True)) for mask in (whole.free, space.known))
     members = tuple(_member(whole, cloud[index]) for index in kept)
     return Fit(
         cases=tuple(cases),
@@ -181,12 +156,13 @@ def fit(
         seed=seed,
         tolerance=whole.tolerance,
         best=members[0],
-        loss_without=whole.loss(np.zeros(len(NAMES))),
+        loss_without=whole.problem.loss(np.zeros(len(NAMES))),
         cloud=members,
         ranges={name: ranges[name] for name in NAMES if free[name]},
-        without_effect=tuple(name for name in NAMES if not free[name]),
+        known={name: members[0].overheads[name] for name in NAMES if known[name]},
+        without_effect=tuple(name for name in NAMES if not free[name] and not known[name]),
         folds=tuple(cross_validated(cases, search)),
-        sets=len(whole.tried),
+        sets=whole.probes + len(whole.tried),
         simulations=evaluator.simulations,
     )
 
@@ -210,7 +186,7 @@ def cross_validated(cases: Sequence[Case], search: Callable[[Sequence[int]], Sea
         folds.append(
             Fold(
                 workload=name,
-                overheads=overheads_of(found.best),
+                overheads=values_of(found.best),
                 loss_in=found.loss(found.best),
                 loss_out=left_out.loss(found.best),
                 loss_out_without=left_out.loss(np.zeros(len(NAMES))),
@@ -235,4 +211,4 @@ def spread_out(points: FloatArray, count: int) -> list[int]:
 
 
 def _member(search: Search, parameters: FloatArray) -> Member:
-    return Member(overheads_of(parameters), search.loss(parameters))
+    return Member(values_of(parameters), search.loss(parameters))

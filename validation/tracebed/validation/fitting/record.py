@@ -1,0 +1,82 @@
+"""Conversion of a fit to a calibration file."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from tracebed.orchestrator.calibration import Calibration, Estimate, FitFold, FitRecord, FittedRuns
+from tracebed.validation.fitting.fit import Fit
+
+
+def calibration_of(fit: Fit, name: str) -> Calibration:
+    """Return the calibration with the fitted overheads, their ranges over the cloud, the cloud, and the fit.
+
+    Args:
+        fit: the fit.
+        name: name of the calibration.
+    """
+    info = fit.cases[0].info
+    runs = sum(len(case.runs) for case in fit.cases)
+    fitted = {
+        name: Estimate(value=fit.best.overheads[name], median=item.median, low=item.low, high=item.high, count=runs)
+        for name, item in fit.ranges.items()
+    }
+    given = {
+        name: Estimate(value=value, median=value, low=value, high=value, count=0) for name, value in fit.known.items()
+    }
+    return Calibration(
+        name=name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        tracebed=version("tracebed"),
+        inventory=str(info.parameters.get("inventory", "")),
+        execution="emulated" if info.execution == "emulated" else "computed",
+        nodes=len(info.nodes),
+        cores=sorted({node.cores for node in info.nodes}),
+        host={"name": info.hosts[0].get("name")} if info.hosts else {},
+        speed=info.speed,
+        grain_s=info.parameters["grain_s"],
+        repetitions=min(len(case.runs) for case in fit.cases),
+        duty=_duty(info.parameters.get("duty"), info.execution),
+        overheads={
+            name: Estimate(value=fit.best.overheads[name], median=item.median, low=item.low, high=item.high, count=runs)
+            for name, item in fit.ranges.items()
+        }
+        | {
+            name: Estimate(value=value, median=value, low=value, high=value, count=0)
+            for name, value in fit.known.items()
+        },
+        workloads=sorted({case.workload.sha256 for case in fit.cases}),
+        fit=FitRecord(
+            loss=fit.loss_name,
+            value=fit.best.loss,
+            without_overheads=fit.loss_without,
+            tolerance=fit.tolerance,
+            budget=fit.budget,
+            seed=fit.seed,
+            sets=fit.sets,
+            simulations=fit.simulations,
+            identified=[name for name, item in fit.ranges.items() if item.identified],
+            known=list(fit.known),
+            without_effect=list(fit.without_effect),
+            runs=[
+                FittedRuns(
+                    workload=case.name,
+                    sha256=case.workload.sha256,
+                    policy=case.info.policy,
+                    speed=case.info.speed,
+                    runs=list(case.runs),
+                )
+                for case in fit.cases
+            ],
+            cross_validation=[FitFold(**vars(fold)) for fold in fit.folds],
+        ),
+        cloud=[dict(member.overheads) for member in fit.cloud],
+    )
+
+
+def _duty(duty: float | list[float] | None, execution: str) -> float:
+    """Return the duty of the runs, the least one if nodes differ. Runs of earlier versions computed all the time."""
+    if duty is None:
+        return 0.0 if execution == "emulated" else 1.0
+    return float(min(duty)) if isinstance(duty, list) else float(duty)
