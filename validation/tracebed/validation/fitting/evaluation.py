@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from tracebed import bounds
 from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.errors import InputError
-from tracebed.orchestrator.calibration import Overhead
+from tracebed.orchestrator.calibration import OVERHEADS
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.registry import unknown
 from tracebed.validation.fitting.cases import Case
 from tracebed.validation.fitting.loss import LossName, Target
 
-NAMES: tuple[Overhead, ...] = get_args(Overhead)
+NAMES = OVERHEADS
 """The parameters. The grain of `Overheads` is a setting of a testbed, which the runs record."""
 BOUNDS = (1e-4, 10.0)
 """Default bounds of each parameter, wall s. The lower bound stands for no overhead."""
@@ -148,11 +148,11 @@ class Problem:
 
 def overheads_of(parameters: FloatArray) -> Overheads:
     """Return `parameters` (shape (parameters,), s) as overheads."""
-    values: dict[Any, float] = {**values_of(parameters)}
+    values: dict[str, Any] = {**values_of(parameters)}
     return Overheads(**values)
 
 
-def values_of(parameters: FloatArray) -> dict[Overhead, float]:
+def values_of(parameters: FloatArray) -> dict[str, float]:
     """Return `parameters` (shape (parameters,), s) by name."""
     return dict(zip(NAMES, parameters.tolist(), strict=True))
 

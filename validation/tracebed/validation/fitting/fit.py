@@ -15,7 +15,6 @@ import numpy as np
 
 from tracebed import bounds as accepted
 from tracebed.converters.workload import FloatArray
-from tracebed.orchestrator.calibration import Overhead
 from tracebed.validation.fitting.cases import Case
 from tracebed.validation.fitting.evaluation import NAMES, Evaluator, Problem, Space, values_of
 from tracebed.validation.fitting.loss import LossName
@@ -47,7 +46,7 @@ class Range:
 class Member:
     """A parameter set of the cloud and its loss."""
 
-    overheads: Mapping[Overhead, float]
+    overheads: Mapping[str, float]
     """Wall s."""
     loss: float
 
@@ -57,7 +56,7 @@ class Fold:
     """A fold of the cross-validation: a fit without the runs of one workload, applied to that workload."""
 
     workload: str
-    overheads: Mapping[Overhead, float]
+    overheads: Mapping[str, float]
     """Wall s."""
     loss_in: float
     """Loss for the workloads of the fit."""
@@ -82,11 +81,11 @@ class Fit:
     """Loss without overheads."""
     cloud: tuple[Member, ...]
     """At most `CLOUD_SIZE` sets that fit equally well, well spread. The first is the best."""
-    ranges: Mapping[Overhead, Range]
+    ranges: Mapping[str, Range]
     """Parameter -> values over all sets that fit equally well, for the parameters that were searched."""
-    known: Mapping[Overhead, float]
+    known: Mapping[str, float]
     """Parameters that were given, wall s."""
-    without_effect: tuple[Overhead, ...]
+    without_effect: tuple[str, ...]
     """Parameters that change no quantity of these runs. They are 0."""
     folds: tuple[Fold, ...]
     """A fold per workload; empty with fewer than two workloads."""

@@ -38,14 +38,7 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
         grain_s=info.parameters["grain_s"],
         repetitions=min(len(case.runs) for case in fit.cases),
         duty=_duty(info.parameters.get("duty"), info.execution),
-        overheads={
-            name: Estimate(value=fit.best.overheads[name], median=item.median, low=item.low, high=item.high, count=runs)
-            for name, item in fit.ranges.items()
-        }
-        | {
-            name: Estimate(value=value, median=value, low=value, high=value, count=0)
-            for name, value in fit.known.items()
-        },
+        overheads=fitted | given,
         workloads=sorted({case.workload.sha256 for case in fit.cases}),
         fit=FitRecord(
             loss=fit.loss_name,
