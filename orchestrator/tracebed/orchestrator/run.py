@@ -192,9 +192,10 @@ class Run:
         span = self.jobs["end"].max() - self.jobs["submit"].min()
         makespan = f"makespan {span:,.0f} s" if span == span else "no job ended"
         interrupted = ", interrupted" if info.state != "completed" else ""
+        health = f", {info.health['state']}" if info.health else ""
         return (
             f"Run({info.source}, {info.policy}, {len(self.jobs):,} jobs, {self.total_nodes:,} nodes, "
-            f"{makespan}{interrupted})"
+            f"{makespan}{interrupted}{health})"
         )
 
     def save(self, folder: Path | str, *, journal: Path | None = None) -> Path:

@@ -57,6 +57,15 @@ class Run(orchestrator.Run):
         vars(new).update(vars(run))
         return new
 
+    @property
+    def health(self) -> dict[str, Any]:
+        """Whether a replay is fit to be compared; empty for other runs.
+
+        `state` is `healthy`, `degraded` or `unhealthy`, `causes` has the signals above their limits, each with
+        `signal`, `value`, `limit`, `state` and `text`, and `signals` has all figures.
+        """
+        return self.info.health
+
     def metrics(
         self, tau: float = 10.0, window: WindowName = "arrivals", *, after: float = 0.0, ended: bool = False
     ) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.history import run_of_log
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
@@ -176,6 +177,7 @@ def replay(
     balance: Balance = "static",
     calibration: AnyCalibration | None = None,
     clock: ClockName = "wall",
+    health: Path | str | None = None,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -198,6 +200,7 @@ def replay(
         calibration: calibration of the inventory, or its file: the work rate, and the duty of nodes that have none.
             By default the work rate is that stored for this machine; the first replay measures and stores it (5 s).
         clock: the clock of the replay and its jobs: `wall`, or `steady`, which stands still while a job is late.
+        health: file of the thresholds of health (see `Run.health`); by default those that tracebed provides.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
 
@@ -215,6 +218,7 @@ def replay(
     one_of("over_limit", over_limit, OverLimit)
     options = Options(speed, interval_s, OverLimit(over_limit), balance, priority, clock)
     chosen = loaded_calibration(calibration)
+    thresholds = Thresholds.read(Path(health)) if health is not None else None
 
     def carry_out(folder: Path) -> Run:
         run = session.replay(
@@ -226,6 +230,7 @@ def replay(
             policy_parameters=policy_parameters,
             options=options,
             calibration=chosen,
+            thresholds=thresholds,
             on_progress=on_progress,
         )
         return Run.of(run)

@@ -187,6 +187,12 @@ def simulate(
     show_default=True,
     help="Clock of the replay and its jobs; the steady clock stands still while a job is late.",
 )
+@click.option(
+    "--health",
+    type=PATH,
+    metavar="FILE",
+    help="YAML file of the thresholds of the health of the run.  [default: those of tracebed]",
+)
 @output_option("Folder of the run.")
 @json_option
 def replay(
@@ -201,6 +207,7 @@ def replay(
     balance: Balance,
     calibration: Path | None,
     clock: ClockName,
+    health: Path | None,
     output: Path,
     as_json: bool,
 ) -> int:
@@ -209,6 +216,8 @@ def replay(
     Each job computes (on emulated nodes: sleeps) for its run time divided by --speed. Malleable jobs shrink and
     expand while they run. Ctrl-C, SIGTERM and SIGHUP end all jobs and leave an interrupted run. `tracebed recover`
     makes the run of a replay that was killed.
+
+    The health of the run says whether it is fit to be compared: complete, in time, on a machine without other load.
 
     \b
     Example:
@@ -238,6 +247,7 @@ def replay(
             balance=balance,
             calibration=calibration,
             clock=clock,
+            health=health,
             name=workload.name,
             on_progress=bar.update,
         )
@@ -320,9 +330,12 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
         **({"jobs_on_shared_nodes": shared} if (shared := run.jobs_on_shared_nodes) else {}),
         **{f"lateness_{key}_ms": value for key, value in info.lateness_ms.items() if key != "count"},
         "state": info.state,
+        **({"health": info.health["state"]} if info.health else {}),
     }
+    for cause in info.health.get("causes", []):
+        warn(f"the run is {cause['state']}: {cause['text']}")
     if as_json:
-        print_json("tracebed-run/1", facts)
+        print_json("tracebed-run/1", facts | ({"health": info.health} if info.health else {}))
     else:
         titles = {name: metric.title for name, metric in all_metrics().items()}
         print_table(["", ""], [[titles.get(name, name.replace("_", " ")), value] for name, value in facts.items()])

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracebed.orchestrator.replay.health import health
+from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -21,6 +23,7 @@ def ended_run(
     interrupted: str | None,
     cpus: Sequence[Sequence[int]],
     witness: Witness,
+    thresholds: Thresholds,
 ) -> Run:
     """Complete `info`, and return the run of a replay that has ended.
 
@@ -31,6 +34,7 @@ def ended_run(
         interrupted: reason of the interruption; None: the replay was not interrupted.
         cpus: node -> the CPU of each core; empty for an emulated node.
         witness: the observations of the replay.
+        thresholds: the limits of its health.
     """
     if JobState.INTERRUPTED in record.state:
         info.state = "interrupted"
@@ -38,6 +42,7 @@ def ended_run(
     planned, submit = np.array(record.jobs.submit), np.array(record.submit)
     late = (submit - planned)[~np.isnan(submit)] / info.speed
     info.lateness_ms = lateness(late.tolist())
+    info.health = health(witness, info, record, thresholds)
     return make_run(record, cluster, info, cpus=cpus, samples=witness.table())
 
 

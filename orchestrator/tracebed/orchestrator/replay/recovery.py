@@ -15,6 +15,7 @@ from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.folder import is_running, output_of
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -28,11 +29,17 @@ KILLED = "the replay was killed"
 """The reason of interrupted jobs in a recovered run, unless the journal has another reason."""
 
 
-def facts_of(info: RunInfo, jobs: Jobs, inventory: Inventory) -> dict[str, Any]:
+def facts_of(info: RunInfo, jobs: Jobs, inventory: Inventory, thresholds: Thresholds) -> dict[str, Any]:
     """Return the first facts of a journal, which `recovered` needs in addition to the entries."""
     columns = {item.name: getattr(jobs, item.name) for item in fields(jobs) if item.name != "speedup"}
     cpus = [list(node.cpus or ()) for node in inventory.nodes]
-    return {"schema": SCHEMA, "info": info.as_dict(), "jobs": columns, "cpus": cpus}
+    return {
+        "schema": SCHEMA,
+        "info": info.as_dict(),
+        "jobs": columns,
+        "cpus": cpus,
+        "thresholds": [thresholds.text, thresholds.where],
+    }
 
 
 def recover(folder: Path, output: Path | None = None) -> tuple[Run, Path]:
@@ -78,6 +85,7 @@ def recovered(path: Path) -> Run:
         info.hosts = facts.get("hosts", [])
         info.calibration = facts.get("calibration", {})
         retold = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
+        thresholds = Thresholds.parse(*facts["thresholds"])
         witness = Witness(retold.jobs, info.nodes, info.speed)
         for entry in entries:
             retold.take_in(entry)
@@ -85,7 +93,7 @@ def recovered(path: Path) -> Run:
         last = entries[-1].time if entries else retold.jobs.submit[0]
         end = facts.get("end", {"time": last, "interrupted": KILLED})
         cut_short(retold.record, retold.cluster, retold.running, end["time"], end["interrupted"])
-        return ended_run(retold.record, retold.cluster, info, end["interrupted"], facts["cpus"], witness)
+        return ended_run(retold.record, retold.cluster, info, end["interrupted"], facts["cpus"], witness, thresholds)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, InputError) as error:
         what = f"the journal is damaged: {type(error).__name__}: {error}"
         raise InputError(what, where=str(path), hint="the run cannot be recovered") from error

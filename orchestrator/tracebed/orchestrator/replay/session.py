@@ -19,6 +19,7 @@ from tracebed.orchestrator.replay.loop import Options, Replayer
 from tracebed.orchestrator.replay.pace import make_clock
 from tracebed.orchestrator.replay.recovery import facts_of
 from tracebed.orchestrator.replay.signals import Signals, noted
+from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -38,6 +39,7 @@ def replay(
     policy_parameters: Mapping[str, Any] | None = None,
     options: Options | None = None,
     calibration: Calibration | None = None,
+    thresholds: Thresholds | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
     """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
@@ -56,6 +58,7 @@ def replay(
         options: the options of the replay.
         calibration: the calibration with the work rate, and with the duty of nodes that have none. None: the stored
             rate of this machine, which the first replay measures.
+        thresholds: the limits of the health of the run; None: those that tracebed provides.
         on_progress: called periodically with the number of jobs that have ended so far.
 
     Raises:
@@ -64,6 +67,7 @@ def replay(
         KeyboardInterrupt: a signal arrived before the run began, or after all jobs had ended (the run is complete).
     """
     options = options or Options()
+    thresholds = thresholds or Thresholds.read()
     if calibration is not None:
         options = replace(options, proposed_duty=calibration.duty or None)
     policy_name, chosen = registry.resolve(policy, policy_parameters)
@@ -96,14 +100,14 @@ def replay(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     with noted() as signals, _working_folder(output) as folder:
-        with contextlib.closing(Journal(folder.path / JOURNAL, facts_of(info, jobs, inventory))) as journal:
+        with contextlib.closing(Journal(folder.path / JOURNAL, facts_of(info, jobs, inventory, thresholds))) as journal:
             testbed = make_testbed(inventory, folder.path / "spool")
             clock = make_clock(options.clock, inventory, folder.path)
             replayer = Replayer(jobs, testbed, inventory, chosen, options, journal, clock)
             signals.notify(replayer.interrupt)
             if calibration is not None and calibration.units_per_core_second:
                 replayer.rate = calibration.units_per_core_second.median
-            run = _carry_out(replayer, info, folder, signals, on_progress)
+            run = _carry_out(replayer, info, thresholds, folder, signals, on_progress)
             run.save(output, journal=copy(journal.path, folder.path / f"copy-{JOURNAL}"))
         folder.remove()
     if signals.came and info.state == "completed":
@@ -133,6 +137,7 @@ def _working_folder(output: Path) -> Iterator[WorkingFolder]:
 def _carry_out(
     replayer: Replayer,
     info: RunInfo,
+    thresholds: Thresholds,
     folder: WorkingFolder,
     signals: Signals,
     on_progress: Callable[[int], None] | None,
@@ -159,4 +164,4 @@ def _carry_out(
     info.parameters |= replayer.pace.factor()
     replayer.journal.add_facts({"end": {"time": end, "interrupted": replayer.interrupted}})
     cpus = [node.cpus or () for node in replayer.inventory.nodes]
-    return ended_run(replayer.record, replayer.cluster, info, replayer.interrupted, cpus, replayer.witness)
+    return ended_run(replayer.record, replayer.cluster, info, replayer.interrupted, cpus, replayer.witness, thresholds)

@@ -136,10 +136,10 @@ class Witness:
         overruns: number of parts of iterations that ended after their deadline.
         residuals: job -> its delay behind its plan when it ended.
         launches: job -> time from its start to its first work, if it shares no node.
+        ends: job -> time from the last iteration of its leader to the end of the process.
         broken: the jobs of which a rank failed.
         work: the work of all ranks.
         rates_after: node -> units per second of CPU time after the last job.
-        dilation: largest factor by which the trace clock was slowed down; 1: never.
     """
 
     def __init__(self, jobs: Jobs, nodes: Sequence[Named], speed: float) -> None:
@@ -152,15 +152,16 @@ class Witness:
         self.overruns = 0
         self.residuals: dict[str, float] = {}
         self.launches: dict[str, float] = {}
+        self.ends: dict[str, float] = {}
         self.broken: set[str] = set()
         self.work = Work()
         self.rates_after: dict[str, float] = {}
-        self.dilation = 1.0
         self._names = [node.name for node in nodes]
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._job_numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._starts: dict[str, float] = {}
         self._leaders: dict[tuple[str, int], float] = {}  # (job, node) of the leader -> time of its last iteration
+        self._clocks: list[Mapping[str, float]] = []
         self._loop: list[Mapping[str, Any]] = []
         self._rows: list[tuple[float, ...]] = []
         self._handlers = {
@@ -234,6 +235,13 @@ class Witness:
     def work_rates(self) -> list[float]:
         """Return the work rates of the periods in which ranks computed, in units per second of CPU time."""
         return [row[4] for row in self._rows if not math.isnan(row[4])]
+
+    def clock_loss(self) -> float | None:
+        """Return the share of time in which the steady clock stood still; None: the clock is the monotonic one."""
+        if len(self._clocks) < 2:
+            return None
+        begin, end = self._clocks[0], self._clocks[-1]
+        return max(0.0, 1 - (end["steady"] - begin["steady"]) / (end["monotonic"] - begin["monotonic"]))
 
     def _hosts(self) -> list[Any]:
         return [node for node in self.nodes if node.last is not None and "host" in node.last]
@@ -314,7 +322,8 @@ class Witness:
 
     def _ended(self, entry: Entry) -> None:
         job, number, data = entry.job or "", self._numbers[entry.node or ""], entry.data
-        self._leaders.pop((job, number), None)
+        if (last := self._leaders.pop((job, number), None)) is not None and data["state"] == "completed":
+            self.ends[job] = data["time"] - last
         if data["state"] == "failed":
             self.broken.add(job)
         self.overruns += data.get("overruns") or 0
@@ -331,7 +340,7 @@ class Witness:
             self.rates_after[entry.node or ""] = entry.data["units_per_core_second"]
 
     def _clock(self, entry: Entry) -> None:
-        self.dilation = max(self.dilation, entry.data.get("dilation", 1.0))
+        self._clocks.append(entry.data)
 
 
 def growth(before: Mapping[str, Any], after: Mapping[str, Any], *path: str) -> float | None:

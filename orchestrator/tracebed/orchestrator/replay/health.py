@@ -1,0 +1,242 @@
+"""The health of a replay: whether it is fit to be compared with a prediction.
+
+Health is judged by causes that are measured independently of the metrics of the run: the completeness of the run, the
+lateness of its processes, and the load on its machine. A judgment by the outcome would select the runs that agree with
+the prediction. The thresholds are fixed before the replay.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracebed.orchestrator.replay.thresholds import SIGNALS, Limit, Signal, Thresholds, Times
+from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.states import JobState
+
+SEVERE = ("unhealthy", "degraded")
+"""The states of causes, the worse one first."""
+FEW = 3
+UNUSUAL_S = 1.0
+"""Of fewer than `FEW` jobs of a size, the usual time of a launch is not known. It is at most half of this, wall s."""
+
+
+class Value(NamedTuple):
+    """The value of a signal, and the place at which it occurred, if that is one place."""
+
+    value: float | None
+    """None: unknown."""
+    place: str = ""
+
+
+def health(witness: Witness, info: RunInfo, record: Record, thresholds: Thresholds) -> dict[str, Any]:
+    """Return the health of a replay that has ended, as kept in `run.json`.
+
+    Args:
+        witness: the observations of the replay.
+        info: the facts of the run; its state must be final.
+        record: the times and states of the jobs.
+        thresholds: the limits.
+
+    Returns:
+        `state`: `healthy`, `degraded` or `unhealthy`. `causes`: the values above a limit, the worst first, each with
+        `signal`, `value`, `limit`, `state` and `text`. `signals`: all values; None: unknown. `thresholds`: the SHA-256
+        of the file of limits.
+    """
+    kind, times = execution_kind(info), _times(record, info.speed)
+    values = {name: function(witness, info, record) for name, function in _FIGURES.items()}
+    causes = []
+    for name, limits in thresholds.limits[kind].items():
+        found = values[name]
+        for state in SEVERE:
+            limit: Limit | None = getattr(limits, state)
+            if found.value is not None and limit is not None and found.value > (most := limit.at(times)):
+                text = _text(SIGNALS[name], found, most)
+                causes.append({"signal": name, "value": found.value, "limit": most, "state": state, "text": text})
+                break
+    causes.sort(key=lambda cause: SEVERE.index(cause["state"]))
+    return {
+        "state": causes[0]["state"] if causes else "healthy",
+        "causes": causes,
+        "signals": {name: found.value for name, found in values.items()},
+        "thresholds": thresholds.sha256,
+    }
+
+
+def execution_kind(info: RunInfo) -> str:
+    """Return the kind of execution that selects the limits, one of `thresholds.KINDS`."""
+    if info.execution == "emulated":
+        return "emulated"
+    duty = info.parameters.get("duty", 1.0)
+    return "computing" if max(duty if isinstance(duty, list) else [duty]) >= 1 else "paced"
+
+
+def _times(record: Record, speed: float) -> Times:
+    run_times = [seconds for seconds in record.jobs.run_time if not math.isnan(seconds)]
+    submit = record.jobs.submit
+    gaps = (submit[-1] - submit[0]) / (len(submit) - 1) if len(submit) > 1 else 0.0
+    return Times(speed, statistics.fmean(run_times or [0.0]) / speed, gaps / speed)
+
+
+def _text(signal: Signal, found: Value, limit: float) -> str:
+    """Return a cause as text: meaning, value, place and limit."""
+    assert found.value is not None
+    if signal.unit == "" and limit == 0 and found.value == 1:
+        return signal.meaning if not found.place else f"{signal.meaning} ({found.place})"
+    place = f", {found.place}" if found.place else ""
+    return f"{signal.meaning}: {_shown(found.value, signal.unit)}{place} (limit {_shown(limit, signal.unit)})"
+
+
+def _shown(value: float, unit: str) -> str:
+    return {"%": f"{100 * value:.3g} %", "s": f"{value:.3g} s"}.get(unit, f"{value:g}")
+
+
+# -- the figures -------------------------------------------------------------------------------------------------------
+
+
+def _nodes_missing(witness: Witness, info: RunInfo, record: Record) -> Value:
+    absent = [node.name for number, node in enumerate(info.nodes) if number not in witness.seen]
+    return Value(len(absent), ", ".join(absent[:3]) + (", ..." if len(absent) > 3 else ""))
+
+
+def _agents_lost(witness: Witness, info: RunInfo, record: Record) -> Value:
+    return Value(len(witness.lost), ", ".join(info.nodes[node].name for node in sorted(witness.lost)))
+
+
+def _interrupted(witness: Witness, info: RunInfo, record: Record) -> Value:
+    return Value(int(info.state == "interrupted"), "; ".join(filter(None, info.interruptions)))
+
+
+def _jobs_disturbed(witness: Witness, info: RunInfo, record: Record) -> Value:
+    """Count the jobs that the policy, the time limit or the user did not end. A job may survive the end of a rank."""
+    count = 0
+    for name, state in zip(record.jobs.ids, record.state, strict=True):
+        count += state in (JobState.FAILED, JobState.INTERRUPTED)
+        count += state == JobState.COMPLETED and name in witness.broken
+    return Value(_rounded(count / len(record.jobs)), f"{count:,} of {len(record.jobs):,} jobs")
+
+
+def _rank_late(witness: Witness, info: RunInfo, record: Record) -> Value:
+    """Take the lateness after a deadline; without deadlines, the time in which a rank that computes did not run."""
+    largest = witness.halt if execution_kind(info) == "computing" else witness.late
+    return Value(_rounded(largest.value), largest.place)
+
+
+def _residual(witness: Witness, info: RunInfo, record: Record) -> Value:
+    if not witness.residuals:
+        return Value(None)
+    job = max(witness.residuals, key=witness.residuals.__getitem__)
+    return Value(_rounded(max(0.0, witness.residuals[job])), f"job {job}")
+
+
+def _lost_time(witness: Witness, info: RunInfo, record: Record) -> Value:
+    run_time = dict(zip(record.jobs.ids, record.jobs.run_time, strict=True))
+    planned = sum(run_time[job] for job in witness.residuals) / info.speed
+    return Value(_rounded(sum(map(abs, witness.residuals.values())) / planned) if planned else None)
+
+
+def _overhead_late(witness: Witness, info: RunInfo, record: Record) -> Value:
+    late = _late_overheads(witness, record)
+    seconds, job = max(late, default=(0.0, ""))
+    return Value(_rounded(seconds), f"job {job}" if job else "")
+
+
+def _overhead_excess(witness: Witness, info: RunInfo, record: Record) -> Value:
+    planned = sum(seconds for seconds in record.jobs.run_time if not math.isnan(seconds)) / info.speed
+    excess = sum(seconds for seconds, _ in _late_overheads(witness, record))
+    return Value(_rounded(excess / planned) if planned else None)
+
+
+def _late_overheads(witness: Witness, record: Record) -> list[tuple[float, str]]:
+    """Return the delays of launches and ends beyond twice the median of jobs of a similar size, with their jobs."""
+    size = dict(zip(record.jobs.ids, map(int.bit_length, record.jobs.nodes), strict=True))
+    late = []
+    for overheads in (witness.launches, witness.ends):
+        by_size: dict[int, list[tuple[float, str]]] = {}
+        for job, seconds in overheads.items():
+            by_size.setdefault(size[job], []).append((seconds, job))
+        for alike in by_size.values():
+            usual = 2 * statistics.median(seconds for seconds, _ in alike)
+            if len(alike) < FEW:
+                usual = min(usual, UNUSUAL_S)
+            late += [(seconds - usual, job) for seconds, job in alike if seconds > usual]
+    return late
+
+
+def _submission_late(witness: Witness, info: RunInfo, record: Record) -> Value:
+    late = (np.array(record.submit) - np.array(record.jobs.submit)) / info.speed
+    if np.isnan(late).all():
+        return Value(None)
+    job = int(np.nanargmax(late))
+    return Value(_rounded(float(late[job])), f"job {record.jobs.ids[job]}")
+
+
+def _cpu_wait(witness: Witness, info: RunInfo, record: Record) -> Value:
+    share = witness.work.cpu_share
+    return Value(None if math.isnan(share) else _rounded(max(0.0, 1 - share)))
+
+
+def _rate_spread(witness: Witness, info: RunInfo, record: Record) -> Value:
+    rates = witness.work_rates()
+    if len(rates) < 2:
+        return Value(None)
+    low, middle, high = np.percentile(rates, [5, 50, 95])
+    return Value(_rounded(float((high - low) / middle)))
+
+
+def _rate_drift(witness: Witness, info: RunInfo, record: Record) -> Value:
+    calibrated = info.calibration.get("units_per_core_second")
+    return Value(_drift(calibrated, witness.work.rate))
+
+
+def _calibration_drift(witness: Witness, info: RunInfo, record: Record) -> Value:
+    before: list[float] = [rate for host in info.hosts for rate in host.get("units_per_core_second", {}).values()]
+    after = witness.rates_after.values()
+    return Value(_drift(statistics.median(before), statistics.median(after)) if before and after else None)
+
+
+def _drift(usual: float | None, found: float) -> float | None:
+    return None if not usual or math.isnan(found) else _rounded(abs(found / usual - 1))
+
+
+def _pressure(resource: str) -> Callable[[Witness, RunInfo, Record], Value]:
+    return lambda witness, info, record: Value(_rounded(witness.pressure(resource)))
+
+
+def _rounded(value: float | None) -> Any:
+    """Return a value with six significant digits, enough for `run.json`; None stays None."""
+    return None if value is None else float(f"{value:.6g}")
+
+
+_FIGURES: Mapping[str, Callable[[Witness, RunInfo, Record], Value]] = {
+    "nodes_missing": _nodes_missing,
+    "agents_lost": _agents_lost,
+    "interrupted": _interrupted,
+    "jobs_disturbed": _jobs_disturbed,
+    "rank_late_s": _rank_late,
+    "residual_s": _residual,
+    "lost_time": _lost_time,
+    "overhead_late_s": _overhead_late,
+    "overhead_excess": _overhead_excess,
+    "loop_late_s": lambda witness, info, record: Value(_rounded(witness.loop_late.value), witness.loop_late.place),
+    "agent_late_s": lambda witness, info, record: Value(_rounded(witness.agent_late.value), witness.agent_late.place),
+    "submission_late_s": _submission_late,
+    "cpu_wait": _cpu_wait,
+    "cpu_pressure": _pressure("cpu"),
+    "io_pressure": _pressure("io"),
+    "memory_pressure": _pressure("memory"),
+    "steal": lambda witness, info, record: Value(_rounded(witness.steal())),
+    "outside_load": lambda witness, info, record: Value(
+        _rounded(witness.outside(computing=info.execution != "emulated"))
+    ),
+    "rate_spread": _rate_spread,
+    "rate_drift": _rate_drift,
+    "calibration_drift": _calibration_drift,
+    "clock_loss": lambda witness, info, record: Value(_rounded(witness.clock_loss())),
+}

@@ -1,0 +1,171 @@
+"""The signals of the health of a replay, and their thresholds: a YAML file of limits for each kind of execution."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tracebed.registry import unknown
+from tracebed.yaml_file import YamlFile, shown
+
+SHIPPED = Path(__file__).with_name("health.yaml")
+"""The thresholds that tracebed provides."""
+KINDS = ("emulated", "paced", "computing")
+"""Kinds of execution: emulated nodes, computing nodes with a duty below 1, and computing nodes with duty 1."""
+HINT = "keys: all, emulated, paced, computing; in each, signal: {degraded: LIMIT, unhealthy: LIMIT}"
+
+
+class Signal(NamedTuple):
+    """A figure by which health is judged. Larger values are worse."""
+
+    meaning: str
+    """What the figure is; the value is written after it."""
+    unit: str
+    """`%` (the value is a share), `s` (wall seconds), or empty (a count)."""
+
+
+SIGNALS = {
+    # Completeness.
+    "nodes_missing": Signal("nodes of the inventory that sent no message", ""),
+    "agents_lost": Signal("agents lost", ""),
+    "interrupted": Signal("the replay was interrupted", ""),
+    "jobs_disturbed": Signal("jobs that failed, were interrupted, or lost a process", "%"),
+    # Lateness: the schedule was shifted.
+    "rank_late_s": Signal("a rank was stopped or late", "s"),
+    "residual_s": Signal("a job was behind its plan when it ended", "s"),
+    "lost_time": Signal("difference between planned and real run times, over planned run times", "%"),
+    "overhead_late_s": Signal("a launch or an end took more than twice the usual time, by", "s"),
+    "overhead_excess": Signal("sum of such delays of launches and ends, over planned run times", "%"),
+    "loop_late_s": Signal("the replayer was late", "s"),
+    "agent_late_s": Signal("an agent was late", "s"),
+    "submission_late_s": Signal("a job was submitted late", "s"),
+    # Risk: conditions under which a schedule is shifted.
+    "cpu_wait": Signal("time in which computing threads waited for a CPU", "%"),
+    "cpu_pressure": Signal("time in which a process of the machine waited for a CPU", "%"),
+    "io_pressure": Signal("time in which a process of the machine waited for input or output", "%"),
+    "memory_pressure": Signal("time in which a process of the machine waited for memory", "%"),
+    "steal": Signal("CPU time taken by the hypervisor", "%"),
+    "outside_load": Signal("load by other processes, over the cores", "%"),
+    "rate_spread": Signal("spread of the work rate (p05 to p95, over the median)", "%"),
+    "rate_drift": Signal("difference of the work rate from its calibration", "%"),
+    "calibration_drift": Signal("difference of the work rates measured before and after the jobs", "%"),
+    "clock_loss": Signal("time in which the steady clock stood still", "%"),
+}
+"""Signal -> its meaning and unit."""
+
+Positive = Annotated[float, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of a replay to which limits may be relative.
+
+    Attributes:
+        speed: trace seconds per wall second.
+        run_time_s: mean planned run time of the jobs, wall s.
+        interarrival_s: mean time between two submissions, wall s.
+    """
+
+    speed: float
+    run_time_s: float
+    interarrival_s: float
+
+
+class Limit(BaseModel):
+    """A limit: a number (`least`), which may be larger in a replay of longer jobs, and has an upper bound."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    least: Positive = 0.0
+    most: Positive = float("inf")
+    run_times: Positive = 0.0
+    """Times the mean planned run time of the jobs, wall s."""
+    interarrivals: Positive = 0.0
+    """Times the mean time between two submissions, wall s."""
+    trace_s: Positive = 0.0
+    """Trace seconds."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number(cls, raw: Any) -> Any:
+        if isinstance(raw, (int, float)) and not isinstance(raw, bool):
+            return {"least": raw}
+        if not isinstance(raw, dict):
+            raise ValueError(f"{shown(raw)} is not a number, nor a mapping of {', '.join(cls.model_fields)}")
+        return raw
+
+    def at(self, times: Times) -> float:
+        """Return the limit in a replay with the times `times`."""
+        relative = (
+            self.run_times * times.run_time_s,
+            self.interarrivals * times.interarrival_s,
+            self.trace_s / times.speed,
+        )
+        return min(self.most, max(self.least, *relative))
+
+
+class Limits(BaseModel):
+    """The limits of a signal. A value above a limit makes the replay degraded or unhealthy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    degraded: Limit | None = None
+    unhealthy: Limit | None = None
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    all: dict[str, Limits] = {}
+    emulated: dict[str, Limits] = {}
+    paced: dict[str, Limits] = {}
+    computing: dict[str, Limits] = {}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The limits of each signal, and the text of their file.
+
+    Attributes:
+        where: the file, for messages.
+        text: the content of the file.
+        limits: kind of execution -> signal -> limits. A signal without limits is not judged.
+    """
+
+    where: str
+    text: str
+    limits: Mapping[str, Mapping[str, Limits]]
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def read(cls, path: Path = SHIPPED) -> Thresholds:
+        """Read a file of thresholds, by default the one that tracebed provides.
+
+        Raises:
+            InputError: the file cannot be read or is invalid; the message has the line.
+        """
+        return cls._of(YamlFile.read(path, "thresholds of health", hint=HINT, unreadable="check --health"))
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Thresholds:
+        """Return the thresholds in `text`, which was read from `where`. Raises InputError if they are invalid."""
+        return cls._of(YamlFile.parse(text, where, hint=HINT))
+
+    @classmethod
+    def _of(cls, yaml: YamlFile) -> Thresholds:
+        file = yaml.checked(_File)
+        for section in ("all", *KINDS):
+            for name in getattr(file, section):
+                if name not in SIGNALS:
+                    error = unknown("signal", name, list(SIGNALS))
+                    raise yaml.error(error.what, section, name, hint=error.hint)
+        return cls(yaml.where, yaml.text, {kind: {**file.all, **getattr(file, kind)} for kind in KINDS})

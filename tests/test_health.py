@@ -1,0 +1,410 @@
+"""The health of a replay: each disturbance that spoils a run is found, and named with its figure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+import yaml
+
+from redecided import emulated, workload
+from test_replayer import CPUS, GUARD_S, wait_for, write_case
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay.health import execution_kind, health
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.recovery import recovered
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.replay.thresholds import KINDS, SHIPPED, SIGNALS, Limit, Limits, Thresholds, Times
+from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+
+ROOT = Path(__file__).resolve().parents[1]
+COMPLETENESS = {"nodes_missing", "agents_lost", "interrupted", "jobs_disturbed"}
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+
+def jobs_of(count: int, seconds: float, *, nodes: int = 1) -> Workload:
+    """Return `count` rigid jobs that are submitted at once."""
+    columns = {"submit_time": 0.0, "run_time": seconds, "time_limit": 2 * seconds, "nodes": nodes, "kind": "rigid"}
+    return Workload(pd.DataFrame({"job_id": [f"j{number}" for number in range(count)]} | columns))
+
+
+def computing(duty: float) -> Inventory:
+    """Return an inventory of one computing node of one CPU."""
+    return Inventory("test", "local", (Node("n1", 1, 1, CPUS[:1], duty=duty),), grain_s=0.02)
+
+
+def state_of(run: Run, name: str) -> str | None:
+    """Return the state for which the signal `name` is a cause, or None."""
+    return next((cause["state"] for cause in run.info.health["causes"] if cause["signal"] == name), None)
+
+
+def agents() -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [child] if "testbeds.agent" in " ".join(child.cmdline()) else []
+    return found
+
+
+def ranks() -> list[psutil.Process]:
+    return [rank for agent in agents() for rank in agent.children()]
+
+
+def stopping(seconds: float, folder: Path | None = None) -> Callable[[int], None]:
+    """Return a progress callback that stops a rank for this time: at its launch, or once it works.
+
+    Args:
+        seconds: the time.
+        folder: the folder in which a replay writes its run; None: stop the rank at its launch.
+    """
+    stopped: list[psutil.Process] = []
+    until = 0.0
+
+    def on_progress(ended: int) -> None:
+        nonlocal until
+        files = folder.glob("run.partial-*/spool/job-*/*.heartbeat.jsonl") if folder else []
+        works = not folder or any('"running"' in file.read_text() for file in files)
+        if not stopped and works and (found := ranks()):
+            found[0].suspend()
+            stopped.append(found[0])
+            until = time.monotonic() + seconds
+        elif stopped and until and time.monotonic() >= until:
+            stopped[0].resume()
+            until = 0.0
+
+    return on_progress
+
+
+def carry_out(folder: Path, work: Workload, nodes: Inventory, speed: float, on_progress: Callable[[int], None]) -> Run:
+    return replay(work, nodes, "fcfs", folder / "run", options=Options(speed), on_progress=on_progress)
+
+
+# -- disturbances ------------------------------------------------------------------------------------------------------
+
+
+def test_an_undisturbed_replay_is_complete_and_its_machine_known(tmp_path: Path) -> None:
+    run = replay(workload(12), emulated(4), "pref", tmp_path / "run", options=Options(400))
+    found = run.info.health
+    assert not COMPLETENESS & {cause["signal"] for cause in found["causes"]}, found["causes"]
+    assert found["signals"].keys() == SIGNALS.keys()
+    for known in ("rank_late_s", "residual_s", "lost_time", "loop_late_s", "submission_late_s", "outside_load"):
+        assert found["signals"][known] is not None
+    assert found["thresholds"] == Thresholds.read().sha256
+    assert f", {found['state']})" in repr(Run.load(tmp_path / "run"))
+    assert recovered(tmp_path / "run" / JOURNAL).info.health == found
+
+
+def test_a_stopped_rank_is_found(tmp_path: Path) -> None:
+    """A job of 100 s, which is 1 s at this speed, is stopped for 3 s."""
+    run = replay(
+        jobs_of(1, 100.0),
+        emulated(1),
+        "fcfs",
+        tmp_path / "run",
+        options=Options(100),
+        on_progress=stopping(3.0, tmp_path),
+    )
+    assert run.info.health["state"] == "unhealthy"
+    for name in ("rank_late_s", "residual_s", "lost_time"):
+        assert state_of(run, name) == "unhealthy", (name, run.info.health)
+    assert run.info.health["signals"]["rank_late_s"] > 1.0
+    [text] = [cause["text"] for cause in run.info.health["causes"] if cause["signal"] == "rank_late_s"]
+    assert "job j0 on n1" in text and "(limit 1 s)" in text
+
+
+def test_a_rank_stopped_at_its_launch_is_found(tmp_path: Path) -> None:
+    run = carry_out(tmp_path, jobs_of(1, 100.0), emulated(1), 100, stopping(4.0))
+    for name in ("overhead_late_s", "overhead_excess"):
+        assert state_of(run, name) == "unhealthy", run.info.health
+
+
+@pytest.mark.slow
+def test_a_rank_stopped_for_10_s_is_found_at_low_speed(tmp_path: Path) -> None:
+    """The job of the issue: 600 s at 100x, of which a stop of 10 s makes 1,000 s more."""
+    run = replay(
+        jobs_of(1, 600.0),
+        emulated(1),
+        "fcfs",
+        tmp_path / "run",
+        options=Options(100),
+        on_progress=stopping(10.0, tmp_path),
+    )
+    assert run.info.health["state"] == "unhealthy"
+    assert run.info.health["signals"]["rank_late_s"] > 3.0
+
+
+def test_a_stopped_rank_that_computes_all_the_time_is_found(tmp_path: Path) -> None:
+    """Without deadlines there is no lateness: the wall time in the kernel exceeds its CPU time."""
+    run = replay(
+        jobs_of(1, 100.0),
+        computing(1.0),
+        "fcfs",
+        tmp_path / "run",
+        options=Options(200),
+        on_progress=stopping(2.0, tmp_path),
+    )
+    assert state_of(run, "rank_late_s") == "unhealthy"
+    assert run.info.health["signals"]["rank_late_s"] > 1.5
+
+
+def test_a_stopped_replayer_is_found(tmp_path: Path) -> None:
+    command = write_case(tmp_path, 3.0)
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(tmp_path, "started", "long")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2.0)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(GUARD_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+    found = Run.load(tmp_path / "run").info.health
+    assert {cause["state"] for cause in found["causes"] if cause["signal"] == "loop_late_s"} == {"unhealthy"}
+    assert 1.5 < found["signals"]["loop_late_s"] < GUARD_S
+
+
+def test_killed_jobs_are_found(tmp_path: Path) -> None:
+    """Of 60 jobs, 29 are killed from outside."""
+    killed: set[int] = set()
+
+    def kill(ended: int) -> None:
+        for rank in ranks():
+            if len(killed) < 29 and rank.pid not in killed:
+                killed.add(rank.pid)
+                rank.kill()
+
+    run = carry_out(tmp_path, jobs_of(60, 200.0), emulated(4), 400, kill)
+    failed = int((run.jobs["state"] == "failed").sum())
+    assert failed > 20  # a rank may end before it is killed
+    assert run.info.health["state"] == "unhealthy"
+    assert run.info.health["signals"]["jobs_disturbed"] == pytest.approx(failed / 60, rel=1e-5)
+    assert f"{failed} of 60 jobs" in run.info.health["causes"][0]["text"]
+
+
+def test_a_lost_agent_is_found(tmp_path: Path) -> None:
+    def kill(ended: int) -> None:
+        if ranks():
+            agents()[0].kill()
+
+    run = carry_out(tmp_path, jobs_of(2, 1e5), emulated(2), 100, kill)
+    assert run.info.health["state"] == "unhealthy"
+    for name in ("agents_lost", "interrupted", "jobs_disturbed"):
+        assert state_of(run, name) == "unhealthy"
+    assert run.info.health["causes"][0]["text"] == "agents lost (n1)"
+    assert recovered(tmp_path / "run" / JOURNAL).info.health == run.info.health
+
+
+@contextlib.contextmanager
+def busy_loops(count: int, cpu: int) -> Iterator[None]:
+    """Run `count` busy loops on a CPU."""
+    code = f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+    loops = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@pytest.mark.slow
+def test_busy_loops_beside_ranks_that_compute_all_the_time_are_found(tmp_path: Path) -> None:
+    with busy_loops(4, CPUS[0]):
+        run = replay(jobs_of(2, 100.0), computing(1.0), "fcfs", tmp_path / "run", options=Options(100))
+    assert run.info.health["state"] == "unhealthy"
+    for name in ("outside_load", "cpu_wait", "lost_time"):
+        assert state_of(run, name) == "unhealthy", run.info.health
+
+
+# -- the judgment ------------------------------------------------------------------------------------------------------
+
+TIMES = Times(speed=100.0, run_time_s=2.0, interarrival_s=8.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"),
+    [
+        (0.25, 0.25),
+        ({"least": 0.05, "run_times": 0.1}, 0.2),
+        ({"least": 0.5, "run_times": 0.1}, 0.5),
+        ({"run_times": 4, "most": 3}, 3.0),
+        ({"trace_s": 5, "interarrivals": 0.01}, 0.08),
+        ({"trace_s": 50, "interarrivals": 0.01}, 0.5),
+    ],
+)
+def test_a_limit_may_depend_on_the_times_of_the_replay(limit: object, found: float) -> None:
+    assert Limit.model_validate(limit).at(TIMES) == pytest.approx(found)
+
+
+def judged(*entries: Entry, states: list[str], text: str, **info: object) -> dict[str, object]:
+    """Return the health of a replay of jobs of 100 s at 1x that left these entries, by the thresholds `text`."""
+    work = jobs_of(len(states), 100.0)
+    jobs = Jobs.of(work)
+    facts = RunInfo("replay", "computed", [NodeFacts("n1", 1)], {}, "fcfs")
+    vars(facts).update(info)
+    record = Record(jobs)
+    record.state[:] = states
+    record.submit[:] = jobs.submit
+    witness = Witness(jobs, facts.nodes, 1.0)
+    for entry in entries:
+        witness.take_in(entry)
+    return health(witness, facts, record, Thresholds.parse(text, "t.yaml"))
+
+
+def ended(job: str, **data: object) -> Entry:
+    return Entry(0, 0.0, "ended", job, "n1", {"state": "completed", "time": 0.0, **data})
+
+
+def test_jobs_that_the_policy_or_the_limit_ended_are_not_disturbed() -> None:
+    states = ["completed", "completed", "killed", "cancelled", "rejected"]
+    lost_rank = (ended("j1", state="failed"), ended("j2", state="failed"))
+    found = judged(*lost_rank, states=states, text="all: {jobs_disturbed: {degraded: 0.1, unhealthy: 0.5}}")
+    assert found["state"] == "degraded"
+    assert found["causes"] == [
+        {
+            "signal": "jobs_disturbed",
+            "value": 0.2,
+            "limit": 0.1,
+            "state": "degraded",
+            "text": "jobs that failed, were interrupted, or lost a process: 20 %, 1 of 5 jobs (limit 10 %)",
+        }
+    ]
+
+
+def test_the_worst_cause_decides_and_a_signal_without_limits_is_only_recorded() -> None:
+    text = "all: {residual_s: {degraded: 1}, lost_time: {unhealthy: 0.05}, rate_drift: {unhealthy: 0}}"
+    found = judged(ended("j0", residual_s=20.0), ended("j1", residual_s=-4.0), states=["completed"] * 2, text=text)
+    assert found["state"] == "unhealthy"
+    assert [cause["signal"] for cause in found["causes"]] == ["lost_time", "residual_s"]  # type: ignore[union-attr]
+    signals = found["signals"]
+    assert isinstance(signals, dict)
+    assert (signals["lost_time"], signals["residual_s"], signals["rate_drift"]) == (0.12, 20.0, None)
+    assert judged(ended("j0", residual_s=20.0), states=["completed"], text="{}")["state"] == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("execution", "duty", "kind"),
+    [("emulated", 0.0, "emulated"), ("computed", 0.5, "paced"), ("computed", [0.5, 1.0], "computing")],
+)
+def test_the_limits_are_those_of_the_kind_of_execution(execution: str, duty: object, kind: str) -> None:
+    text = "all: {lost_time: {degraded: 1}}\n" + "".join(
+        f"{name}: {{residual_s: {{unhealthy: {limit}}}}}\n" for limit, name in enumerate(KINDS, 1)
+    )
+    facts = {"execution": execution, "parameters": {"duty": duty}}
+    found = judged(ended("j0", residual_s=99.0), states=["completed"], text=text, **facts)
+    [cause] = found["causes"]  # type: ignore[misc]
+    assert cause["limit"] == KINDS.index(kind) + 1
+    assert execution_kind(RunInfo("replay", execution, [], {}, "x", parameters={"duty": duty})) == kind
+
+
+def test_launches_are_compared_with_those_of_jobs_of_similar_size() -> None:
+    """A slow launch of one job counts; that larger jobs take longer does not."""
+    work = jobs_of(8, 10.0).table.assign(nodes=[1, 1, 1, 1, 4, 4, 4, 4])
+    jobs = Jobs.of(Workload(work))
+    record, info = Record(jobs), RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, "fcfs")
+    witness = Witness(jobs, info.nodes, 1.0)
+    witness.launches = dict(zip(jobs.ids, [0.1, 0.1, 0.1, 2.2, 0.9, 1.0, 1.0, 1.1], strict=True))
+    found = health(witness, info, record, Thresholds.parse("{}", "t.yaml"))
+    assert found["signals"]["overhead_late_s"] == pytest.approx(2.0)
+    assert found["signals"]["overhead_excess"] == pytest.approx(2.0 / 80)
+
+
+# -- thresholds --------------------------------------------------------------------------------------------------------
+
+
+def test_other_thresholds_are_used_and_their_hash_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "strict.yaml").write_text("emulated: {submission_late_s: {unhealthy: 0}}\n")
+    strict = Thresholds.read(tmp_path / "strict.yaml")
+    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000), thresholds=strict)
+    assert [cause["signal"] for cause in run.info.health["causes"]] == ["submission_late_s"]
+    assert run.info.health["thresholds"] == strict.sha256 != Thresholds.read().sha256
+    assert recovered(tmp_path / "run" / JOURNAL).info.health == run.info.health
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("all:\n  lost_tim: {degraded: 1}\n", "t.yaml:2: unknown signal 'lost_tim' (did you mean lost_time"),
+        ("all:\n  lost_time:\n    degraded: much\n", "t.yaml:3: all.lost_time.degraded: 'much' is not a number"),
+        ("all:\n  lost_time: {degraded: -1}\n", "t.yaml:2: all.lost_time.degraded.least: Input should be greater"),
+        ("all:\n  lost_time: {worse: 1}\n", "t.yaml:2: all.lost_time.worse: unknown key"),
+        ("all:\n  lost_time: {degraded: {share: 1}}\n", "t.yaml:2: all.lost_time.degraded.share: unknown key"),
+        ("both:\n  lost_time: {degraded: 1}\n", "t.yaml:1: both: unknown key"),
+        ("- lost_time\n", "t.yaml:1: must be a mapping of keys to values"),
+    ],
+)
+def test_an_error_in_the_thresholds_names_the_line(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Thresholds.parse(text, "t.yaml")
+    assert message in str(caught.value)
+
+
+def test_the_command_prints_the_causes(tmp_path: Path) -> None:
+    command = write_case(tmp_path, 0.2)
+    (tmp_path / "strict.yaml").write_text("all: {loop_late_s: {degraded: 0}, nodes_missing: {unhealthy: 0}}\n")
+    done = subprocess.run(
+        [*command, "--health", "strict.yaml", "--json"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tracebed: warning: the run is degraded: the replayer was late: " in done.stderr
+    assert json.loads(done.stdout)["health"]["state"] == "degraded"
+    missing = [*command, "--health", "none.yaml"]
+    done = subprocess.run(missing, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "none.yaml: cannot read the thresholds of health" in done.stderr
+
+
+# -- the documentation -------------------------------------------------------------------------------------------------
+
+
+def shown(limit: Limit | None, unit: str) -> str:
+    """Return a limit as in the documentation."""
+    if limit is None:
+        return ""
+    parts = [f"{100 * limit.least:g} %" if unit == "%" else f"{limit.least:g} {unit}".strip()] if limit.least else []
+    parts += [f"{limit.run_times:g} run times"] if limit.run_times else []
+    parts += [f"{limit.interarrivals:g} interarrivals"] if limit.interarrivals else []
+    parts += [f"{limit.trace_s:g} trace s"] if limit.trace_s else []
+    most = f", at most {limit.most:g} {unit}" if np.isfinite(limit.most) else ""
+    return (" or ".join(parts) or "0") + most
+
+
+def documented() -> list[str]:
+    """Return the rows of the table of signals and limits."""
+    limits = Thresholds.read().limits
+    rows = []
+    for name, item in SIGNALS.items():
+        cells: dict[tuple[str, str], list[str]] = {}
+        for kind in KINDS:
+            own = limits[kind].get(name, Limits())
+            cells.setdefault((shown(own.degraded, item.unit), shown(own.unhealthy, item.unit)), []).append(kind)
+        for (degraded, unhealthy), kinds in cells.items():
+            if degraded or unhealthy or len(cells) == 1:
+                of = "all" if len(cells) == 1 else ", ".join(kinds)
+                rows.append(f"| `{name}` | {item.meaning} | {of} | {degraded} | {unhealthy} |")
+    return rows
+
+
+def test_the_page_has_each_signal_with_its_limits() -> None:
+    page = (ROOT / "docs" / "reference" / "health.md").read_text(encoding="utf-8")
+    rows = documented()
+    assert [row for row in page.splitlines() if row.startswith("| `")] == rows, "\n".join(rows)
+    assert yaml.safe_load(SHIPPED.read_text(encoding="utf-8")).keys() == {"all", *KINDS}
