@@ -144,6 +144,18 @@ def test_a_process_of_the_replay_is_stopped_and_continues(folder: Path, kind: st
         assert (jobs["end"] - jobs["start"]).max() >= 0.5 * 20000
 
 
+@pytest.mark.slow
+def test_the_witness_finds_the_disturbed_repetition(folder: Path) -> None:
+    (folder / "c.yaml").write_text(
+        "repetitions: 1\nsettle_s: 0\n"
+        "defaults: {workload: jobs.csv, policy: pref, inventory: emulated.yaml, speed: 4000}\n"
+        f"cells: {{a: {{beside: {sys.executable} stop.py rank --after 1 --for 2}}}}\n"
+    )
+    (run,) = tb.repeat("c.yaml", "out").to_dict("records")
+    assert run["health"] == "unhealthy"
+    assert run["causes"]
+
+
 def test_a_process_outside_a_campaign_is_not_stopped(folder: Path) -> None:
     with pytest.raises(SystemExit, match="does not run beside a repetition"):
         load("stop").campaign()
