@@ -182,3 +182,17 @@ def test_help_ends_with_an_example_and_imports_nothing_heavy(command: str) -> No
     assert heading == "Example:"
     assert example.startswith(f"tracebed {command} ")
     assert imported == "[]"
+
+
+def test_an_unhealthy_real_run_ends_with_4(folder: Path, tmp_path: Path) -> None:
+    cause = {"signal": "rank_late_s", "value": 10.2, "limit": 1.0, "state": "unhealthy"}
+    cause["text"] = "a rank was 10.2 s late"
+    health = {"state": "unhealthy", "causes": [cause], "signals": {}, "thresholds": "0" * 64}
+    fcfs_run(60, health=health).save(tmp_path / "real")
+    result = call("compare", "--real", tmp_path / "real", "--predicted", folder / "sim")
+    assert result.return_value == ExitCode.UNHEALTHY
+    assert "inconclusive: the real run is unhealthy: a rank was 10.2 s late; one real run" in result.stdout
+    assert "warning: the real run is unhealthy: a rank was 10.2 s late" in result.stderr
+    assert "** advisory, and no evidence" in result.stdout
+    found = json.loads(call("compare", "--real", tmp_path / "real", "--predicted", folder / "sim", "--json").stdout)
+    assert found["health"]["causes"] == [cause]

@@ -106,6 +106,15 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda facts: facts["workload"].update(name=3),
         r"name of the workload is 3",
     ),
+    "the state of its health is unknown": (lambda facts: facts.update(health={"state": "ill"}), r"health is .*'ill'"),
+    "a cause has no text": (
+        lambda facts: facts.update(health={"state": "degraded", "causes": [{"state": "degraded"}]}),
+        r"health is .* not a state with its causes",
+    ),
+    "the workloads of its calibration are a number": (
+        lambda facts: facts.update(calibration={"workloads": 3}),
+        r"workloads of the calibration is 3",
+    ),
     "the format is a text": (lambda facts: facts.update(format="two"), r"format is 'two'"),
     "the format is newer": (lambda facts: facts.update(format=99), r"format 99 is newer"),
     "it is a list": (lambda facts: [facts], r"is not a JSON object"),

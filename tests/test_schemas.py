@@ -37,9 +37,16 @@ def malleable(*, real: bool) -> Run:
     return make_run([(0.0, 0.0, 100.0, 2)], staircases=STAIRS, reconfigurations=ASKED, real=real)
 
 
+LATE = {"signal": "rank_late_s", "value": 10.2, "limit": 1.0, "state": "unhealthy", "text": "a rank was 10.2 s late"}
 PAIRS = {
     "rigid": (fcfs_run(60), fcfs_run(60, stretch=1.1, real=False)),
     "malleable": (malleable(real=True), malleable(real=False)),
+    "unhealthy": (
+        fcfs_run(
+            30, health={"state": "unhealthy", "causes": [LATE], "signals": {"steal": None}, "thresholds": "0" * 64}
+        ),
+        fcfs_run(30, real=False, calibration={"name": "here", "workloads": ["a" * 64]}),
+    ),
     "nothing ended": tuple(
         make_run([(0.0, NAN, NAN, 1)], real=real, states={"1": "interrupted"}) for real in (True, False)
     ),

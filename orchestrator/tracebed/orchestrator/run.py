@@ -141,6 +141,10 @@ class RunInfo:
             raise damaged(f"resolution_s is {info.resolution_s:g}, below 0")
         if info.state not in ("completed", "interrupted"):
             raise damaged(f"state is {shown(info.state)}, not completed or interrupted")
+        if info.health and not _is_health(info.health):
+            raise damaged(f"health is {shown(info.health)}, not a state with its causes")
+        if not fits(info.calibration.get("workloads", []), list[str]):
+            raise damaged(f"workloads of the calibration is {shown(info.calibration['workloads'])}")
         for name, kind in (("name", str), ("sha256", str), ("jobs", int), ("provenance", dict)):
             if not isinstance(info.workload.get(name, kind()), kind):
                 raise damaged(f"{name} of the workload is {shown(info.workload[name])}")
@@ -282,6 +286,19 @@ def workload_facts(workload: Workload, name: str) -> dict[str, Any]:
     """Return the description of a workload for `run.json`: name, hash, number of jobs, provenance."""
     provenance = json.loads(workload.provenance.to_json())
     return {"name": name, "sha256": workload.sha256, "jobs": len(workload), "provenance": provenance}
+
+
+def _is_health(raw: dict[str, Any]) -> bool:
+    """Return whether a value has the state and the causes of `RunInfo.health`."""
+    causes, states = raw.get("causes"), ("degraded", "unhealthy")
+    return (
+        raw.get("state") in ("healthy", *states)
+        and isinstance(raw.get("signals", {}), dict)
+        and isinstance(raw.get("thresholds", ""), str)
+        and isinstance(causes, list)
+        and all(isinstance(cause, dict) for cause in causes)
+        and all(isinstance(cause.get("text"), str) and cause.get("state") in states for cause in causes)
+    )
 
 
 def _table_file(folder: Path, name: str) -> Path:

@@ -48,7 +48,7 @@ def imposed(info: RunInfo) -> str:
     and sleeps until its planned end. A steady clock stands still until a rank has done what it planned.
     """
     duty = info.parameters.get("duty", 1.0)
-    duties = sorted(set(duty if isinstance(duty, list) else [duty]))
+    duties = sorted({each for each in (duty if isinstance(duty, list) else [duty]) if isinstance(each, (int, float))})
     kinds = ["emulated nodes"] if "emulated" in info.execution.split("+") else []
     if partial := [each for each in duties if 0 < each < 1]:
         kinds.append("duty " + " to ".join(f"{each:g}" for each in dict.fromkeys((partial[0], partial[-1]))))
