@@ -90,6 +90,8 @@ def test_a_run_names_the_calibration_and_its_workloads() -> None:
         ("nodes: 2", "nodes: two", "nodes: Input should be a valid integer"),
         ("  launch_s:", "  lunch_s:", "overheads.lunch_s"),
         ("value: 0.01", "value: .nan", "overheads.launch_s.value: Input should be a finite number"),
+        ("created: '2026-01-02T03:04:05+00:00'", "created: today", "created: Invalid isoformat string"),
+        ("05+00:00", "05", "created: the time zone is missing"),
         ("[aaa", "[AAA", "workloads.0: String should match pattern"),
     ],
 )

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -29,6 +29,12 @@ OVERHEADS = (
 """The overheads of a calibration: arguments of `simulation.simulator.Overheads`, wall seconds."""
 
 
+def _instant(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("the time zone is missing")
+    return text
+
+
 def _overhead(name: str) -> str:
     if name not in OVERHEADS:
         raise ValueError(f"{name} is no overhead")
@@ -37,6 +43,7 @@ def _overhead(name: str) -> str:
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Instant = Annotated[str, AfterValidator(_instant)]
 Overhead = Annotated[str, AfterValidator(_overhead)]
 FileModel = TypeVar("FileModel", bound="CalibrationFile")
 
@@ -237,8 +244,8 @@ class Calibration(CalibrationFile):
 
     file_schema: Annotated[Literal["tracebed-calibration/1"], Field(alias="schema")] = "tracebed-calibration/1"
     name: str
-    created: str
-    """ISO 8601."""
+    created: Instant
+    """ISO 8601, with the time zone."""
     tracebed: str
     """Version of tracebed."""
     inventory: str
@@ -306,8 +313,8 @@ class StoredRate(CalibrationFile):
     """The work rate of the computing nodes of a machine. Replays there size the work of their jobs by it."""
 
     file_schema: Annotated[Literal["tracebed-rate/1"], Field(alias="schema")] = "tracebed-rate/1"
-    created: str
-    """ISO 8601."""
+    created: Instant
+    """ISO 8601, with the time zone."""
     host: str
     cpu: str
     kernel: str
@@ -320,11 +327,6 @@ class StoredRate(CalibrationFile):
     def path(self) -> Path:
         """The file of the rate in the user's state folder."""
         return rate_path(self.host, self.cpu, self.kernel, self.cpus)
-
-    @property
-    def age_s(self) -> float:
-        """Time since the measurement, s."""
-        return (datetime.now(UTC) - datetime.fromisoformat(self.created)).total_seconds()
 
     def facts(self) -> dict[str, Any]:
         """Return what `run.json` says about the rate."""

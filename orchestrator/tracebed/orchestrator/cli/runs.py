@@ -285,10 +285,15 @@ def recover(folder: Path, output: Path | None, as_json: bool) -> int:
 def _name_rate(calibration: dict[str, Any]) -> None:
     """Print the work rate by which the jobs of a replay were sized, and its origin."""
     if rate := calibration.get("units_per_core_second"):
+        from datetime import UTC, datetime
+
+        from tracebed.display import time_text
+
         low, high = calibration["spread"]
+        age_s = (datetime.now(UTC) - datetime.fromisoformat(calibration["created"])).total_seconds()
         say(
             f"tracebed: work sized by {rate:,.0f} units per core and second (p05 to p95 {low:.2f} to {high:.2f}),"
-            f" {calibration['name']} of {calibration['created']}; `tracebed calibrate` measures anew"
+            f" {calibration['name']}, {time_text(max(0.0, age_s))} old; `tracebed calibrate` measures anew"
         )
 
 

@@ -50,6 +50,8 @@ def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False
         return stored
     measured = measure(testbed, nodes, windows or WINDOWS, WINDOW_S)
     if measured is None:
+        text = "the agents cannot measure the work rate, so each replay does other work: give it a calibration"
+        warnings.warn(text, stacklevel=2)
         return None
     estimate = estimate_of(np.concatenate([np.ravel(node[..., 0]) for node in measured]), WINDOW_S)
     now = datetime.now(UTC).isoformat(timespec="seconds")
