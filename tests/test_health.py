@@ -275,7 +275,8 @@ def ended(job: str, **data: object) -> Entry:
 
 def test_jobs_that_the_policy_or_the_limit_ended_are_not_disturbed() -> None:
     states = ["completed", "completed", "killed", "cancelled", "rejected"]
-    lost_rank = (ended("j1", state="failed"), ended("j2", state="failed"))
+    lost_rank = (ended("j1", state="failed", exit_code=-9), ended("j2", state="failed", exit_code=-9))
+    lost_rank += (ended("j0", state="failed", exit_code=1),)  # it tried to join as the job ended
     found = judged(*lost_rank, states=states, text="all: {jobs_disturbed: {degraded: 0.1, unhealthy: 0.5}}")
     assert found["state"] == "degraded"
     assert found["causes"] == [

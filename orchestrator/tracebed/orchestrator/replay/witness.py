@@ -137,7 +137,7 @@ class Witness:
         residuals: job -> its delay behind its plan when it ended.
         launches: job -> time from its start to its first work, if it shares no node.
         ends: job -> time from the last iteration of its leader to the end of the process.
-        broken: the jobs of which a rank failed.
+        broken: the jobs of which a rank was killed from outside.
         work: the work of all ranks.
         rates_after: node -> units per second of CPU time after the last job.
     """
@@ -324,8 +324,8 @@ class Witness:
         job, number, data = entry.job or "", self._numbers[entry.node or ""], entry.data
         if (last := self._leaders.pop((job, number), None)) is not None and data["state"] == "completed":
             self.ends[job] = data["time"] - last
-        if data["state"] == "failed":
-            self.broken.add(job)
+        if data["state"] == "failed" and (data.get("exit_code") or 0) < 0:
+            self.broken.add(job)  # a rank that fails by itself may have joined a job that was ending
         self.overruns += data.get("overruns") or 0
         if data.get("late_s") is not None:
             self._late(self.nodes[number], data["late_s"], f"job {job} on {entry.node}")
