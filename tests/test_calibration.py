@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import tracebed.api as tb
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.calibration import (
@@ -20,6 +22,8 @@ from tracebed.orchestrator.calibration import (
     state_folder,
     store_rate,
 )
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds import rates
 from tracebed.orchestrator.testbeds.local import LocalTestbed
@@ -165,3 +169,25 @@ def test_emulated_nodes_have_no_rate(tmp_path: Path) -> None:
     with LocalTestbed(inventory, tmp_path / "spool") as testbed:
         assert rate_of(testbed) is None
         assert rates.measure(testbed, [0], 1, 0.01) is None
+
+
+def work_of(run: Path) -> tuple[int, dict[str, object], object]:
+    """Return the units that the only job of a replay did, the calibration that the run names, and its duty."""
+    _, entries = journal.read(run / JOURNAL)
+    [ended] = [entry for entry in entries if entry.kind == "ended"]
+    info = Run.load(run).info
+    return ended.data["units_done"], info.calibration, info.parameters["duty"]
+
+
+@pytest.mark.usefixtures("_own_folder", "no_process_is_left")
+def test_replays_do_the_same_work_by_the_stored_rate_or_that_of_a_calibration(tmp_path: Path) -> None:
+    cpus = tuple(sorted(os.sched_getaffinity(0)))[:1]
+    inventory = Inventory("i", "local", (Node("n1", 1, cpus=cpus),), grain_s=0.02)
+    workload = tb.Workload(pd.DataFrame({"job_id": ["a"], "submit_time": [0.0], "run_time": [5.0], "nodes": [1]}))
+    made = calibration(duty=0.3)
+    for name, chosen in (("first", None), ("second", None), ("calibrated", made)):
+        tb.replay(workload, "fcfs", inventory, speed=100, output=tmp_path / name, calibration=chosen)
+    first, second = work_of(tmp_path / "first"), work_of(tmp_path / "second")
+    assert first == second and str(first[1]["name"]).startswith("stored rate")
+    assert first[0] == pytest.approx(0.05 * float(str(first[1]["units_per_core_second"])), abs=1.0)
+    assert work_of(tmp_path / "calibrated") == (10_000, made.facts(), 0.3)  # 0.05 s at 200,000 units a second

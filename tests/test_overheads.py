@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from reference_scheduler import RefJob
 from test_calibration import calibration, estimate
 from test_scheduling import workload_of
 from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State, Wake
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
@@ -169,3 +171,15 @@ def test_a_calibration_of_another_testbed_is_a_warning(small: tb.Workload) -> No
     texts = " ".join(str(warning.message) for warning in warnings)
     for part in ("inventory local", "execution computed", "grain 0.1", "duty 0.5"):
         assert f"made for {part}, but the prediction is for" in texts
+
+
+def test_the_command_takes_a_calibration(small: tb.Workload, tmp_path: Path) -> None:
+    made = calibration(inventory="emulated-4", execution="emulated", duty=0.0)
+    path, workload = made.save(tmp_path / "c.yaml"), tb.write(small, tmp_path / "w.parquet")
+    command = ["simulate", str(workload), "--policy", "fcfs", "--inventory", "emulated-4", "--speed", "10"]
+    command += ["--calibration", str(path), "-o", str(tmp_path / "run")]
+    done = CliRunner().invoke(tracebed, command, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert Run.load(tmp_path / "run").info.calibration["sha256"] == made.sha256
+    done = CliRunner().invoke(tracebed, [*command, "--end-overhead", "1"])
+    assert "both a calibration and overheads are given" in str(done.exception)
