@@ -20,6 +20,7 @@ from redecided import decided, decided_again, emulated
 from runs import by_node
 from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
+from tracebed.benchmarks import clock
 from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay import journal, loop
 from tracebed.orchestrator.replay.loop import Options
@@ -272,7 +273,8 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     policy = Resizing if resizes else Crowding
     options = Options(1000.0, over_limit=draw.choice([*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0]))
     testbed = Modelled(inventory, draw, deaths)
-    monkeypatch.setattr(loop, "time", testbed)
+    for module in (loop, clock):
+        monkeypatch.setattr(module, "time", testbed)
     run = carry_out(work, policy(seed, cancels), folder, inventory, options, testbed)
     states = Counter(run.jobs["state"])
     assert states.keys() <= {"completed", "cancelled", "failed", "killed"}
