@@ -19,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracebed.api.budgets import ErrorBudget, error_budget
     from tracebed.api.calibrations import calibrate
     from tracebed.api.results import Comparison, Run, Workload
     from tracebed.api.runs import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Calibration",
     "Comparison",
+    "ErrorBudget",
     "InputError",
     "Inventory",
     "Policy",
@@ -69,6 +71,7 @@ __all__ = [
     "compare",
     "convert",
     "describe",
+    "error_budget",
     "generate",
     "inventory",
     "make_malleable",
@@ -85,6 +88,7 @@ __all__ = [
 
 _HOME = {
     "tracebed.api.calibrations": ("calibrate",),
+    "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
     "tracebed.api.results": ("Comparison", "Run", "Workload"),
     "tracebed.api.runs": (*("as_run", "compare", "inventory", "metrics", "policies", "replay", "simulate"),),
     "tracebed.api.studies": ("repeat", "sweep"),

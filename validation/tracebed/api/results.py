@@ -83,7 +83,9 @@ class Run(orchestrator.Run):
         from tracebed.validation.report.gantt import gantt_figure
 
         figure = gantt_figure(self, width=width)
-        vars(figure)["_repr_png_"] = partial(_png, figure)  # without pyplot a notebook shows the figure's name only
+        vars(figure)["_repr_png_"] = partial(
+            figure_png, figure
+        )  # without pyplot a notebook shows the figure's name only
         return figure
 
     def export(self, to: str, path: Path | str) -> list[str]:
@@ -177,8 +179,8 @@ class Comparison(verdict.Comparison):
         return divergences(self.real, self.predicted, tolerance_s=tolerance_s, count=count).table
 
 
-def _png(figure: Figure) -> bytes:
-    """Return a figure as a PNG image."""
+def figure_png(figure: Figure) -> bytes:
+    """Return a figure as a PNG image. Without pyplot, a notebook needs it as the method `_repr_png_` of the figure."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", bbox_inches="tight")
     return stream.getvalue()

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recover": (f"{CLI}.runs", "Make the run of a killed replay from its journal."),
     "metrics": (f"{CLI}.verdicts", "Print the metrics of runs: waits, slowdowns, utilization."),
     "compare": (f"{CLI}.verdicts", "Compare a predicted run with a real run: verdict and report."),
+    "explain": (f"{CLI}.explain", "Explain the error of a prediction: the share of each cause."),
     "export": (f"{CLI}.export", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
 }
 

@@ -41,12 +41,14 @@ class ErrorBudget:
             and the remainder add up to the error. All values have the unit of the metric.
         margins: the margin of each metric, in its unit, for the mean of the real runs.
         tau: threshold of the bounded slowdown, s.
+        notes: facts that limit the budget, a sentence each.
     """
 
     runs: list[Repeated]
     tables: list[pd.DataFrame]
     margins: dict[str, float]
     tau: float
+    notes: list[str]
 
     @property
     def causes(self) -> list[str]:
@@ -77,23 +79,12 @@ class ErrorBudget:
         """The number of decisions that differ after the last step, and the first difference."""
         of = sum(run.remainder.of for run in self.runs)
         if not self.decisions:
-            return (
-                f"With all causes, the simulation makes the {of:,} decisions of the real run: the budget is complete."
-            )
+            return f"With all causes, the simulation makes all {of:,} decisions of the real run: no error is left."
         found = next(run.remainder for run in self.runs if run.remainder.decisions)
         return (
             f"With all causes, {self.decisions:,} of {of:,} decisions still differ from the real run. "
             f"First difference: {found.first}. {found.cause}"
         )
-
-    @property
-    def notes(self) -> list[str]:
-        """Facts that limit the budget."""
-        cut = sum(run.real.info.state == "interrupted" for run in self.runs)
-        if not cut:
-            return []
-        what = "the real run was" if len(self.runs) == 1 else f"{cut} of {len(self.runs)} real runs were"
-        return [f"{what} interrupted: the predictions also end at the time of the interruption"]
 
     def rows(self, *, gated: bool = False) -> list[list[Any]]:
         """Return a row per metric for people: title, real and predicted value, error and shares as text.
@@ -103,9 +94,9 @@ class ErrorBudget:
         Args:
             gated: leave out advisory metrics.
         """
-        known, spread = all_metrics(), {} if self.spread is None else _records(self.spread)
+        known, spread = all_metrics(), {} if self.spread is None else records(self.spread)
         found = []
-        for name, row in _records(self.frame).items():
+        for name, row in records(self.frame).items():
             texts = [_relative(row[column], row["real"]) for column in ("error", *self.causes)]
             if name in spread:
                 either = (_relative(spread[name][column], row["real"], sign="") for column in ("error", *self.causes))
@@ -117,11 +108,11 @@ class ErrorBudget:
     @property
     def columns(self) -> list[str]:
         """The column titles of `rows`."""
-        return ["metric", "real", "predicted", "error", *(LABELS[name] for name in self.causes)]
+        return ["metric", "real", "predicted", "error", *self.causes]
 
     def to_json(self) -> dict[str, Any]:
         """Return the budget as JSON values."""
-        known, spread = all_metrics(), {} if self.spread is None else _records(self.spread)
+        known, spread = all_metrics(), {} if self.spread is None else records(self.spread)
         rows = [
             {
                 "name": name,
@@ -131,7 +122,7 @@ class ErrorBudget:
                 "shares": {cause: row[cause] for cause in self.causes},
                 "spread": spread.get(name),
             }
-            for name, row in _records(self.frame).items()
+            for name, row in records(self.frame).items()
         ]
         return {
             "schema": SCHEMA,
@@ -152,7 +143,8 @@ class ErrorBudget:
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks."""
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        titles = (LABELS.get(name, name) for name in self.columns)
+        head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell(value))}</td>" for value in row) + "</tr>\n" for row in self.rows()
         )
@@ -223,8 +215,8 @@ def budget_of(runs: list[Repeated], tau: float = TAU) -> ErrorBudget:
         margin = _margin(chosen[name])
         if chosen[name].unit == "s":
             margin = replace(margin, absolute=margin.absolute * compression)
-        margins[name] = margin.at(fmean(_records(table)[name]["real"] for table in tables))
-    return ErrorBudget(runs, tables, margins, tau)
+        margins[name] = margin.at(fmean(records(table)[name]["real"] for table in tables))
+    return ErrorBudget(runs, tables, margins, tau, _notes(runs))
 
 
 def _shares(name: str, real: dict[str, Any], figures: dict[str, dict[str, Any]]) -> dict[str, float]:
@@ -235,6 +227,14 @@ def _shares(name: str, real: dict[str, Any], figures: dict[str, dict[str, Any]])
     row = {"real": truth, "predicted": values[0], "error": values[0] - truth}
     row |= {step: before - after for step, before, after in zip(steps[1:], values, values[1:], strict=False)}
     return row | {REMAINDER: values[-1] - truth}
+
+
+def _notes(runs: list[Repeated]) -> list[str]:
+    cut = sum(run.real.info.state == "interrupted" for run in runs)
+    if not cut:
+        return []
+    what = "the real run was" if len(runs) == 1 else f"{cut} of {len(runs)} real runs were"
+    return [f"{what} interrupted: the predictions also end at the time of the interruption"]
 
 
 def _margin(metric: Metric) -> Margin:
@@ -259,10 +259,10 @@ def _relative(value: float, real: float, *, sign: str = "+") -> str:
     if not real:
         return f"{value:{sign}.3g}"
     percent = 100 * value / abs(real)
-    return f"{0.0 if abs(percent) < 5e-4 else percent:{sign}.3f} %"
+    return "0 %" if abs(percent) < 5e-3 else f"{percent:{sign}.2f} %"
 
 
-def _records(table: pd.DataFrame) -> dict[str, dict[str, float]]:
+def records(table: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Return a table of numbers as a dictionary: row -> column -> value."""
     return {str(name): {str(key): float(value) for key, value in row.items()} for name, row in table.iterrows()}
 

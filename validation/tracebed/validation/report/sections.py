@@ -8,7 +8,7 @@ A package adds a section by one object and one line in its `pyproject.toml`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -66,13 +66,18 @@ class Shown(NamedTuple):
 SECTIONS: Registry[Section] = Registry("tracebed.report_sections", "report section")
 
 
-def shown(comparison: Comparison) -> Iterator[Shown]:
+def shown(comparison: Comparison, more: Mapping[str, Section] | None = None) -> Iterator[Shown]:
     """Yield the sections of all installed packages that have content for a comparison, in their order.
+
+    Args:
+        comparison: the comparison.
+        more: further sections of this report, by name.
 
     Raises:
         InputError: an entry point is not a section, or a section returns an object of another type than `Content`.
     """
     found = [(_checked(name, section), name) for name, section in SECTIONS.all()]
+    found += [(section, name) for name, section in (more or {}).items()]
     for section, name in sorted(found, key=lambda each: (each[0].order, each[1])):
         with mpl.rc_context(STYLE):
             content = section.content(comparison)

@@ -1,0 +1,319 @@
+"""Error budgets: the shares add up to the error, and nothing remains unless a policy or a journal is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+
+import tracebed.api as tb
+from redecided import complete_budget, emulated, workload
+from runs import fcfs_run
+from test_cli_verdicts import call
+from test_schemas import problems
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, Start, State
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.validation.budget import error_budget
+
+SPEED = 400.0
+CAUSES = ("submissions", "delays", "work", "calls", "remainder")
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+
+@pytest.fixture(scope="module")
+def work() -> Workload:
+    return workload(12, seed=7)
+
+
+@pytest.fixture(scope="module")
+def real(work: Workload, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("budget") / "real"
+    replay(work, emulated(4), "pref", folder, options=Options(SPEED))
+    return folder
+
+
+def test_the_first_steps_are_the_predictions_of_simulate(work: Workload, real: Path) -> None:
+    overheads = Overheads(launch_s=0.03, end_s=0.01, reconfiguration_s=0.02)
+    steps = error_budget(work, real, overheads=overheads).runs[0].steps
+    nodes = Run.load(real).info.nodes
+    for name, chosen in (("nominal", None), ("overheads", overheads)):
+        predicted = predict(work, nodes, "pref", overheads=chosen, speed=SPEED)
+        pd.testing.assert_frame_equal(steps[name].jobs, predicted.jobs)
+        pd.testing.assert_frame_equal(steps[name].allocations, predicted.allocations)
+        pd.testing.assert_frame_equal(steps[name].reconfigurations, predicted.reconfigurations)
+
+
+def test_each_step_takes_its_cause_from_the_real_run(work: Workload, real: Path) -> None:
+    budget = complete_budget(work, real)
+    run, steps = budget.runs[0].real.jobs, {name: step.jobs for name, step in budget.runs[0].steps.items()}
+    assert list(steps) == ["nominal", "submissions", "delays", "work", "calls"]
+    assert steps["nominal"]["submit"].equals(run["submit_planned"])
+    assert not steps["nominal"]["submit"].equals(run["submit"])
+    assert steps["submissions"]["submit"].equals(run["submit"])
+    assert (steps["submissions"]["launched"] == steps["submissions"]["start"]).all()
+    delay = (run["launched"] - run["start"]).to_numpy()
+    assert delay.min() > 0
+    np.testing.assert_allclose(steps["delays"]["launched"] - steps["delays"]["start"], delay, atol=1e-6)
+    pd.testing.assert_frame_equal(steps["work"], run, check_exact=True)  # no interval: the calls follow from the events
+
+
+def test_rigid_jobs_keep_the_observed_durations_in_another_schedule(tmp_path: Path, work: Workload) -> None:
+    replay(work, emulated(4), "easy", tmp_path / "run", options=Options(SPEED, interval_s=60.0))
+    budget = complete_budget(work, tmp_path / "run")
+    jobs, before = budget.runs[0].real.jobs, budget.runs[0].steps["work"].jobs
+    assert not before["start"].equals(jobs["start"])  # the policy was called late
+    np.testing.assert_allclose(before["end"] - before["start"], jobs["end"] - jobs["start"], atol=1e-6)
+    assert budget.frame["calls"].abs().max() > 0
+
+
+class Disturbance(threading.Thread):
+    """Waits until a replay of this process has a rank, and then disturbs this rank."""
+
+    def __init__(self, disturb: Callable[[psutil.Process], None]) -> None:
+        super().__init__(daemon=True)
+        self.disturb = disturb
+        self.found = False
+
+    def run(self) -> None:
+        deadline = time.monotonic() + 60
+        while not self.found and time.monotonic() < deadline:
+            for agent in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    for rank in agent.children():
+                        self.found = True
+                        return self.disturb(rank)
+            time.sleep(0.005)
+        return None
+
+
+def stop_for_a_moment(rank: psutil.Process) -> None:
+    rank.suspend()
+    time.sleep(1.0)
+    rank.resume()
+
+
+def disturbed_replay(disturb: Callable[[psutil.Process], None], work: Workload, policy: str, folder: Path) -> Run:
+    disturbance = Disturbance(disturb)
+    disturbance.start()
+    run = replay(work, emulated(4), policy, folder, options=Options(SPEED))
+    disturbance.join()
+    assert disturbance.found
+    return run
+
+
+@pytest.mark.parametrize("policy", ["easy", "pref", "sd"])
+def test_a_disturbed_run_is_explained_by_the_times_of_its_jobs(tmp_path: Path, policy: str, work: Workload) -> None:
+    disturbed_replay(stop_for_a_moment, work, policy, tmp_path / "run")
+    frame = complete_budget(work, tmp_path / "run").frame
+    disturbed = frame.loc["makespan_s"]
+    assert disturbed["error"] < 0
+    assert abs(disturbed["delays"] + disturbed["work"]) > 0.9 * abs(disturbed["error"])
+
+
+@dataclass(frozen=True)
+class Cancelling:
+    """First fit that cancels the oldest running job when no job fits."""
+
+    malleable: ClassVar[bool] = False
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        for job in state.queue.jobs():
+            if state.jobs.nodes[job] <= state.idle:
+                yield Start(job, state.jobs.nodes[job])
+        if state.queue.head is not None and state.idle == 0 and state.arrived:
+            yield Cancel(next(iter(state.size)), "has had its time")
+
+
+def test_canceled_and_killed_jobs_end_as_observed(tmp_path: Path) -> None:
+    work = workload(14, seed=7)
+    work.table["time_limit"] *= [0.4, 1.0] * 7  # the limits were 1.5 run times
+    options = Options(SPEED, over_limit=OverLimit.KILL)
+    replay(work, emulated(4), Cancelling, tmp_path / "run", options=options)
+    budget = complete_budget(work, tmp_path / "run", Cancelling)
+    states = set(budget.runs[0].real.jobs["state"])
+    assert states == {"completed", "killed", "cancelled"}
+    pd.testing.assert_frame_equal(budget.runs[0].steps["work"].jobs, budget.runs[0].real.jobs, check_exact=True)
+
+
+def test_a_rank_that_is_killed_fails_its_job_in_the_budget_too(tmp_path: Path, work: Workload) -> None:
+    disturbed_replay(psutil.Process.kill, work, "pref", tmp_path / "run")
+    budget = complete_budget(work, tmp_path / "run")
+    assert (budget.runs[0].steps["calls"].jobs["state"] == "failed").sum() == 1
+
+
+@pytest.mark.parametrize("policy", ["easy", "pref"])
+def test_an_interrupted_run_is_explained_until_its_interruption(tmp_path: Path, policy: str, work: Workload) -> None:
+    ended = 0
+
+    def interrupt(count: int) -> None:
+        nonlocal ended
+        if count >= 4 and not ended:
+            ended = count
+            os.kill(os.getpid(), signal.SIGINT)
+
+    run = replay(work, emulated(4), policy, tmp_path / "run", options=Options(SPEED), on_progress=interrupt)
+    assert run.info.state == "interrupted"
+    budget = complete_budget(work, tmp_path / "run")
+    assert "interrupted" in set(budget.runs[0].steps["nominal"].jobs["state"])
+    assert budget.notes == ["the real run was interrupted: the predictions also end at the time of the interruption"]
+
+
+def test_uneven_nodes(tmp_path: Path, work: Workload) -> None:
+    nodes = tuple(Node(f"n{number}", cores, 1, None, True) for number, cores in enumerate((1, 2, 2, 1)))
+    replay(work, Inventory("uneven", "local", nodes, grain_s=0.02), "pref", tmp_path / "run", options=Options(SPEED))
+    complete_budget(work, tmp_path / "run")
+
+
+@dataclass(frozen=True)
+class Moody:
+    """First fit that skips jobs at random: it is not deterministic."""
+
+    malleable: ClassVar[bool] = False
+    draw: ClassVar[random.Random] = random.Random(1)
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        for job in state.queue.jobs():
+            if state.jobs.nodes[job] <= state.idle and (self.draw.random() < 0.5 or not state.size):
+                yield Start(job, state.jobs.nodes[job])
+
+
+def test_a_policy_that_is_not_deterministic_leaves_a_remainder(tmp_path: Path, work: Workload) -> None:
+    replay(work, emulated(4), Moody, tmp_path / "run", options=Options(SPEED))
+    budget = error_budget(work, tmp_path / "run", make_policy=Moody)
+    assert budget.decisions > 0
+    assert "it is not deterministic" in budget.headline
+    frame = budget.frame
+    np.testing.assert_allclose(frame[budget.causes].sum(axis=1), frame["error"], rtol=1e-9, atol=1e-9)
+
+
+def altered(real: Path, folder: Path, statement: str) -> Path:
+    """Return a copy of a run whose journal was changed by a statement."""
+    shutil.copytree(real, folder)
+    (folder / JOURNAL).chmod(0o600)
+    with closing(sqlite3.connect(folder / JOURNAL)) as database, database:
+        assert database.execute(statement).rowcount > 0
+    return folder
+
+
+FIRST = "(SELECT min(number) FROM entries WHERE kind = '{}')"
+
+
+@pytest.mark.parametrize("kind", ["start", "resize", "call"])
+def test_a_journal_with_another_decision_leaves_a_remainder(
+    tmp_path: Path, work: Workload, real: Path, kind: str
+) -> None:
+    folder = altered(real, tmp_path / "run", f"DELETE FROM entries WHERE number = {FIRST.format(kind)}")
+    remainder = error_budget(work, folder).runs[0].remainder
+    assert remainder.decisions >= 1
+    assert remainder.first.startswith("real: ")
+    assert "the journal was changed" in remainder.cause
+
+
+def test_a_wrong_simulator_is_told_from_a_wrong_policy(
+    tmp_path: Path, work: Workload, real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulator ends each job late."""
+    end_at = Simulator._end_at
+    monkeypatch.setattr(Simulator, "_end_at", lambda self, job, end: end_at(self, job, end + 5.0))
+    remainder = error_budget(work, real).runs[0].remainder
+    assert remainder.decisions > 0
+    assert "the simulator is wrong" in remainder.cause
+
+
+def test_repetitions_are_averaged_and_their_spread_is_shown(tmp_path: Path, work: Workload, real: Path) -> None:
+    replay(work, emulated(4), "pref", tmp_path / "again", options=Options(SPEED))
+    one, other = (error_budget(work, folder).frame for folder in (real, tmp_path / "again"))
+    both = error_budget(work, [real, tmp_path / "again"])
+    np.testing.assert_allclose(both.frame[both.causes], (one[both.causes] + other[both.causes]) / 2, atol=1e-9)
+    assert both.spread is not None
+    np.testing.assert_allclose(both.spread["error"], (one["error"] - other["error"]).abs() / 2**0.5, atol=1e-9)
+    assert list(both.spread.index) == list(both.frame.index)
+    assert "±" in both.rows()[0][3]
+    np.testing.assert_allclose(both.frame[both.causes].sum(axis=1), both.frame["error"], atol=1e-9)
+
+
+def test_runs_that_have_no_budget(tmp_path: Path, work: Workload, real: Path) -> None:
+    with pytest.raises(InputError, match="different workload"):
+        error_budget(workload(12, seed=8), real)
+    with pytest.raises(InputError, match="no real run is given"):
+        error_budget(work, [])
+    fcfs_run(20, real=False).save(tmp_path / "sim")
+    with pytest.raises(InputError, match="not a replay"):
+        error_budget(work, tmp_path / "sim")
+    replay(work, emulated(4), "easy", tmp_path / "easy", options=Options(1e5))
+    with pytest.raises(InputError, match="another policy"):
+        error_budget(work, [real, tmp_path / "easy"])
+    (tmp_path / "easy" / JOURNAL).unlink()
+    with pytest.raises(InputError, match="the journal is missing"):
+        error_budget(work, tmp_path / "easy")
+
+
+@pytest.fixture(scope="module")
+def file(work: Workload, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("workload") / "w.parquet"
+    tb.write(work, path)
+    return path
+
+
+def test_explain_prints_the_shares(file: Path, real: Path, tmp_path: Path) -> None:
+    result = call("explain", file, "--real", real, "--report", tmp_path / "report.html")
+    head, *rows = result.stdout.splitlines()[:6]
+    assert head.split() == ["metric", "real", "predicted", "error", *CAUSES]
+    assert all(row.endswith(" 0 %") for row in rows)
+    assert "no error is left" in result.stdout
+    assert "First divergences" in result.stdout
+    page = (tmp_path / "report.html").read_text()
+    assert "Error budget" in page
+    assert "launch and resize delays" in page
+    refused = call("explain", file, "--real", real, "--report", tmp_path / "report.txt").exception
+    assert isinstance(refused, InputError)
+    assert "does not end like" in str(refused)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_explain_as_json(file: Path, real: Path, count: int) -> None:
+    document: dict[str, Any] = json.loads(call("explain", file, *["--real", real] * count, "--json").stdout)
+    assert problems(document, "tracebed-error-budget-1.json") == []
+    assert document["schema"] == "tracebed-error-budget/1"
+    for metric in document["metrics"]:
+        assert sum(metric["shares"].values()) == pytest.approx(metric["error"], abs=1e-9)
+        assert (metric["spread"] is None) == (count == 1)
+    assert [run["remainder"]["decisions"] for run in document["runs"]] == [0] * count
+    del document["metrics"][0]["shares"]
+    assert len(problems(document, "tracebed-error-budget-1.json")) == 1
+
+
+def test_the_python_interface(work: Workload, real: Path, tmp_path: Path) -> None:
+    budget = tb.error_budget(work, real)
+    assert budget.decisions == 0
+    assert repr(budget).startswith("<ErrorBudget of workload, pref: 1 real run")
+    assert "work rates and run times" in budget._repr_html_()
+    figure = budget.plot()
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == [row[0].partition(" (")[0] for row in budget.rows(gated=True)]
+    assert len(budget.plot(width=4.0).axes) == len(titles)
+    assert budget.save(tmp_path / "waterfall.png").stat().st_size > 5_000

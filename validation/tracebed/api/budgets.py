@@ -1,0 +1,151 @@
+"""Error budgets: the causes of the difference of a prediction from a real run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tracebed.api.calibrations import AnyCalibration, loaded_calibration
+from tracebed.api.results import Comparison, figure_png
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.calibration import Calibration
+from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.registry import one_of
+from tracebed.validation import budget as budgets
+from tracebed.validation import verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tracebed.api.runs import RuntimeModelName
+
+PICTURES = (".png", ".svg", ".pdf")
+"""File types of the waterfall."""
+
+
+class ErrorBudget(budgets.ErrorBudget):
+    """The share of each cause in the error of a prediction, metric by metric: `frame`, `spread`, `decisions`."""
+
+    @classmethod
+    def of(cls, budget: budgets.ErrorBudget) -> Self:
+        """Return `budget` as an instance of this class."""
+        return cls(**{field.name: getattr(budget, field.name) for field in fields(budget)})
+
+    def comparison(self) -> Comparison:
+        """Return the comparison of the prediction, with calibrated overheads if there are any, with the real run.
+
+        Of several real runs, it is the first one.
+        """
+        first = self.runs[0]
+        predicted = first.steps.get(budgets.OVERHEADS, first.steps[budgets.NOMINAL])
+        return Comparison.of(verdict.compare(first.real, predicted, self.tau))
+
+    def plot(self, *, width: float = 11.2) -> Figure:
+        """Return the waterfall as a matplotlib figure, one panel for each gated metric.
+
+        Args:
+            width: of the figure, inches.
+        """
+        from tracebed.validation.budget.figure import waterfall
+
+        figure = waterfall(self, width)
+        vars(figure)["_repr_png_"] = partial(figure_png, figure)
+        return figure
+
+    def save(self, path: Path | str) -> Path:
+        """Write the report of the comparison with the waterfall (.html), or the waterfall only (.png, .svg, .pdf).
+
+        Raises:
+            InputError: the name has another ending, or the file cannot be written.
+        """
+        from tracebed.files import replacing
+        from tracebed.validation.budget.figure import section
+        from tracebed.validation.report import html
+
+        path = Path(path)
+        check_name(path)
+        if path.suffix.lower() not in PICTURES:
+            return html.write(self.comparison(), path, {"budget": section(self)})
+        with replacing(path) as file:
+            self.plot().savefig(file, format=path.suffix[1:].lower(), dpi=150, facecolor="white")
+        return path
+
+
+def check_name(path: Path) -> None:
+    """Raise InputError if `ErrorBudget.save` cannot write a file of this name."""
+    endings = (".html", ".htm", *PICTURES)
+    if path.suffix.lower() not in endings:
+        hint = f"let the name end in {', '.join(endings)}"
+        raise InputError("the name does not end like that of a report or picture", where=str(path), hint=hint)
+
+
+def error_budget(
+    workload: Workload,
+    real: Path | str | Sequence[Path | str],
+    *,
+    calibration: AnyCalibration | None = None,
+    policy: type[Policy] | Policy | None = None,
+    policy_parameters: Mapping[str, Any] | None = None,
+    runtime_model: RuntimeModelName = "ideal",
+    tau: float = 10.0,
+) -> ErrorBudget:
+    """Explain the error of a prediction: repeat it with one cause after another taken from the real run.
+
+    The share of a cause is the part of the error (predicted - real) that disappears when the cause is added to those
+    before it. With all causes, every decision must be that of the real run.
+
+    Args:
+        workload: the workload that was replayed.
+        real: the folder of a replay, or the folders of several repetitions. They contain the journal.
+        calibration: calibration of the testbed, or its file. Without it, the overheads have no share of their own.
+        policy: class or instance of the policy of the real run, if it is not installed.
+        policy_parameters: parameters of a policy that is given by class.
+        runtime_model: run time of jobs that hold fewer cores than requested.
+        tau: threshold of the bounded slowdown, s.
+
+    Returns:
+        the budget. `frame` has a row per metric and a column per cause, in the unit of the metric; `plot()` is the
+        waterfall.
+
+    Raises:
+        InputError: a run is not a replay, its journal is missing, or it has another workload.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> _ = tb.replay(w, "easy", "emulated-4", speed=1e6, output="real")
+        >>> tb.error_budget(w, "real").decisions
+        0
+    """
+    one_of("runtime_model", runtime_model, RuntimeModel)
+    chosen = loaded_calibration(calibration)
+    found = budgets.error_budget(
+        workload,
+        [Path(real)] if isinstance(real, Path | str) else [*map(Path, real)],
+        overheads=Overheads(**chosen.constants) if chosen else None,
+        make_policy=(lambda: registry.resolve(policy, policy_parameters)[1]) if policy is not None else None,
+        runtime_model=RuntimeModel(runtime_model),
+        tau=tau,
+    )
+    notes = [*found.notes, *_notes(chosen, found.runs[0].real.info)] if chosen else found.notes
+    return ErrorBudget.of(replace(found, notes=notes))
+
+
+def _notes(calibration: Calibration, info: RunInfo) -> list[str]:
+    """Return the reasons why a calibration may not fit a real run."""
+    found = []
+    if info.workload.get("sha256") in calibration.workloads:
+        found.append("the calibration was made from this workload: the share of the overheads is a fit, not a test")
+    made = (calibration.inventory, calibration.execution)
+    given = (info.parameters.get("inventory"), info.execution)
+    if made != given:
+        found.append(f"the calibration is of {made[0]} ({made[1]}), the real run used {given[0]} ({given[1]})")
+    return found

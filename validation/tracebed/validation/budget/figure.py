@@ -1,0 +1,109 @@
+"""The waterfall of an error budget: from the error of the nominal prediction to the remainder, cause by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tracebed.validation.budget.budget import LABELS, ErrorBudget, records
+from tracebed.validation.budget.steps import NOMINAL, REMAINDER
+from tracebed.validation.metrics import all_metrics
+from tracebed.validation.report.sections import Picture, Section
+from tracebed.validation.report.style import NARROW, PREDICTED, REAL, SOFT, STYLE, WIDE
+
+ROW = 0.24
+"""Height of a bar with its gap, inches."""
+MARGIN = 1.8
+"""Width of the names of the causes, inches."""
+GAP = 0.24
+"""Gap between panels side by side, inches."""
+HEAD, FOOT = 0.32, 0.5
+"""Height above and below a panel, inches."""
+LEAST = 0.5
+"""Shortest range of a panel, percent of the real value."""
+ROOM = 0.45
+"""Part of the range of a panel that is left free at each side, for the numbers beside the bars."""
+
+
+def waterfall(budget: ErrorBudget, width: float = WIDE) -> Figure:
+    """Return the waterfall, one panel for each gated metric: side by side, or one below the other if narrow.
+
+    Args:
+        budget: the error budget.
+        width: of the figure, inches.
+    """
+    frame = budget.frame
+    names = [str(name) for name in frame.index[frame["gate"]]]
+    rows = [NOMINAL, *budget.causes]
+    height = ROW * len(rows)
+    with mpl.rc_context(STYLE):
+        if width > NARROW:
+            figure = Figure(figsize=(width, HEAD + height + FOOT))
+            each = (width - MARGIN - 0.1 - GAP * (len(names) - 1)) / max(len(names), 1)
+            boxes = [(MARGIN + (each + GAP) * n, FOOT, each, height) for n in range(len(names))]
+        else:
+            step = HEAD + height + FOOT
+            figure = Figure(figsize=(width, step * max(len(names), 1)))
+            each = width - MARGIN - 0.1
+            boxes = [(MARGIN, FOOT + step * (len(names) - 1 - n), each, height) for n in range(len(names))]
+        across, up = figure.get_size_inches()
+        for number, (name, (left, bottom, wide, high)) in enumerate(zip(names, boxes, strict=True)):
+            axes = figure.add_axes((left / across, bottom / up, wide / across, high / up))
+            _panel(axes, budget, name, rows)
+            axes.tick_params(axis="y", length=0, labelleft=number == 0 or width <= NARROW)
+    return figure
+
+
+def _panel(axes: Axes, budget: ErrorBudget, name: str, rows: Sequence[str]) -> None:
+    """Draw the waterfall of one metric: the error, the share of each cause, and the remainder."""
+    row, spread = records(budget.frame)[name], budget.spread
+    unit = abs(row["real"]) / 100 if row["real"] else 1.0
+    shares = np.array([row[cause] for cause in budget.causes[:-1]], dtype=np.float64) / unit
+    begins = row["error"] / unit - np.concatenate(([0.0], np.cumsum(shares)))
+    first = np.concatenate(([0.0], begins[:-1], [0.0]))
+    last = np.concatenate(([begins[0]], begins[1:], [row[REMAINDER] / unit]))
+    places = np.arange(len(rows))
+    colors = [PREDICTED, *[REAL] * len(shares), PREDICTED]
+    axes.axvspan(-row["margin"] / unit, row["margin"] / unit, color=SOFT, alpha=0.13, linewidth=0)
+    axes.axvline(0.0, color=SOFT, linewidth=0.7)
+    axes.barh(places, last - first, left=first, height=0.62, color=colors, linewidth=0)
+    for place, at in zip(places[:-1], last[:-1], strict=True):
+        axes.plot([at, at], [place, place + 1], color=SOFT, linewidth=0.7)
+    deviations = np.zeros(len(rows))
+    if spread is not None:
+        deviations = np.array([spread.loc[name, column] for column in ("error", *budget.causes)]) / unit
+        axes.errorbar(last, places, xerr=deviations, fmt="none", ecolor=SOFT, elinewidth=0.8, capsize=1.5)
+    low, high = np.minimum(first, last - deviations), np.maximum(first, last + deviations)
+    span = max(high.max() - low.min(), LEAST if row["real"] else 1e-9)
+    axes.set_xlim(low.min() - ROOM * span, high.max() + ROOM * span)
+    values = [row[column] / unit for column in ("error", *budget.causes)]
+    for place, left, right, value in zip(places, low, high, values, strict=True):
+        side, edge = ("right", left) if value < 0 else ("left", right)
+        offset = (-3 if value < 0 else 3, 0)
+        text = f"{value:+.2f}" if abs(value) >= 5e-3 else "0"
+        axes.annotate(text, (edge, place), offset, textcoords="offset points", ha=side, va="center", fontsize=7.5)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks(places, [LABELS[cause] for cause in rows])
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.set_xlabel("predicted - real (%)" if row["real"] else "predicted - real")
+    axes.set_title(all_metrics()[name].label, loc="left", fontsize=8, fontweight="bold", color=SOFT, pad=4)
+
+
+def section(budget: ErrorBudget) -> Section:
+    """Return the report section of an error budget."""
+    caption = (
+        "Why the prediction differs from the real run. First bar: error of the nominal prediction, in percent of the "
+        "real value. Each further bar: the share of one cause, which disappears when the cause is taken from the real "
+        "run, in addition to the causes above. Last bar: the error that remains. Band: margin of the metric. "
+        f"{budget.headline}"
+    )
+    if len(budget.runs) > 1:
+        caption += f" Means of {len(budget.runs)} real runs; whiskers: one standard deviation."
+    caption += "".join(f" Note: {note}." for note in budget.notes)
+    picture = Picture(lambda width: waterfall(budget, width), caption, "Waterfall of the error, metric by metric")
+    return Section("Error budget", 350, lambda comparison: picture)
