@@ -85,7 +85,7 @@ def recovered(path: Path) -> Run:
         info.hosts = facts.get("hosts", [])
         info.calibration = facts.get("calibration", {})
         retold = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
-        thresholds = Thresholds.parse(*facts["thresholds"])
+        thresholds = Thresholds.parse(*facts["thresholds"]) if "thresholds" in facts else Thresholds.read()
         witness = Witness(retold.jobs, info.nodes, info.speed)
         for entry in entries:
             retold.take_in(entry)
