@@ -19,12 +19,12 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tracebed.api import results, runs, workloads
+from tracebed.api import budgets, results, runs, workloads
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.state import Start, State
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = (workloads, runs, results)
+MODULES = (workloads, runs, budgets, results)
 
 
 @pytest.fixture(autouse=True)
