@@ -11,7 +11,7 @@ from tracebed.validation.metrics import all_metrics
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
 from tracebed.validation.statistics import BATCHES, LEVEL
-from tracebed.validation.verdict import Comparison
+from tracebed.validation.verdict import REASONS, Comparison
 
 WORST = 10
 """Number of jobs in the table of the largest differences."""
@@ -21,7 +21,7 @@ def _verdicts(comparison: Comparison) -> Markup:
     """Return the table of metrics with margin, verdict and reasons."""
     rows = [_placed(item.to_json()) for item in comparison.metrics]
     level = f"{100 * LEVEL:g} %"
-    return fill("verdicts", c=comparison, rows=rows, level=level, batches=BATCHES)
+    return fill("verdicts", c=comparison, rows=rows, reasons=REASONS, level=level, batches=BATCHES)
 
 
 def _placed(item: dict[str, Any]) -> dict[str, Any]:
