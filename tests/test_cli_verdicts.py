@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+import tracebed.api as tb
 from runs import NAN, fcfs_run, make_run
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli import tracebed
@@ -196,3 +197,16 @@ def test_an_unhealthy_real_run_ends_with_4(folder: Path, tmp_path: Path) -> None
     assert "** advisory, and no evidence" in result.stdout
     found = json.loads(call("compare", "--real", tmp_path / "real", "--predicted", folder / "sim", "--json").stdout)
     assert found["health"]["causes"] == [cause]
+
+
+def test_a_report_with_the_workload_has_the_error_budget(tmp_path: Path) -> None:
+    jobs = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+    tb.write(jobs, tmp_path / "w.parquet")
+    tb.replay(jobs, "easy", "emulated-4", speed=1e6, output=tmp_path / "real")
+    tb.simulate(jobs, "easy", "emulated-4").save(tmp_path / "sim")
+    sides = ("--real", tmp_path / "real", "--predicted", tmp_path / "sim", "--workload", tmp_path / "w.parquet")
+    result = call("compare", *sides, "--report", tmp_path / "report.html")
+    assert result.return_value in (ExitCode.INCONCLUSIVE, ExitCode.UNHEALTHY)
+    assert '<section id="budget"' in (tmp_path / "report.html").read_text()
+    with pytest.raises(InputError, match="--report is missing"):
+        raise call("compare", *sides).exception or AssertionError

@@ -23,6 +23,7 @@ from tracebed.validation import verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from tracebed.validation.budget import ErrorBudget
     from tracebed.validation.metrics.measured import WindowName
 
 CHARTED = 100_000
@@ -126,17 +127,26 @@ class Comparison(verdict.Comparison):
         """Return `comparison` as an instance of this class."""
         return cls(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
 
-    def to_html(self, path: Path | str | None = None) -> str:
+    def to_html(self, path: Path | str | None = None, budget: ErrorBudget | None = None) -> str:
         """Return the report as the text of one HTML document, after it was written to `path`, if one is given.
+
+        Args:
+            path: the file.
+            budget: error budget of the prediction, for a section of its own.
 
         Raises:
             InputError: the file cannot be written, or its name does not end in .html.
         """
         from tracebed.validation.report import html as report
 
+        more = {}
+        if budget is not None:
+            from tracebed.validation.budget.figure import section
+
+            more["budget"] = section(budget)
         if path is not None:
-            report.write(self, path)
-        return report.render(self)
+            report.write(self, path, more)
+        return report.render(self, more)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per metric with a margin.

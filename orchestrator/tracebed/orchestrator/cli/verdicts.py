@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.errors import ExitCode
-from tracebed.orchestrator.cli.console import print_json, print_table
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.cli.console import load_workload, print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say
-from tracebed.orchestrator.cli.options import DURATION, duration, json_option
+from tracebed.orchestrator.cli.options import DURATION, PATH, duration, json_option
 
 if TYPE_CHECKING:
     from tracebed.api import Run
@@ -99,6 +99,12 @@ def metrics(runs: tuple[Path, ...], tau: float, window: str, after: float, ended
     metavar="FILE.html",
     help="Write a report with figures.",
 )
+@click.option(
+    "--workload",
+    type=PATH,
+    metavar="FILE",
+    help="The replayed workload: adds the error budget of `tracebed explain` to the report.",
+)
 @tau_option
 @click.option("--allow-different-workloads", is_flag=True, help="Match jobs by id although the workloads differ.")
 @json_option
@@ -106,6 +112,7 @@ def compare(
     real: Path,
     predicted: Path,
     report: Path | None,
+    workload: Path | None,
     tau: float,
     allow_different_workloads: bool,
     as_json: bool,
@@ -122,6 +129,8 @@ def compare(
     from tracebed.orchestrator.cli.comparison import show
     from tracebed.validation.verdict import SCHEMA
 
+    if workload is not None and report is None:
+        raise InputError("--workload adds to a report, and --report is missing", hint="name a file with --report")
     sides = _load(real), _load(predicted)
     with progress("comparing"):
         comparison = tb.compare(*sides, tau=tau, allow_different_workloads=allow_different_workloads)
@@ -130,10 +139,13 @@ def compare(
     else:
         show(comparison)
     if report is not None:
-        from tracebed.validation.report import html
-
+        budget = None
+        if workload is not None:
+            jobs = load_workload(workload)
+            with progress("repeating the prediction"):
+                budget = tb.error_budget(jobs, real, tau=tau)
         with progress("drawing the report"):
-            html.write(comparison, report)
+            comparison.to_html(report, budget)
         say(f"report: {report}")
     return comparison.exit_code
 
