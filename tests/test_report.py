@@ -385,6 +385,13 @@ def test_samples_of_the_real_run_are_drawn_by_signal() -> None:
     assert len(section) < 150_000
 
 
+def test_samples_outside_the_time_axis_are_not_drawn() -> None:
+    real = malleable(real=True)
+    samples = pd.DataFrame({"time": [-5.0, 5000.0], "node": [0, 1], "pressure": 0.5})
+    real = Run(real.info, real.jobs, real.allocations, real.reconfigurations, samples)
+    assert '<section id="samples"' not in report.render(compare(real, malleable(real=False)))
+
+
 def test_classes_and_divergences_are_tables(page: str) -> None:
     classes = page[page.index('<section id="breakdown"') :].partition("</section>")[0]
     assert "By requested nodes" in classes

@@ -38,7 +38,7 @@ def waterfall(budget: ErrorBudget, width: float = WIDE) -> Figure:
         width: of the figure, inches.
     """
     frame = budget.frame
-    names = [str(name) for name in frame.index[frame["gate"]]]
+    names = [str(name) for name in frame.index[frame["gate"] & frame["error"].notna()]]
     rows = [NOMINAL, *budget.causes]
     height = ROW * len(rows)
     with mpl.rc_context(STYLE):

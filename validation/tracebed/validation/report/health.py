@@ -54,14 +54,14 @@ def _health(comparison: Comparison) -> Markup | None:
 def _samples(comparison: Comparison) -> Picture | None:
     """Return curves of the samples of the nodes of the real run, or None without samples."""
     samples = comparison.real.nodes
+    time = TimeAxis.of(comparison.real, comparison.predicted)
+    at = (samples["time"] - origin(comparison.real)).to_numpy(dtype=np.float64)
+    seen = (at >= 0) & (at < time.end)
+    samples, bins = samples[seen], (at[seen] / time.end * BINS).astype(np.int64)
     drawn = [signal for signal in SIGNALS if samples[signal.column].notna().any()]
     if not drawn:
         return None
-    time = TimeAxis.of(comparison.real, comparison.predicted)
-    at = (samples["time"] - origin(comparison.real)).to_numpy(dtype=np.float64)
-    bins = np.minimum(at / time.end * BINS, BINS).astype(np.int64)  # the samples after the axis are one bin, not drawn
-    seen = bins < BINS
-    curves = [_curve(samples.loc[seen, signal.column], bins[seen], signal) for signal in drawn]
+    curves = [_curve(samples[signal.column], bins, signal) for signal in drawn]
 
     def draw(width: float) -> Figure:
         figure, all_axes = panels(len(drawn), 0.62, width, gap=0.42)
