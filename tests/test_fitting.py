@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import tracebed.api as tb
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.calibration import Calibration
+from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Overheads
@@ -281,3 +283,67 @@ def test_invalid_options_of_a_fit_are_rejected() -> None:
     for given, message in options:
         with pytest.raises(InputError, match=message):
             fit(cases, **given)
+
+
+def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    of = tb.scale(tb.generate("cirne", jobs=8, nodes=16, seed=3), nodes=4)
+    tb.write(of, "w.parquet")
+    for number in (1, 2):
+        tb.replay(of, "easy", "emulated-4", speed=1e6, output=f"rep-{number}")
+
+    def command(*arguments: str) -> Any:
+        return CliRunner().invoke(tracebed, arguments, catch_exceptions=True)
+
+    fitting = ("calibrate", "--fit", "rep-1", "rep-2", "--workload", "w.parquet", "--budget", "45", "-o", "fitted.yaml")
+    done = command(*fitting)
+    assert done.exit_code == 0, done.output
+    assert "launch" in done.output
+    made = Calibration.load("fitted.yaml")
+    assert made.fit is not None
+    assert made.fit.runs[0].runs == ["rep-1", "rep-2"]
+    assert (made.name, made.inventory, made.execution, made.duty) == ("fitted", "emulated-4", "emulated", 0.0)
+    assert made.cloud == tb.fit({"w.parquet": of}, ["rep-1", "rep-2"], budget=45, name="fitted").cloud
+    assert [member.constants["end_s"] for member in made.members] == [values["end_s"] for values in made.cloud]
+
+    simulating = (
+        "simulate",
+        "w.parquet",
+        "--policy",
+        "easy",
+        "--inventory",
+        "emulated-4",
+        "--speed",
+        "1e6",
+        "-o",
+        "sim",
+    )
+    cloud = command(*simulating, "--calibration", "fitted.yaml", "--cloud")
+    assert cloud.exit_code == 0, cloud.output
+    assert "largest" in cloud.output
+    waits = [
+        tb.simulate(of, "easy", "emulated-4", speed=1e6, calibration=member).metrics()["mean_wait_s"]
+        for member in made.members
+    ]
+    (row,) = [
+        line.split() for line in cloud.output.splitlines() if line.startswith("wait, mean") and len(line.split()) > 4
+    ]
+    assert [float(cell.replace(",", "")) for cell in row[-2:]] == pytest.approx([min(waits), max(waits)], rel=1e-3)
+
+    for arguments, message in (
+        (("calibrate", "-o", "x.yaml"), "needs an inventory to measure, or --fit"),
+        (("calibrate", "--fit", "-o", "x.yaml"), "needs an inventory to measure, or --fit"),
+        (("calibrate", "rep-1", "--inventory", "emulated-4", "-o", "x.yaml"), "needs an inventory to measure"),
+        (("calibrate", "--fit", "rep-1", "-o", "x.yaml"), "no workload is given"),
+        (
+            ("calibrate", "--fit", "rep-1", "sim", "--workload", "w.parquet", "-o", "x.yaml"),
+            "sim: the run is a predict",
+        ),
+        (("calibrate", "--fit", "rep-1", "--workload", "w.parquet", "-o", "w.parquet"), "would replace"),
+        ((*simulating, "--cloud"), "--cloud prints a table for a --calibration"),
+    ):
+        failed = command(*arguments)
+        assert isinstance(failed.exception, InputError)
+        assert message in str(failed.exception)

@@ -293,6 +293,11 @@ class Calibration(CalibrationFile):
         """The overheads as arguments of `simulation.simulator.Overheads`, wall seconds."""
         return {name: max(0.0, estimate.value) for name, estimate in self.overheads.items()} | {"grain_s": self.grain_s}
 
+    @property
+    def members(self) -> list[Calibration]:
+        """A calibration for each set of the cloud, to predict with each; empty for measured overheads."""
+        return [self.model_copy(update={"overheads": _estimates(overheads), "cloud": []}) for overheads in self.cloud]
+
     def facts(self) -> dict[str, Any]:
         """Return what `run.json` says about the calibration."""
         rate = self.units_per_core_second
@@ -307,6 +312,13 @@ class Calibration(CalibrationFile):
             "duty": self.duty,
             "workloads": list(self.workloads),
         }
+
+
+def _estimates(overheads: Mapping[str, float]) -> dict[str, Estimate]:
+    """Return `overheads` (wall s) as estimates without an interval."""
+    return {
+        name: Estimate(value=value, median=value, low=value, high=value, count=0) for name, value in overheads.items()
+    }
 
 
 class StoredRate(CalibrationFile):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
-    from tracebed.api.calibrations import calibrate
+    from tracebed.api.calibrations import calibrate, fit
     from tracebed.api.results import Comparison, Run, Workload
     from tracebed.api.runs import (
         as_run,
@@ -72,6 +72,7 @@ __all__ = [
     "convert",
     "describe",
     "error_budget",
+    "fit",
     "generate",
     "inventory",
     "make_malleable",
@@ -87,8 +88,8 @@ __all__ = [
 ]
 
 _HOME = {
-    "tracebed.api.calibrations": ("calibrate",),
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
+    "tracebed.api.calibrations": ("calibrate", "fit"),
     "tracebed.api.results": ("Comparison", "Run", "Workload"),
     "tracebed.api.runs": (*("as_run", "compare", "inventory", "metrics", "policies", "replay", "simulate"),),
     "tracebed.api.studies": ("repeat", "sweep"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.calibrating import procedure
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.validation import fitting
 
 AnyCalibration: TypeAlias = Calibration | Path | str
 """A calibration, or its file."""
@@ -50,6 +53,62 @@ def calibrate(
     """
     chosen = nodes if isinstance(nodes, Inventory) else load_inventory(nodes)
     return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=on_progress)
+
+
+def fit(
+    workloads: Workload | Sequence[Workload] | Mapping[str, Workload],
+    runs: Sequence[orchestrator.Run | Path | str] | Mapping[str, orchestrator.Run | Path | str],
+    *,
+    loss: fitting.LossName = "metrics",
+    budget: int = fitting.BUDGET,
+    seed: int = 0,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    tolerance: float | None = None,
+    name: str = "fit",
+    on_progress: Callable[[int], None] | None = None,
+) -> Calibration:
+    """Fit the overheads of a testbed to replays of one or more workloads on it.
+
+    Args:
+        workloads: the replayed workloads; by name, or the name is a number.
+        runs: the replays, or their folders; by name, or the name is the folder or a number. The workload of each is
+            found by its hash. Replays of the same workload under the same policy are repetitions.
+        loss: `metrics`, the mean relative error of the gated metrics, or `jobs`, that of wait and response of each job.
+        budget: number of parameter sets to try. Each is simulated once per workload and policy.
+        seed: seed of the search. The same arguments give the same fit.
+        bounds: overhead -> lower and upper bound, wall s; by default from 0.1 ms to 10 s. Equal bounds fix a known one.
+        tolerance: largest additional loss of a set of the cloud; by default it follows from the repetitions.
+        name: name of the calibration.
+        on_progress: called with the number of simulations so far.
+
+    Returns:
+        the calibration: fitted overheads, their ranges over the cloud, the `cloud` of sets that fit equally well, and
+        the cross-validation in `fit`. `Calibration.save` writes it.
+
+    Raises:
+        InputError: a run is no complete and healthy replay, or its workload is missing; runs of different testbeds are
+            mixed, or repetitions with different parameters; or an option is invalid.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> runs = [tb.replay(w, "easy", "emulated-4", speed=1e6) for _ in range(2)]
+        >>> made = tb.fit(w, runs, budget=40)
+        >>> len(made.cloud) >= 1
+        True
+    """
+    if isinstance(workloads, Workload):
+        workloads = [workloads]
+    if not isinstance(workloads, Mapping):
+        workloads = {f"workload {number}": workload for number, workload in enumerate(workloads, 1)}
+    if not isinstance(runs, Mapping):
+        runs = {str(run) if isinstance(run, Path | str) else f"run {at}": run for at, run in enumerate(runs, 1)}
+    loaded = {key: orchestrator.Run.load(run) if isinstance(run, Path | str) else run for key, run in runs.items()}
+    cases = fitting.cases_of(workloads, loaded)
+    found = fitting.fit(
+        cases, loss=loss, budget=budget, seed=seed, bounds=bounds, tolerance=tolerance, on_simulation=on_progress
+    )
+    return fitting.calibration_of(found, name)
 
 
 def loaded_calibration(calibration: AnyCalibration | None) -> Calibration | None:

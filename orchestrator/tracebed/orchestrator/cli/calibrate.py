@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say
-from tracebed.orchestrator.cli.options import SPEED, inventory_option, json_option, output_option
+from tracebed.orchestrator.cli.options import (
+    PATH,
+    SPEED,
+    inventory_option,
+    json_option,
+    keep_inputs,
+    output_option,
+    seed_option,
+)
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.calibration import Calibration, Estimate
 
 
 @click.command()
-@inventory_option(required=True)
+@click.argument("runs", type=PATH, nargs=-1, metavar="[RUN...]")
+@inventory_option(required=False)
 @click.option(
     "--speed",
     type=SPEED,
@@ -31,10 +41,49 @@ if TYPE_CHECKING:
     show_default=True,
     help="Number of replays of each probe.",
 )
+@click.option("--fit", is_flag=True, help="Fit the overheads to the recorded replays RUN... in place of measuring.")
+@click.option(
+    "--workload",
+    "workloads",
+    type=PATH,
+    multiple=True,
+    metavar="FILE",
+    help="Workload of the recorded replays; may be repeated. Only with --fit.",
+)
+@click.option(
+    "--loss",
+    type=click.Choice(["metrics", "jobs"]),
+    default="metrics",
+    show_default=True,
+    help="Loss of a fit: mean relative error of the gated metrics, or of wait and response of each job.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Number of sets of overheads to try in a fit.",
+)
+@seed_option
 @output_option("Calibration to write, a YAML file.")
 @json_option
-def calibrate(inventory: Path, speed: float, repetitions: int, output: Path, as_json: bool) -> None:
+def calibrate(
+    runs: tuple[Path, ...],
+    inventory: Path | None,
+    speed: float,
+    repetitions: int,
+    fit: bool,
+    workloads: tuple[Path, ...],
+    loss: Literal["metrics", "jobs"],
+    budget: int,
+    seed: int,
+    output: Path,
+    as_json: bool,
+) -> None:
     """Measure what replays on an inventory take time for, by replays of small workloads.
+
+    With --fit, the overheads are fitted to recorded replays instead, and cross-validated by workload. The calibration
+    then also has the cloud of the sets of overheads that fit equally well.
 
     The calibration has the work rate of the cores, the proposed duty, and the time that launches, ends and resizes
     take. It takes about 90 s. The machine should be as idle as for the replays to come.
@@ -43,7 +92,23 @@ def calibrate(inventory: Path, speed: float, repetitions: int, output: Path, as_
     Example:
       tracebed calibrate --inventory local --speed 400 -o local.calibration.yaml
       tracebed simulate w.parquet --policy pref --inventory local --calibration local.calibration.yaml -o sim
+      tracebed calibrate --fit runs/rep-1 runs/rep-2 --workload w.parquet -o fitted.yaml
     """
+    if fit == bool(inventory) or fit != bool(runs):
+        what = "a calibration needs an inventory to measure, or --fit and recorded replays"
+        raise InputError(what, hint="give --inventory NAME, or --fit RUN... --workload FILE")
+    if fit:
+        from tracebed.orchestrator.cli.fitting import fit_to_runs, show_fit
+
+        keep_inputs([*runs, *workloads], [output])
+        fitted = fit_to_runs(runs, workloads, loss=loss, budget=budget, seed=seed, name=output.name.partition(".")[0])
+        fitted.save(output)
+        if as_json:
+            print_json("tracebed-calibration/1", fitted.model_dump(mode="json", exclude={"file_schema"}))
+        else:
+            show_fit(fitted)
+        return
+    assert inventory is not None
     from tracebed.orchestrator.cli.runs import end_on_signals
 
     end_on_signals()

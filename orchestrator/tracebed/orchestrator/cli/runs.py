@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from tracebed.orchestrator.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from tracebed.api.calibrations import AnyCalibration
     from tracebed.api.runs import Balance, ClockName, OverLimitName, RuntimeModelName
     from tracebed.orchestrator.run import Run
     from tracebed.orchestrator.simulation.prediction import EngineChoice
@@ -92,6 +93,9 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Take all overheads and the distance of malleability points from this file of `tracebed calibrate`.",
 )
+@click.option(
+    "--cloud", is_flag=True, help="Print the range of each gated metric over the cloud of a fitted --calibration."
+)
 @output_option("Folder of the run.")
 @json_option
 def simulate(
@@ -112,6 +116,7 @@ def simulate(
     malleability_interval: float,
     engine: EngineChoice,
     calibration: Path | None,
+    cloud: bool,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -130,9 +135,12 @@ def simulate(
     check_target(output)
     if inventory and (nodes or cores_per_node):
         raise InputError("both --inventory and a size are given", hint="give one of them")
+    if cloud and (calibration is None or as_json):
+        raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
     jobs = load_workload(workload)
-    with progress(f"simulating {policy}", total=len(jobs)) as bar:
-        run = tb.simulate(
+
+    def predict(made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None) -> Run:
+        return tb.simulate(
             jobs,
             policy,
             inventory or nodes,
@@ -146,14 +154,21 @@ def simulate(
             launch_overhead_s=launch_overhead,
             end_overhead_s=end_overhead,
             reconfiguration_overhead_s=reconfiguration_overhead,
-            calibration=calibration,
+            calibration=made,
             speed=speed,
             engine=engine,
             name=workload.name,
-            on_progress=bar.update,
+            on_progress=on_progress,
         )
+
+    with progress(f"simulating {policy}", total=len(jobs)) as bar:
+        run = predict(calibration, bar.update)
     run.save(output)
     summary(run, output, as_json)
+    if cloud and calibration:
+        from tracebed.orchestrator.cli.fitting import show_cloud
+
+        show_cloud(run, calibration, predict)
 
 
 @click.command()
