@@ -25,6 +25,7 @@ import pytest
 import tracebed.api as tb
 from redecided import complete_budget, emulated, workload
 from runs import fcfs_run
+from test_calibration import calibration
 from test_cli_verdicts import call
 from test_schemas import problems
 from tracebed.converters.workload import Workload
@@ -305,6 +306,18 @@ def test_explain_as_json(file: Path, real: Path, count: int) -> None:
     assert [run["remainder"]["decisions"] for run in document["runs"]] == [0] * count
     del document["metrics"][0]["shares"]
     assert len(problems(document, "tracebed-error-budget-1.json")) == 1
+
+
+def test_a_calibration_gives_the_overheads_a_share(work: Workload, real: Path) -> None:
+    made = calibration(workloads=[work.sha256])
+    budget = tb.error_budget(work, real, calibration=made)
+    assert budget.causes == ["overheads", *CAUSES]
+    assert budget.frame["overheads"].abs().max() > 0
+    assert budget.notes[0].startswith("the calibration was made from this workload")
+    assert budget.notes[1].startswith("the calibration is of local (computed), the real run used test (emulated)")
+    nodes = Run.load(real).info.nodes
+    predicted = predict(work, nodes, "pref", overheads=Overheads(**made.constants), speed=SPEED)
+    pd.testing.assert_frame_equal(budget.comparison().predicted.jobs, predicted.jobs)
 
 
 def test_the_python_interface(work: Workload, real: Path, tmp_path: Path) -> None:
