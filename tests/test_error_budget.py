@@ -30,6 +30,7 @@ from test_cli_verdicts import call
 from test_schemas import problems
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -117,10 +118,12 @@ def stop_for_a_moment(rank: psutil.Process) -> None:
     rank.resume()
 
 
-def disturbed_replay(disturb: Callable[[psutil.Process], None], work: Workload, policy: str, folder: Path) -> Run:
+def disturbed_replay(
+    disturb: Callable[[psutil.Process], None], work: Workload, policy: str, folder: Path, clock: str = "wall"
+) -> Run:
     disturbance = Disturbance(disturb)
     disturbance.start()
-    run = replay(work, emulated(4), policy, folder, options=Options(SPEED))
+    run = replay(work, emulated(4), policy, folder, options=Options(SPEED, clock=clock))
     disturbance.join()
     assert disturbance.found
     return run
@@ -133,6 +136,14 @@ def test_a_disturbed_run_is_explained_by_the_times_of_its_jobs(tmp_path: Path, p
     disturbed = frame.loc["makespan_s"]
     assert disturbed["error"] < 0
     assert abs(disturbed["delays"] + disturbed["work"]) > 0.9 * abs(disturbed["error"])
+
+
+@pytest.mark.parametrize("policy", ["easy", "pref"])
+def test_a_clock_that_stood_still_leaves_no_remainder(tmp_path: Path, policy: str, work: Workload) -> None:
+    disturbed_replay(stop_for_a_moment, work, policy, tmp_path / "run", clock="steady")
+    complete_budget(work, tmp_path / "run")
+    times = [entry.time for entry in journal.read(tmp_path / "run" / JOURNAL)[1] if entry.kind == "call"]
+    assert len(set(times)) == len(times)
 
 
 @dataclass(frozen=True)

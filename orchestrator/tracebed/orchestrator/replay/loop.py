@@ -164,7 +164,8 @@ class Replayer:
             wake = min(self._monotonic(due), before + (0.0 if self._done else LOOK_S))
             events = self.testbed.receive(wake)
             wall = time.monotonic()
-            self._now = now = max(self._now, self._trace(self.clock.now()))
+            # A steady clock may stand still. No two rounds have the same time, so that times give the order of rounds.
+            self._now = now = max(math.nextafter(self._now, math.inf), self._trace(self.clock.now()))
             submitted = []
             while next_job < count and submit[next_job] <= now:
                 submitted.append(next_job)
