@@ -16,9 +16,10 @@ SHIPPED = next(
 )
 """The folder of the inventories that tracebed provides."""
 
-DEFAULT_DUTY = 0.5
-"""Duty of nodes that have none, in the inventory or in a calibration. It is made for a machine that other processes
-share: a rank may lose half of its CPU time and still end each part at its deadline. Dedicated nodes set 1."""
+DEFAULT_DUTY = 0.3
+"""Duty of nodes without a duty in the inventory or in a calibration. It suits a machine that other processes share:
+beside a busy process on its CPU, a rank has half of the CPU, of which pauses and drift may cost another quarter, and
+still ends each part at its deadline (docs/explanation/pace.md). Dedicated nodes set 1."""
 
 
 @dataclass(frozen=True)
