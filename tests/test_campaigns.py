@@ -67,13 +67,13 @@ def test_pace_crosses_all_nodes_clocks_and_neighbors() -> None:
 
 def test_injection_disturbs_as_many_runs_as_it_leaves_quiet() -> None:
     campaign = load_campaign(FOLDER / "injection.yaml")
-    for kind, least in {"half": 30, "emulated": 30, "full": 10}.items():
+    for kind, least in {"half": 30, "emulated": 30}.items():
         own = {name: count for name, count in campaign.spec.counts.items() if name.startswith(f"{kind}-")}
         quiet = own.pop(f"{kind}-quiet")
         assert (quiet, sum(own.values())) == (least, least)
         assert campaign.cells[f"{kind}-quiet"].beside == ""
         assert all(campaign.cells[name].beside for name in own)
-        assert campaign.cells[f"{kind}-quiet"].inventory.duty() == {"half": 0.5, "emulated": 0, "full": 1}[kind]
+        assert campaign.cells[f"{kind}-quiet"].inventory.duty() == {"half": 0.5, "emulated": 0}[kind]
 
 
 def test_the_workload_is_that_of_the_documented_commands(folder: Path) -> None:
