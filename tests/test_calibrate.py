@@ -62,6 +62,16 @@ def test_the_constant_is_a_mean_and_ignores_one_spoiled_repetition() -> None:
     assert spoiled is not None and spoiled.value < 0.025 and max(spoiled.repetitions) > 1.0
 
 
+def test_the_interval_contains_the_variation_between_repetitions() -> None:
+    rng = np.random.default_rng(3)
+    true, covered = 0.02, 0
+    for _ in range(20):
+        found = mean_of([true + rng.normal(0, 0.004) + rng.normal(0, 0.001, 100) for _ in range(5)])
+        assert found is not None
+        covered += found.low <= true <= found.high
+    assert covered >= 15  # samples drawn within the repetitions alone: at most 5
+
+
 def test_repetitions_without_samples_are_left_out() -> None:
     assert mean_of([np.array([]), np.array([])]) is None
     found = mean_of([np.array([]), np.array([2.0])])

@@ -24,19 +24,21 @@ CONFIDENCE = 0.95
 def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: int = 0) -> list[Estimate]:
     """Return one estimate for each quantity of `statistic`. Repetitions without samples are left out.
 
-    The interval is a percentile bootstrap (Efron 1979): samples are drawn anew within each repetition.
+    The interval is a percentile bootstrap of two stages (Davison and Hinkley 1997, section 3.8): repetitions are drawn
+    anew, then samples within each of them. Samples of one repetition share the state of the machine, so samples drawn
+    within the repetitions alone would give an interval that is too short.
     """
     used = [samples for samples in repetitions if len(samples)]
     if not used:
         return []
     rng = np.random.default_rng(seed)
     each = np.array([statistic(samples) for samples in used])
-    drawn = np.array(
-        [
-            np.median([statistic(samples[rng.integers(0, len(samples), len(samples))]) for samples in used], axis=0)
-            for _ in range(RESAMPLES)
-        ]
-    )
+
+    def redrawn() -> list[FloatArray]:
+        chosen = [used[index] for index in rng.integers(0, len(used), len(used))]
+        return [samples[rng.integers(0, len(samples), len(samples))] for samples in chosen]
+
+    drawn = np.array([np.median([statistic(samples) for samples in redrawn()], axis=0) for _ in range(RESAMPLES)])
     low, high = np.quantile(drawn, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2), axis=0)
     value, count = np.median(each, axis=0), sum(map(len, used))
     pooled = np.concatenate(used)
