@@ -331,6 +331,18 @@ def test_a_calibration_gives_the_overheads_a_share(work: Workload, real: Path) -
     pd.testing.assert_frame_equal(budget.comparison().predicted.jobs, predicted.jobs)
 
 
+def test_the_overheads_of_a_prediction_have_a_share(work: Workload, real: Path) -> None:
+    nodes, overheads = Run.load(real).info.nodes, Overheads(launch_s=0.03, end_s=0.01, grain_s=0.05)
+    predicted = predict(work, nodes, "pref", overheads=overheads, speed=SPEED)
+    budget = tb.error_budget(work, real, predicted=predicted)
+    assert budget.causes == ["overheads", *CAUSES]
+    pd.testing.assert_frame_equal(budget.comparison().predicted.jobs, predicted.jobs)
+    nominal = predict(work, nodes, "pref", speed=SPEED)
+    assert tb.error_budget(work, real, predicted=nominal).causes == [*CAUSES]
+    with pytest.raises(InputError, match="both a calibration and a prediction"):
+        tb.error_budget(work, real, predicted=predicted, calibration=calibration())
+
+
 def test_the_python_interface(work: Workload, real: Path, tmp_path: Path) -> None:
     budget = tb.error_budget(work, real)
     assert budget.decisions == 0

@@ -12,6 +12,7 @@ from tracebed.api.calibrations import AnyCalibration, loaded_calibration
 from tracebed.api.results import Comparison, figure_png
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
@@ -92,6 +93,7 @@ def error_budget(
     real: Path | str | Sequence[Path | str],
     *,
     calibration: AnyCalibration | None = None,
+    predicted: orchestrator.Run | None = None,
     policy: type[Policy] | Policy | None = None,
     policy_parameters: Mapping[str, Any] | None = None,
     runtime_model: RuntimeModelName = "ideal",
@@ -106,6 +108,7 @@ def error_budget(
         workload: the workload that was replayed.
         real: the folder of a replay, or the folders of several repetitions. They contain the journal.
         calibration: calibration of the testbed, or its file. Without it, the overheads have no share of their own.
+        predicted: prediction of `simulate` whose overheads have a share, in place of a calibration.
         policy: class or instance of the policy of the real run, if it is not installed.
         policy_parameters: parameters of a policy that is given by class.
         runtime_model: run time of jobs that hold fewer cores than requested.
@@ -116,7 +119,8 @@ def error_budget(
         waterfall.
 
     Raises:
-        InputError: a run is not a replay, its journal is missing, or it has another workload.
+        InputError: a run is not a replay, its journal is missing, or it has another workload; or both a calibration and
+            a prediction are given.
 
     Example:
         >>> import tracebed.api as tb
@@ -127,16 +131,28 @@ def error_budget(
     """
     one_of("runtime_model", runtime_model, RuntimeModel)
     chosen = loaded_calibration(calibration)
+    if chosen is not None and predicted is not None:
+        raise InputError("both a calibration and a prediction are given", hint="give one of them")
+    overheads = Overheads(**chosen.constants) if chosen else None
+    if predicted is not None:
+        overheads = _overheads(predicted.info)
     found = budgets.error_budget(
         workload,
         [Path(real)] if isinstance(real, Path | str) else [*map(Path, real)],
-        overheads=Overheads(**chosen.constants) if chosen else None,
+        overheads=overheads,
         make_policy=(lambda: registry.resolve(policy, policy_parameters)[1]) if policy is not None else None,
         runtime_model=RuntimeModel(runtime_model),
         tau=tau,
     )
     notes = [*found.notes, *_notes(chosen, found.runs[0].real.info)] if chosen else found.notes
     return ErrorBudget.of(replace(found, notes=notes))
+
+
+def _overheads(info: RunInfo) -> Overheads | None:
+    """Return the overheads of a prediction, wall s, or None if it has none."""
+    names = (field.name for field in fields(Overheads))
+    found = Overheads(**{name: float(info.parameters.get(f"overhead_{name}", 0.0)) for name in names})
+    return None if found == Overheads() else found
 
 
 def _notes(calibration: Calibration, info: RunInfo) -> list[str]:

@@ -143,7 +143,7 @@ def compare(
         if workload is not None:
             jobs = load_workload(workload)
             with progress("repeating the prediction"):
-                budget = tb.error_budget(jobs, real, tau=tau)
+                budget = tb.error_budget(jobs, real, predicted=sides[1], tau=tau)
         with progress("drawing the report"):
             comparison.to_html(report, budget)
         say(f"report: {report}")
