@@ -335,6 +335,11 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
     ]
     assert [float(cell.replace(",", "")) for cell in row[-2:]] == pytest.approx([min(waits), max(waits)], rel=1e-3)
 
+    made.model_copy(update={"cloud": []}).save("point.yaml")
+    failed = command(*simulating[:-1], "other", "--calibration", "point.yaml", "--cloud")
+    assert "the calibration has no cloud" in str(failed.exception)
+    assert not Path("other").exists()
+
     for arguments, message in (
         (("calibrate", "-o", "x.yaml"), "needs an inventory to measure, or --fit"),
         (("calibrate", "--fit", "-o", "x.yaml"), "needs an inventory to measure, or --fit"),

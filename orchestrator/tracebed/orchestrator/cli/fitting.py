@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -77,25 +77,27 @@ def show_fit(made: Calibration) -> None:
         say(f"no effect on these runs, left at 0: {names}")
 
 
-def show_cloud(run: Run, calibration: Path, predict: Callable[[Calibration], Run]) -> None:
-    """Print the metrics of a prediction with their ranges over the cloud of a calibration.
-
-    Args:
-        run: the prediction.
-        calibration: file of the calibration.
-        predict: returns the prediction with another calibration.
-
-    Raises:
-        InputError: the calibration has no cloud.
-    """
+def cloud_of(calibration: Path) -> list[Calibration]:
+    """Return the calibrations of the cloud of a file. Raises InputError if the calibration has no cloud."""
     from tracebed.orchestrator.calibration import Calibration
-    from tracebed.validation.metrics import all_metrics, metrics
 
     members = Calibration.load(calibration).members
     if not members:
         hint = "`tracebed calibrate --fit` writes calibrations with a cloud"
         raise InputError("the calibration has no cloud", where=str(calibration), hint=hint)
-    figures = [metrics(predict(member)) for member in members]
+    return members
+
+
+def show_cloud(run: Run, predicted: Iterable[Run]) -> None:
+    """Print the metrics of a prediction with their ranges over a cloud.
+
+    Args:
+        run: the prediction.
+        predicted: the predictions with the sets of the cloud, one at a time since each may be large.
+    """
+    from tracebed.validation.metrics import all_metrics, metrics
+
+    figures = [metrics(each) for each in predicted]
     own = metrics(run)
     rows = []
     for name, metric in all_metrics().items():
@@ -103,4 +105,4 @@ def show_cloud(run: Run, calibration: Path, predict: Callable[[Calibration], Run
             values = [each[name] for each in figures]
             rows.append((metric.title, own[name], min(values), max(values)))
     print_table(["metric", "prediction", "least", "largest"], rows)
-    say(f"least and largest of {len(members)} sets of overheads that fit the calibration's runs equally well")
+    say(f"least and largest of {len(figures)} sets of overheads that fit the calibration's runs equally well")

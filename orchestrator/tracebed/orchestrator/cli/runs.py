@@ -137,6 +137,11 @@ def simulate(
         raise InputError("both --inventory and a size are given", hint="give one of them")
     if cloud and (calibration is None or as_json):
         raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
+    members: Sequence[AnyCalibration] = ()
+    if cloud and calibration:
+        from tracebed.orchestrator.cli.fitting import cloud_of, show_cloud
+
+        members = cloud_of(calibration)
     jobs = load_workload(workload)
 
     def predict(made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None) -> Run:
@@ -165,10 +170,8 @@ def simulate(
         run = predict(calibration, bar.update)
     run.save(output)
     summary(run, output, as_json)
-    if cloud and calibration:
-        from tracebed.orchestrator.cli.fitting import show_cloud
-
-        show_cloud(run, calibration, predict)
+    if members:
+        show_cloud(run, (predict(member) for member in members))
 
 
 @click.command()
