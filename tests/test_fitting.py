@@ -350,6 +350,14 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
             "sim: the run is a predict",
         ),
         (("calibrate", "--fit", "rep-1", "--workload", "w.parquet", "-o", "w.parquet"), "would replace"),
+        (
+            ("calibrate", "--fit", "missing", "--workload", "w.parquet", "-o", "no/x.yaml"),
+            "parent folder does not exist",
+        ),
+        (
+            ("calibrate", "--inventory", "emulated-4", "--workload", "w.parquet", "-o", "x.yaml"),
+            "--workload is given without --fit",
+        ),
         ((*simulating, "--cloud"), "--cloud prints a table for a --calibration"),
     ):
         failed = command(*arguments)

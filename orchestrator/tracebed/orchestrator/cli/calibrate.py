@@ -97,12 +97,18 @@ def calibrate(
     if fit == bool(inventory) or fit != bool(runs):
         what = "a calibration needs an inventory to measure, or --fit and recorded replays"
         raise InputError(what, hint="give --inventory NAME, or --fit RUN... --workload FILE")
+    if workloads and not fit:
+        raise InputError("--workload is given without --fit", hint="add --fit RUN..., or leave it out")
+    from tracebed.files import replacing
+
     if fit:
         from tracebed.orchestrator.cli.fitting import fit_to_runs, show_fit
 
         keep_inputs([*runs, *workloads], [output])
-        fitted = fit_to_runs(runs, workloads, loss=loss, budget=budget, seed=seed, name=output.name.partition(".")[0])
-        fitted.save(output)
+        name = output.name.partition(".")[0]
+        with replacing(output) as file:  # an output that cannot be written is reported before the fit
+            fitted = fit_to_runs(runs, workloads, loss=loss, budget=budget, seed=seed, name=name)
+            file.write(fitted.text.encode())
         if as_json:
             print_json("tracebed-calibration/1", fitted.model_dump(mode="json", exclude={"file_schema"}))
         else:
@@ -113,7 +119,6 @@ def calibrate(
 
     end_on_signals()
     import tracebed.api as tb
-    from tracebed.files import replacing
 
     machine = tb.inventory(inventory)
     with replacing(output) as file:  # an output that cannot be written is reported before the measurement
