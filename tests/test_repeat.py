@@ -154,6 +154,16 @@ def test_the_log_survives_a_line_that_was_cut_off(folder: Path) -> None:
     assert json.loads(log.read_text().splitlines()[-1])["error"] is None
 
 
+def test_a_run_that_is_not_in_the_log_is_in_the_statistics(folder: Path) -> None:
+    repeat("c.yaml", "-o", "out")
+    log = folder / "out" / "repetitions.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))  # killed after the run was saved
+    found = document("out")
+    assert found["missing"] == 0 and len(found["runs"]) == 4
+    assert [run["seconds"] for run in found["runs"]].count(None) == 1
+    assert [item["n"] for item in found["cells"] if item["selection"] == "all"] == [2, 2]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_campaign_continues_with_the_interrupted_repetition(folder: Path, number: int) -> None:
     slow = CAMPAIGN.replace("repetitions: 2", "repetitions: 1").replace("1e6", "40000")

@@ -13,6 +13,7 @@ import pandas as pd
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import metrics
 from tracebed.validation.repetitions import outcomes, store
+from tracebed.validation.repetitions.campaign import Slot
 from tracebed.validation.repetitions.dependence import Dependence, dependence
 from tracebed.validation.repetitions.store import Attempt
 
@@ -99,8 +100,10 @@ def summarize(folder: Path) -> Summary:
     last = {(attempt.cell, attempt.number): attempt for attempt in store.attempts(folder)}
     rows, failed, missing = [], [], 0
     for slot in plan["order"]:
-        attempt = last.get((slot.cell, slot.number))
         run = store.run_of(slot, folder)
+        attempt = last.get((slot.cell, slot.number))
+        if attempt is None and run is not None:
+            attempt = _unnoted(slot, run)
         if attempt is None:
             missing += 1
         elif run is None or run.info.state != "completed":
@@ -114,6 +117,11 @@ def summarize(folder: Path) -> Summary:
     figures = [item for cell in plan["cells"] for item in _figures(cell, runs, _prediction(folder, cell))]
     found = {name: dependence(runs[name].to_numpy(dtype=float), runs["cell"].tolist()) for name in METRICS}
     return Summary(runs, figures, {name: item for name, item in found.items() if item}, failed, missing)
+
+
+def _unnoted(slot: Slot, run: Run) -> Attempt:
+    """Return the attempt of a run that is not in the log, since the campaign was killed after the run was saved."""
+    return Attempt(slot.cell, slot.number, slot.session, run.info.created or "", float("nan"))
 
 
 _COLUMNS = ["cell", "repetition", "session", "started", "seconds", "state", "health", "causes", *METRICS, *SIGNALS]
