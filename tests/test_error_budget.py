@@ -279,6 +279,9 @@ def test_runs_that_have_no_budget(tmp_path: Path, work: Workload, real: Path) ->
     replay(work, emulated(4), "easy", tmp_path / "easy", options=Options(1e5))
     with pytest.raises(InputError, match="another policy"):
         error_budget(work, [real, tmp_path / "easy"])
+    replay(work, emulated(4), "pref", tmp_path / "fast", options=Options(2 * SPEED))
+    with pytest.raises(InputError, match="another speed"):
+        error_budget(work, [real, tmp_path / "fast"])
     (tmp_path / "easy" / JOURNAL).unlink()
     with pytest.raises(InputError, match="the journal is missing"):
         error_budget(work, tmp_path / "easy")

@@ -176,7 +176,7 @@ def error_budget(
 
     Raises:
         InputError: a folder is not a replay, its journal is missing, it has another workload, the repetitions have
-            different policies, or the policy is unknown.
+            different policies, nodes or speeds, or the policy is unknown.
     """
     folders = [real] if isinstance(real, Path) else list(real)
     if not folders:
@@ -248,6 +248,7 @@ def _check_alike(run: Run, first: Run, folder: Path) -> None:
     for what, here, there in (
         ("policy", (ours.policy, ours.policy_parameters), (theirs.policy, theirs.policy_parameters)),
         ("nodes", [node.cores for node in ours.nodes], [node.cores for node in theirs.nodes]),
+        ("speed", ours.speed, theirs.speed),
     ):
         if here != there:
             hint = "give repetitions of one run"
