@@ -170,7 +170,10 @@ def test_a_calibration_of_another_testbed_is_a_warning(small: tb.Workload) -> No
         tb.simulate(small, "fcfs", "emulated-4", calibration=calibration(grain_s=0.1))
     texts = " ".join(str(warning.message) for warning in warnings)
     for part in ("inventory local", "execution computed", "grain 0.1", "duty 0.5"):
-        assert f"made for {part}, but the prediction is for" in texts
+        assert f"made for {part}, but it is used for" in texts
+    other = calibration(inventory="other", execution="emulated", duty=0.0, units_per_core_second=None)
+    with pytest.warns(UserWarning, match="made for inventory other, but it is used for inventory emulated-4"):
+        tb.replay(small, "fcfs", "emulated-4", speed=1e6, calibration=other)
 
 
 def test_the_command_takes_a_calibration(small: tb.Workload, tmp_path: Path) -> None:

@@ -129,5 +129,5 @@ def warn_of_another_testbed(calibration: Calibration, nodes: Inventory) -> None:
     }
     for what, (made, given) in differing.items():
         if made != given:
-            text = f"the calibration was made for {what} {made}, but the prediction is for {what} {given}"
+            text = f"the calibration was made for {what} {made}, but it is used for {what} {given}"
             warnings.warn(text, stacklevel=3)

@@ -219,11 +219,14 @@ def replay(
     options = Options(speed, interval_s, OverLimit(over_limit), balance, priority, clock)
     chosen = loaded_calibration(calibration)
     thresholds = Thresholds.read(Path(health)) if health is not None else None
+    testbed = inventory(nodes)
+    if chosen is not None:
+        warn_of_another_testbed(chosen, testbed)
 
     def carry_out(folder: Path) -> Run:
         run = session.replay(
             workload,
-            inventory(nodes),
+            testbed,
             policy,
             folder,
             name=name,
