@@ -127,6 +127,17 @@ def test_resizes_of_a_run_without_reconfigurations_come_from_its_allocations() -
     assert (row["time"], row["predicted"]) == (50.0, "expand from 2 to 3 nodes")
 
 
+def test_a_resize_in_the_instant_of_the_start_does_not_change_the_nodes_of_the_start() -> None:
+    at_once = make_run(
+        [(0.0, 0.0, 100.0, 2)],
+        staircases={"1": [(0.0, 100.0, 4)]},
+        reconfigurations=[("1", "expand", 2, 4, 0.0, 0.0, 0.0, 0.0, "applied")],
+        real=False,
+    )
+    found = divergences(resized(), at_once)
+    assert (found.decisions, found.jobs) == (2, 0)
+
+
 def test_only_the_first_parting_of_a_job_is_listed() -> None:
     other = make_run(
         [(0.0, 0.0, 100.0, 3)],

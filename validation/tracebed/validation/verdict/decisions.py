@@ -39,7 +39,7 @@ class Decisions:
             from_allocations: take the resizes from the changes of allocations, not from the reconfigurations.
         """
         resizes = self.steps[self.steps["number"] > 0] if from_allocations else self._reconfigured()
-        return pd.concat([self._starts(), resizes], ignore_index=True)
+        return pd.concat([self._starts(resizes), resizes], ignore_index=True)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -61,10 +61,13 @@ class Decisions:
         changes["kind"] = np.where(changes["change"] > 0, "expand", "shrink")
         return changes[COLUMNS]
 
-    def _starts(self) -> pd.DataFrame:
+    def _starts(self, resizes: pd.DataFrame) -> pd.DataFrame:
+        """Return the starts. A job may be resized in the instant of its start, so its first resize names the nodes."""
         jobs = self.run.jobs[self.run.jobs["start"].notna()]
+        before = resizes[resizes["number"] == 1].set_index("job_id")["nodes_from"]
         first = self.steps[self.steps["number"] == 0].set_index("job_id")["nodes_to"]
-        nodes = jobs["job_id"].map(first).fillna(jobs["nodes"]).astype("int64")
+        known = jobs["job_id"].map(before).fillna(jobs["job_id"].map(first))
+        nodes = known.fillna(jobs["nodes"]).astype("int64")
         facts = {"job_id": jobs["job_id"], "number": 0, "time": jobs["start"] - self._zero, "kind": "start"}
         return pd.DataFrame(facts | {"nodes_from": 0, "nodes_to": nodes})
 
