@@ -37,6 +37,7 @@ from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Start, State
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.budget import error_budget
@@ -340,8 +341,10 @@ def test_the_overheads_of_a_prediction_have_a_share(work: Workload, real: Path) 
     budget = tb.error_budget(work, real, predicted=predicted)
     assert budget.causes == ["overheads", *CAUSES]
     pd.testing.assert_frame_equal(budget.comparison().predicted.jobs, predicted.jobs)
-    nominal = predict(work, nodes, "pref", speed=SPEED)
-    assert tb.error_budget(work, real, predicted=nominal).causes == [*CAUSES]
+    nominal = predict(work, nodes, "pref", speed=SPEED, runtime_model=RuntimeModel.WORST_CASE)
+    budget = tb.error_budget(work, real, predicted=nominal)
+    assert budget.causes == [*CAUSES]
+    assert budget.comparison().predicted.info.parameters["runtime_model"] == "worst-case"
     with pytest.raises(InputError, match="both a calibration and a prediction"):
         tb.error_budget(work, real, predicted=predicted, calibration=calibration())
 

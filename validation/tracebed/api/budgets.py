@@ -108,7 +108,8 @@ def error_budget(
         workload: the workload that was replayed.
         real: the folder of a replay, or the folders of several repetitions. They contain the journal.
         calibration: calibration of the testbed, or its file. Without it, the overheads have no share of their own.
-        predicted: prediction of `simulate` whose overheads have a share, in place of a calibration.
+        predicted: prediction of `simulate` whose overheads have a share, in place of a calibration, and whose run-time
+            model is used.
         policy: class or instance of the policy of the real run, if it is not installed.
         policy_parameters: parameters of a policy that is given by class.
         runtime_model: run time of jobs that hold fewer cores than requested.
@@ -129,13 +130,14 @@ def error_budget(
         >>> tb.error_budget(w, "real").decisions
         0
     """
-    one_of("runtime_model", runtime_model, RuntimeModel)
     chosen = loaded_calibration(calibration)
     if chosen is not None and predicted is not None:
         raise InputError("both a calibration and a prediction are given", hint="give one of them")
     overheads = Overheads(**chosen.constants) if chosen else None
     if predicted is not None:
         overheads = _overheads(predicted.info)
+        runtime_model = predicted.info.parameters.get("runtime_model", runtime_model)
+    one_of("runtime_model", runtime_model, RuntimeModel)
     found = budgets.error_budget(
         workload,
         [Path(real)] if isinstance(real, Path | str) else [*map(Path, real)],
