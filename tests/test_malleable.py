@@ -210,7 +210,7 @@ def test_static_shares_are_equal_and_dynamic_ones_proportional_to_cores(tmp_path
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
 def test_a_computing_job_shrinks_and_grows_on_pinned_cpus(tmp_path: Path, balance: str) -> None:
     with computing(tmp_path, CPUS[:1], CPUS[1:2]) as testbed:
-        program = Program.lasting(2.0, 2, 1, testbed.units_per_core_second, parallel_fraction=0.9)
+        program = Program.lasting(5.0, 2, 1, testbed.units_per_core_second, parallel_fraction=0.9)
         program = program._replace(balance=balance)
         job = Driver(testbed, program, [0, 1])
         job.start()
