@@ -18,7 +18,7 @@ from pathlib import Path
 from tracebed.errors import TestbedError
 
 POLL_S = 0.001
-"""Time between two looks at a steady clock that stands still, s."""
+"""Polling interval of a steady clock that stands still, s."""
 
 
 class Clock:
@@ -32,15 +32,15 @@ class Clock:
         return time.monotonic()
 
     def at(self, monotonic: float) -> float:
-        """Return the time of the clock at the `monotonic` time of an event that has just been noticed."""
+        """Return the time of the clock at the `monotonic` time of a recent event."""
         return monotonic
 
     def monotonic(self, until: float) -> float:
-        """Return the monotonic time at which to look whether the clock has reached `until`."""
+        """Return the monotonic time at which to check whether the clock has reached `until`."""
         return until
 
     def hold_at(self, deadline: float | None) -> None:
-        """Let no process see a time after `deadline` until this process calls again. None: do not hold the clock."""
+        """Hold a steady clock at `deadline` until the next call of this process. None: do not hold the clock."""
 
 
 class SteadyClock(Clock):
@@ -51,8 +51,8 @@ class SteadyClock(Clock):
     parallel simulation (Chandy and Misra 1979), with real time between two events.
 
     The file has pairs of floats: (steady time, monotonic time) of the last change, then (process ID, deadline) of each
-    rank. A lock of the file protects them, which the kernel releases if a process dies. The parent of a process that
-    has died calls `forget`.
+    rank. A file lock protects the pairs. The kernel releases the lock of a process that dies, and the parent of that
+    process calls `forget`.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -77,7 +77,7 @@ class SteadyClock(Clock):
             return self._at(time.monotonic())
 
     def at(self, monotonic: float) -> float:
-        """Return the steady time: the clock has no history."""
+        """Return the current steady time, since past times are not recorded."""
         return self.now()
 
     def monotonic(self, until: float) -> float:
@@ -98,7 +98,7 @@ class SteadyClock(Clock):
             self._state[self._own + 1] = math.inf if deadline is None else deadline
 
     def forget(self, process: int) -> None:
-        """Let a process that has died no longer hold the clock."""
+        """Release the clock from the deadline of a process that has died."""
         with self._locked():
             self._note()
             for pair in range(2, len(self._state), 2):

@@ -1,4 +1,4 @@
-"""Paced workers: threads that compute a part of their time, and then wait for the deadline of their plan."""
+"""Paced workers: threads that compute for a share of the planned time, then wait for the deadline."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tracebed.benchmarks.workers import Computed, Finished, Post, Threads
 
 
 class Paced(Threads):
-    """Worker threads that compute `duty` times their shares. A share ends at its absolute deadline.
+    """Worker threads that compute `duty` times the units of their shares. A share ends at its absolute deadline.
 
     The deadline of a share is the deadline of the previous share of the core, plus the units of the share over the
-    rate. A core that is behind its plan therefore waits less, until it has caught up (as in rt-app with timers in mode
-    absolute). Units are counted as planned, so a job does the same units at every duty.
+    rate. A core that is behind its plan therefore waits less until it has caught up (as in rt-app with timers in mode
+    absolute). Units are counted as planned, so the units of a job are the same at every duty.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class Paced(Threads):
     ) -> None:
         """Start one thread per CPU. `duty` is the share of the planned units that is computed, above 0 to 1."""
         self._duty = duty
-        self._taken = self._given = 0  # units: planned so far, and of these computed or being computed
+        self._taken = self._given = 0  # planned units so far, and the units assigned to the kernel for them
         self._waiting: list[tuple[float, int, int]] = []  # heap of (deadline, core, units): shares that are computed
         super().__init__(cpus, rate, finished, clock, kernel, post)
 
     def start(self, shares: Sequence[int]) -> None:
-        """Assign each of `shares`, in units, to an idle thread. The clock waits for the earliest deadline."""
+        """Assign each of `shares`, in units, to an idle thread. A steady clock is held at the earliest deadline."""
         super().start(shares)
         self._hold()
 
@@ -55,7 +55,7 @@ class Paced(Threads):
         return now
 
     def _computed(self, index: int, units: int, computed: Computed) -> None:
-        """Record what a thread computed, and let it wait for its deadline. `tick` follows in the same turn."""
+        """Record the work of a thread, whose share now waits for its deadline. The event loop then calls `tick`."""
         self._record(computed)
         self._ready = max(self._ready, self._clock.at(computed.ended))
         heapq.heappush(self._waiting, (self._planned[index], index, units))

@@ -1,7 +1,7 @@
-"""The workers of a rank: threads that compute, or a clock that emulates their computing time.
+"""The workers of a rank: threads that compute, or a timer that emulates their computing time.
 
 The plan of a part is the time that each core needs for its units at the rate of the program. `Threads` ignore the plan
-(duty 1), a `Sleeper` only follows the plan (duty 0), and `Paced` threads (`paced.py`) compute, then wait for the plan.
+(duty 1). A `Sleeper` only waits for the end of the plan (duty 0). `Paced` threads (`paced.py`) compute, then wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ deadline, s."""
 
 
 class Computed(NamedTuple):
-    """The computing of a thread for one share."""
+    """The work of a thread for one share."""
 
     units: int
     cpu_s: float
@@ -36,7 +36,7 @@ class Computed(NamedTuple):
 
 
 class Workers:
-    """The cores of a rank, their plan, and the figures of what they really did.
+    """The cores of a rank, their plan, and the figures of the work that they really did.
 
     Args:
         cpus: the CPU of each core.
@@ -46,15 +46,15 @@ class Workers:
     """
 
     def __init__(self, cpus: Sequence[int], rate: float, finished: Finished, clock: Clock) -> None:
-        """Begin without a part."""
+        """Start without a part."""
         self._rate, self._finished, self._clock = rate, finished, clock
         self._begun = 0.0
         self._planned: list[float] = []
-        """Core -> the time at which its shares of the part end by the plan."""
+        """Core -> planned end of its shares of the part."""
         self._ready = 0.0
         """Time at which the latest share of the part was computed. Workers without deadlines leave it at 0."""
         self.deadline: float | None = None
-        """When `tick` is due, by the clock; None: never."""
+        """Time of the clock at which `tick` is due; None: never."""
         self.overruns = 0
         """Number of parts that were not computed by their deadline."""
         self.late_s = 0.0
@@ -72,13 +72,13 @@ class Workers:
         raise NotImplementedError
 
     def begin(self, behind: float) -> None:
-        """Begin a part of a job that is `behind` its plan, in s: the deadlines of the part are that much earlier."""
+        """Begin a part of a job that is behind its plan by `behind` s. The deadlines are that much earlier."""
         self._begun = self._clock.now() - behind
         self._planned = [self._begun] * len(self.cpus)
         self._ready = 0.0
 
     def end(self) -> float:
-        """Return the planned time of the part that has ended, s: that of its slowest core."""
+        """Return the planned time of the slowest core for the part that has ended, s."""
         planned = max(self._planned)
         self.overruns += self._begun < planned < self._ready
         return planned - self._begun
@@ -139,7 +139,7 @@ class Threads(Workers):
         return bool(self._busy)
 
     def start(self, shares: Sequence[int]) -> None:
-        """Assign each of `shares`, in units, to an idle thread, first to those that are free first by the plan."""
+        """Assign each of `shares`, in units, to an idle thread, in the order of the planned ends of the threads."""
         idle = [index for index in range(len(self.cpus)) if index not in self._busy]
         idle.sort(key=self._planned.__getitem__)
         for index, units in zip(idle[: len(shares)], shares, strict=True):
