@@ -1,7 +1,7 @@
-"""Calibrations of a testbed: what its nodes and its jobs take time for, as files that runs name.
+"""Calibration files of testbeds: overheads and work rates. Runs name the file that was used.
 
-A `Calibration` is made by `tracebed calibrate` and used by `tracebed simulate --calibration`. A `StoredRate` is the
-work rate of the computing nodes of one machine, measured once, so that all replays there do the same work.
+A `Calibration` is made by `tracebed calibrate` and used by `simulate --calibration` and `replay --calibration`. A
+`StoredRate` is the work rate of the computing nodes of one machine, measured once, so that all replays do equal work.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Part(BaseModel):
 
 
 class Estimate(Part):
-    """An estimate of one quantity, with the constant that is used, and what the samples say about it."""
+    """An estimate of one quantity: the constant that predictions use, its interval, and facts of the samples."""
 
     value: Number
     """The constant."""
@@ -82,7 +82,7 @@ class RateEstimate(Part):
     p95: Positive
     windows: Annotated[int, Field(ge=1)]
     window_s: Positive
-    """Duration of a window, wall seconds."""
+    """Duration of a window, CPU seconds."""
 
     @property
     def spread(self) -> list[float]:
@@ -98,7 +98,7 @@ class SizeEstimate(Part):
 
 
 class SpeedupEstimate(Part):
-    """The time of one piece of work of a benchmark on one allocation."""
+    """The time and the speedup of a fixed amount of work of a benchmark on one allocation."""
 
     benchmark: str
     nodes: Annotated[int, Field(ge=1)]
@@ -114,7 +114,7 @@ class DutyProposal(Part):
 
     duty: Annotated[float, Field(gt=0, le=1)]
     quantile: Annotated[float, Field(gt=0, lt=1)]
-    """Share of the iterations of which the work must fit, on the slowest of all ranks."""
+    """Share of the iterations whose work must fit into the plan, on the slowest of all ranks."""
     ranks: Annotated[int, Field(ge=1)]
     late: Annotated[float, Field(ge=0, le=1)]
     """Share of the iterations that are expected to end late with this duty."""
@@ -267,7 +267,7 @@ class Calibration(CalibrationFile):
     """Duty of the probes, and of replays with this calibration on nodes without a duty. 0: the nodes are emulated."""
     duty_proposal: DutyProposal | None = None
     overheads: dict[Overhead, Estimate]
-    """Overhead of the simulator -> estimate. An overhead that is missing is 0."""
+    """Overhead of the simulator -> estimate. A missing overhead is 0."""
     launch: list[SizeEstimate] = []
     """Time from the allocation of a job to its first work, by number of ranks."""
     end: list[SizeEstimate] = []
@@ -278,11 +278,11 @@ class Calibration(CalibrationFile):
     """Time from the request of a shrink to its malleability point, in durations of an iteration."""
     speedups: list[SpeedupEstimate] = []
     sharing: Estimate | None = None
-    """Slowdown of a rank that shares a node with another rank, each on its own cores. 1: none."""
+    """Slowdown of cores by work on the other cores of their node. 1: no slowdown."""
     skipped: list[str] = []
-    """What was not measured, and why."""
+    """Measurements that were left out, and why."""
     workloads: list[Sha256]
-    """SHA-256 of the workloads that the calibration was made from. No verdict may be based on them."""
+    """SHA-256 of the workloads from which the calibration was made. No verdict may be based on them."""
     fit: FitRecord | None = None
     """None: the overheads were measured, not fitted. The intervals of fitted overheads are ranges over the cloud."""
     cloud: list[dict[Overhead, Number]] = []
@@ -299,7 +299,7 @@ class Calibration(CalibrationFile):
         return [self.model_copy(update={"overheads": _estimates(overheads), "cloud": []}) for overheads in self.cloud]
 
     def facts(self) -> dict[str, Any]:
-        """Return what `run.json` says about the calibration."""
+        """Return the facts of the calibration in `run.json`."""
         rate = self.units_per_core_second
         return {
             "name": self.name,
@@ -322,7 +322,7 @@ def _estimates(overheads: Mapping[str, float]) -> dict[str, Estimate]:
 
 
 class StoredRate(CalibrationFile):
-    """The work rate of the computing nodes of a machine. Replays there size the work of their jobs by it."""
+    """The work rate of the computing nodes of a machine, by which replays on these nodes size the work of jobs."""
 
     file_schema: Annotated[Literal["tracebed-rate/1"], Field(alias="schema")] = "tracebed-rate/1"
     created: Instant
@@ -341,7 +341,7 @@ class StoredRate(CalibrationFile):
         return rate_path(self.host, self.cpu, self.kernel, self.cpus)
 
     def facts(self) -> dict[str, Any]:
-        """Return what `run.json` says about the rate."""
+        """Return the facts of the rate in `run.json`."""
         return {
             "name": f"stored rate {self.path.stem}",
             "sha256": self.sha256,
@@ -367,7 +367,7 @@ def rate_path(host: str, cpu: str, kernel: str, cpus: str) -> Path:
 
 
 def load_rate(host: str, cpu: str, kernel: str, cpus: str) -> StoredRate | None:
-    """Return the stored rate of some CPUs of a machine, or None if it was not measured yet.
+    """Return the stored rate of some CPUs of a machine, or None if there is none yet.
 
     Raises:
         InputError: the file is invalid.

@@ -1,1 +1,1 @@
-"""Calibrating: probe workloads, their replays, and the calibration that follows from them."""
+"""Calibration of a testbed: probe workloads, their replays, and the estimates from these replays."""

@@ -4,7 +4,8 @@ A rank with duty d computes d times the units that fit into an iteration at the 
 rate r (units per wall second) this takes d R / r of the iteration, so the work fits if r / R >= d. The ranks of a job
 wait for the slowest one, so the work of N ranks fits with probability (1 - F(d))^N, with F the distribution of r / R
 over windows of the length of an iteration. Let q be the value with (1 - F(q))^N = `QUANTILE`. The windows of a
-calibration span seconds, and a machine drifts further in hours, so `DRIFT` times the shortfall 1 - q is left free.
+calibration span seconds, but the rate of a machine drifts over hours. So `DRIFT` times the shortfall 1 - q is left
+free.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tracebed.orchestrator.calibration import DutyProposal
 DUTIES = tuple(round(1 - 0.05 * step, 2) for step in range(15))
 """The duties that can be proposed: 1, 0.95, ..., 0.3."""
 QUANTILE = 0.99
-"""Share of the iterations of which the work must fit into the plan."""
+"""Share of the iterations whose work must fit into the plan."""
 DRIFT = 3.0
 """Multiple of the shortfall of the slowest ranks that is left free."""
 

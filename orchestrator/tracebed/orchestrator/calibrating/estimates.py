@@ -1,7 +1,7 @@
 """Estimates of overheads from samples: least squares within a repetition, the median over repetitions.
 
 The metrics of a run depend on sums of delays, so a constant must be the mean of the delays, not their median. A stall
-of the machine spoils the mean of one repetition. Therefore the constant is the median over the repetitions of these
+of the machine distorts the mean of one repetition. Therefore the constant is the median over the repetitions of their
 means.
 """
 
@@ -24,8 +24,8 @@ CONFIDENCE = 0.95
 def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: int = 0) -> list[Estimate]:
     """Return one estimate for each quantity of `statistic`. Repetitions without samples are left out.
 
-    The interval is a percentile bootstrap of two stages (Davison and Hinkley 1997, section 3.8): repetitions are drawn
-    anew, then samples within each of them. Samples of one repetition share the state of the machine, so samples drawn
+    The interval is a percentile bootstrap of two stages (Davison and Hinkley 1997, section 3.8): repetitions are
+    resampled, then samples within each of them. Samples of one repetition share the state of the machine, so resampling
     within the repetitions alone would give an interval that is too short.
     """
     used = [samples for samples in repetitions if len(samples)]
@@ -75,7 +75,7 @@ def linear(samples: FloatArray) -> FloatArray:
 def with_step(samples: FloatArray) -> FloatArray:
     """Fit seconds = a + b [ranks > 1] + c max(0, ranks - 2) to samples (ranks, seconds); return (a, b, c), at least 0.
 
-    The second rank is launched only when the first one is listening, all further ranks at the same time as the second.
+    The second rank is launched when the first one is listening, and all further ranks together with the second.
     """
     ranks = samples[:, 0]
     return _fit(samples, np.column_stack([np.ones(len(ranks)), ranks > 1, np.maximum(0, ranks - 2)]))

@@ -1,4 +1,4 @@
-"""The probes of a calibration: small workloads, and the policy that leads jobs up and down a ladder of sizes."""
+"""The probes of a calibration: small workloads, and a policy that resizes a job through a ladder of sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RIGID_S = 0.1
 RIGID_JOBS = 5
 """Number of rigid jobs of each size."""
 MALLEABLE_S = 5.0
-"""Run time of the malleable job of the ladder on all nodes, wall s. It takes up to twice as long."""
+"""Run time of the malleable job of the ladder on all nodes, wall s. With its resizes it takes up to twice as long."""
 MIX_JOBS = 60
 LONGEST_S = 2.0
 """Longest run time in the mix, wall s."""
@@ -29,12 +29,12 @@ MIX_LOAD = 0.9
 WORK_S = 1.0
 """Run time of the jobs of the speedup probe on one core, wall s."""
 STEPS = 0.6180339887498949
-"""Golden ratio minus 1: its multiples fill an interval evenly, so pauses have no rhythm in common with iterations."""
+"""Golden ratio minus 1. Its multiples modulo 1 are evenly spread, so pauses do not synchronize with iterations."""
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """A policy that runs one job at a time, and resizes a malleable job through powers of two, up and down."""
+    """A policy that runs one job at a time. It doubles a malleable job up to its maximum, then shrinks the job."""
 
     pause_s: float = 1.0
     """Longest pause between two resizes, trace s."""
@@ -42,7 +42,7 @@ class Ladder:
     malleable: ClassVar[bool] = True
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield the start of the next job, or the next resize of the running one, or the time of the next resize."""
+        """Yield the start of the next job, the next resize of the running job, or the time of the next resize."""
         if not state.size and (head := state.queue.head) is not None:
             yield Start(head, state.jobs.pref[head])
         for job in state.resizable:
@@ -55,7 +55,7 @@ class Ladder:
 
 
 def _next_size(nodes: int, low: int, high: int) -> int:
-    """Return the next size of the ladder: the double, up to `high`, then `low`."""
+    """Return the next size of the ladder: twice `nodes`, at most `high`; after `high` follows `low`."""
     return low if nodes == high else min(2 * nodes, high)
 
 

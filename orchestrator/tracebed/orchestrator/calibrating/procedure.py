@@ -38,7 +38,7 @@ SHARING_WINDOWS = 10
 
 @dataclass
 class _Cores:
-    """What was measured without jobs. All fields are None if the nodes are emulated."""
+    """The measurements without jobs. All fields but `host` are None if the nodes are emulated."""
 
     host: dict[str, Any]
     rate: RateEstimate | None = None
@@ -48,7 +48,7 @@ class _Cores:
 
 @dataclass
 class _Probes:
-    """What was measured by replays, by repetition."""
+    """The measurements by replays, one item for each repetition."""
 
     samples: list[Samples] = field(default_factory=list)
     speedups: list[dict[str, float]] = field(default_factory=list)
@@ -225,7 +225,7 @@ def _speedups(times: Sequence[dict[str, float]]) -> list[SpeedupEstimate]:
 
 
 def _skipped(inventory: Inventory, duty: float) -> list[str]:
-    """Return what cannot be measured on these nodes, and why."""
+    """Return the measurements that are impossible on these nodes, and why."""
     emulated = inventory.execution == "emulated"
     skipped = []
     if emulated:

@@ -15,7 +15,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 
 FloatArray = npt.NDArray[np.float64]
 ITERATIONS = 10
-"""Resizes of jobs with fewer iterations are left out: those that take long are missing, since the jobs end before."""
+"""Resizes of jobs with fewer iterations are left out: such jobs end before a slow resize, which would bias the mean."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: floa
     planned, late = _leaders(entries)
     starts = run.allocations.merge(jobs[["start"]].reset_index(), on="job_id", suffixes=("", "_job"))
     first = starts[starts["start"] == starts["start_job"]].groupby("job_id")["count"].sum()
-    asked = run.reconfigurations.groupby("job_id")["nodes_from"].first()  # a job may expand in the instant of its start
+    asked = run.reconfigurations.groupby("job_id")["nodes_from"].first()  # a job may expand at its start
     first = asked.reindex(first.index).fillna(first)
     changes = run.reconfigurations[run.reconfigurations["state"] == "applied"]
     last = changes.groupby("job_id")["nodes_to"].last().reindex(first.index).fillna(first)
@@ -90,7 +90,7 @@ def _duty(run: Run) -> float:
 def _leaders(entries: list[Entry]) -> tuple[dict[str, float], dict[str, float]]:
     """Return job -> planned duration of its work, and job -> delay behind the plan at its end, wall s.
 
-    A job that computes all the time (duty 1) takes longer than planned on a slow core. This is no overhead of its end.
+    At duty 1 a job on a slow core takes longer than planned. This delay is not an overhead of the end of the job.
     """
     planned, late = {}, {}
     for entry in entries:
