@@ -1,8 +1,8 @@
 """The health of a replay: whether it is fit to be compared with a prediction.
 
 Health is judged by causes that are measured independently of the metrics of the run: the completeness of the run, the
-lateness of its processes, and the load on its machine. A judgment by the outcome would select the runs that agree with
-the prediction. The thresholds are fixed before the replay.
+lateness of its processes, and the load on its machine. A judgment by the outcome would bias the sample of runs. The
+thresholds are fixed before the replay.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tracebed.orchestrator.scheduling.record import Record
 from tracebed.states import JobState
 
 SEVERE = ("unhealthy", "degraded")
-"""The states of causes, the worse one first."""
+"""The states of causes, the worst first."""
 FEW = 3
 UNUSUAL_S = 1.0
-"""Of fewer than `FEW` jobs of a size, the usual time of a launch is not known. It is at most half of this, wall s."""
+"""Upper bound of twice the usual time of a launch or an end if fewer than `FEW` jobs have a similar size, wall s."""
 
 
 class Value(NamedTuple):
-    """The value of a signal, and the place at which it occurred, if that is one place."""
+    """The value of a signal, and the place at which it occurred, if there is a single place."""
 
     value: float | None
     """None: unknown."""
@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
 
 def health(witness: Witness, info: RunInfo, record: Record, thresholds: Thresholds) -> dict[str, Any]:
-    """Return the health of a replay that has ended, as kept in `run.json`.
+    """Return the health of a replay that has ended, as saved in `run.json`.
 
     Args:
         witness: the observations of the replay.
@@ -114,7 +114,7 @@ def _interrupted(witness: Witness, info: RunInfo, record: Record) -> Value:
 
 
 def _jobs_disturbed(witness: Witness, info: RunInfo, record: Record) -> Value:
-    """Count the jobs that the policy, the time limit or the user did not end. A job may survive the end of a rank."""
+    """Return the share of the jobs that failed, were interrupted, or completed although a rank was killed."""
     count = 0
     for name, state in zip(record.jobs.ids, record.state, strict=True):
         count += state in (JobState.FAILED, JobState.INTERRUPTED)
@@ -123,7 +123,7 @@ def _jobs_disturbed(witness: Witness, info: RunInfo, record: Record) -> Value:
 
 
 def _rank_late(witness: Witness, info: RunInfo, record: Record) -> Value:
-    """Take the lateness after a deadline; without deadlines, the time in which a rank that computes did not run."""
+    """Return the largest lateness after a deadline, or at duty 1 the longest time in which a rank did not run."""
     largest = witness.halt if execution_kind(info) == "computing" else witness.late
     return Value(_rounded(largest.value), largest.place)
 

@@ -1,4 +1,4 @@
-"""The pace of a replay: its clock, and how fast the clock runs."""
+"""The pace of a replay: its clock, and the speed of the clock."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tracebed.orchestrator.testbeds.nodes import Inventory
 CLOCKS = ("wall", "steady")
 """The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `SteadyClock`."""
 NOTE_S = 1.0
-"""Time between two records of a steady clock, wall s."""
+"""Time between two records of the speed of a steady clock, wall s."""
 STALL_S = 60.0
-"""Time that a steady clock may stand still, wall s, or ten iterations if they are longer."""
+"""Longest time that a steady clock may stand still, wall s; ten iterations if they are longer."""
 RANKS_PER_NODE = 4
-"""Room in a steady clock: two jobs may share a node, and a rank that has ended keeps its place until it is reaped."""
+"""Places for ranks in a steady clock. Two jobs may share a node, and a rank keeps its place until it is reaped."""
 
 
 def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
@@ -40,7 +40,7 @@ def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
 
 
 class Pace:
-    """The speed of a steady clock over a replay: steady seconds per wall second. The monotonic clock has no record.
+    """The speed of a steady clock in a replay: steady seconds per wall second. A monotonic clock is not recorded.
 
     Args:
         clock: the clock of the replay.
@@ -48,7 +48,7 @@ class Pace:
     """
 
     def __init__(self, clock: Clock, grain_s: float) -> None:
-        """Begin the record now."""
+        """Start the record now."""
         self._clock = clock
         self._patience = max(STALL_S, 10 * grain_s)
         self._first = self._last = self._moved = (time.monotonic(), clock.now())

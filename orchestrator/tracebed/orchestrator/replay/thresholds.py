@@ -24,7 +24,7 @@ class Signal(NamedTuple):
     """A figure by which health is judged. Larger values are worse."""
 
     meaning: str
-    """What the figure is; the value is written after it."""
+    """Description of the figure. Messages have the value after it."""
     unit: str
     """`%` (the value is a share), `s` (wall seconds), or empty (a count)."""
 
@@ -77,18 +77,18 @@ class Times:
 
 
 class Limit(BaseModel):
-    """A limit: a number (`least`), which may be larger in a replay of longer jobs, and has an upper bound."""
+    """A limit: the largest of `least` and the limits relative to the times of a replay, but at most `most`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     least: Positive = 0.0
     most: Positive = float("inf")
     run_times: Positive = 0.0
-    """Times the mean planned run time of the jobs, wall s."""
+    """Multiple of the mean planned run time of the jobs in wall time."""
     interarrivals: Positive = 0.0
-    """Times the mean time between two submissions, wall s."""
+    """Multiple of the mean wall time between two submissions."""
     trace_s: Positive = 0.0
-    """Trace seconds."""
+    """Limit in trace seconds."""
 
     @model_validator(mode="before")
     @classmethod

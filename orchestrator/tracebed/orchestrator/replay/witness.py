@@ -1,7 +1,7 @@
-"""The witness of a replay: what the machine, the agents and the ranks did while the jobs ran.
+"""The witness of a replay: observations of the machine, the agents and the ranks while jobs run.
 
-The witness reads the entries of the journal, during the replay and in a recovery. So a recovered run has the same
-samples and the same health as the run that the replay would have saved.
+The witness reads the entries of the journal, both during the replay and in a recovery. A recovered run therefore has
+the same samples and the same health as the run that the replay would have saved.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LoopWatch:
     """
 
     def __init__(self, period_s: float) -> None:
-        """Start without a sample; the first call of `woke` returns one."""
+        """Start without a sample. The first call of `woke` returns one."""
         self._period_s = period_s
         self._due = 0.0
         self._late_s = 0.0
@@ -50,7 +50,7 @@ class LoopWatch:
         Args:
             due: time at which the loop was to wake up at the latest, monotonic s.
             now: time at which the loop woke up, monotonic s.
-            last: whether the loop ends, so that a sample is due.
+            last: whether the loop ends. A sample is then always due.
         """
         self._late_s = max(self._late_s, now - due)
         if now < self._due and not last:
@@ -62,7 +62,7 @@ class LoopWatch:
 
 @dataclass
 class Work:
-    """Work of ranks: units done, and CPU and wall time in the kernel, summed over threads, s."""
+    """Work of ranks: completed units, and CPU and wall time in the kernel of the benchmark, summed over threads, s."""
 
     units: float = 0.0
     cpu_s: float = 0.0
@@ -91,7 +91,7 @@ class NodeWitness:
 
     cores: int
     first: Mapping[str, Any] | None = None
-    """The last sample before the first submission, or else the first sample."""
+    """The last sample before the first submission, or the first sample if there is none before."""
     last: Mapping[str, Any] | None = None
     work: Work = field(default_factory=Work)
     """Work since the last sample."""
@@ -119,7 +119,7 @@ class Largest:
 
 
 class Witness:
-    """What was observed of the machine, the agents and the ranks. Times are wall s unless stated.
+    """Observations of the machine, the agents and the ranks. Times are wall s unless stated.
 
     Args:
         jobs: the workload.
@@ -135,7 +135,7 @@ class Witness:
         agent_late: largest lateness of the heartbeat of an agent.
         overruns: number of parts of iterations that ended after their deadline.
         residuals: job -> its delay behind its plan when it ended.
-        launches: job -> time from its start to its first work, if it shares no node.
+        launches: job -> time from its start to its first work, for jobs that share no node at their start.
         ends: job -> time from the last iteration of its leader to the end of the process.
         broken: the jobs of which a rank was killed from outside.
         work: the work of all ranks.
@@ -178,7 +178,7 @@ class Witness:
         }
 
     def take_in(self, entry: Entry) -> None:
-        """Note one entry of the journal."""
+        """Process one entry of the journal."""
         if entry.node is not None:
             self.seen.add(self._numbers[entry.node])
         if entry.kind in self._handlers:
@@ -191,12 +191,12 @@ class Witness:
 
     @property
     def sampled(self) -> set[int]:
-        """The nodes of which there are samples."""
+        """The nodes with samples."""
         return {number for number, node in enumerate(self.nodes) if node.last is not None}
 
     @property
     def started_at(self) -> float:
-        """Time of the first submission, trace s. Samples before it are only the base of later ones."""
+        """Time of the first submission, trace s. Earlier samples are only the baseline of later ones."""
         return float(self.jobs.submit[0])
 
     # -- figures of the whole replay -------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Witness:
         """Return the load by processes that are not part of the replay, as a share of the cores; None: unknown.
 
         Args:
-            computing: whether to count the CPUs of the nodes, else those of the machines.
+            computing: whether to use the CPUs of the nodes. Otherwise the CPUs of the machines are used.
         """
         own = sum(node.mean("cpu_s") or 0.0 for node in self.nodes) if not computing else 0.0
         loads, cores = [], 0
@@ -219,7 +219,7 @@ class Witness:
         return max(0.0, sum(loads) - own - self._loop_load()) / cores
 
     def steal(self) -> float | None:
-        """Return the share of the CPU time of the nodes, or else of the machines, that the hypervisor took."""
+        """Return the share of the CPU time of the nodes (of the machines if unknown) that the hypervisor took."""
         nodes = [(node.mean("steal_s"), node.cores) for node in self.nodes]
         known = [(steal, cores) for steal, cores in nodes if steal is not None]
         if not known:
@@ -287,7 +287,7 @@ class Witness:
         )
 
     def _work(self, entry: Entry) -> None:
-        """Note the iterations of a rank since its last message."""
+        """Add the iterations of a rank since its last message."""
         job, number = entry.job or "", self._numbers[entry.node or ""]
         node, place = self.nodes[number], f"job {job} on {entry.node}"
         cores = max(1, min(self.jobs.cores[self._job_numbers[job]], node.cores))

@@ -1,4 +1,4 @@
-"""The simulator with the times of a real run: it repeats a prediction without some causes of its error."""
+"""A simulator that takes times from a real run, to repeat a prediction without some causes of its error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracebed.orchestrator.simulation.simulator import END, POINT, Simulator
 from tracebed.states import JobState
 
 ROUNDING_S = 1e-6
-"""An end this close to the observed end is the observed end, since the sums of the work are rounded."""
+"""Rounding error of the end of a job, s. An end that differs by less from the observed end is set to that end."""
 
 
 class Cause(enum.Flag):
@@ -94,7 +94,7 @@ class ObservedSimulator(Simulator):
     """A simulator that takes the times of some causes from a real run.
 
     The time of a launch or an end is applied relative to the start of the job, and the times of a resize relative to
-    its decision. Where the simulated schedule is that of the real run, these times are exactly the observed ones.
+    its decision. As long as the simulated schedule is that of the real run, these times are exactly the observed ones.
 
     Args:
         observed: the times of the real run.
@@ -159,7 +159,7 @@ class ObservedSimulator(Simulator):
         return True
 
     def _close(self) -> None:
-        """Record the final states of the jobs that have not ended. If the real run was interrupted, so are they."""
+        """Record the final states of the jobs that have not ended: interrupted, if the real run was interrupted."""
         if self.until == math.inf:
             super()._close()
             return
@@ -186,7 +186,7 @@ class ObservedSimulator(Simulator):
     # -- the executor of the scheduler -----------------------------------------------------------------------------
 
     def start(self, job: int, nodes: list[int]) -> None:
-        """Start `job`. With the cause `DELAYS`, its work begins after the observed delay."""
+        """Start `job`. With the cause `DELAYS`, the work begins after the observed delay."""
         now, seen = self._now, self.observed
         self.log.start(now, job, nodes)
         self._as_observed &= now == seen.start[job]
@@ -201,9 +201,9 @@ class ObservedSimulator(Simulator):
         self._end_at(job, self._work_end(job) + self.overheads.end(len(nodes)))
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        """Resize `job`. With the cause `DELAYS`, the resize takes the times of the resize of the same number and kind.
+        """Resize `job`. With the cause `DELAYS`, the resize takes the times of the real resize of the same number.
 
-        Without such a resize in the real run, the resize takes the overheads.
+        If the real run has no resize of this number, or one of the other kind, the resize takes the overheads.
         """
         now = self._now
         self.log.resize(now, job, nodes)
@@ -215,7 +215,7 @@ class ObservedSimulator(Simulator):
         self._pending[job] = nodes
         later = now - seen.asked
         decided, applied, ended = (time + later for time in (seen.decided, seen.applied, seen.ended))
-        if math.isnan(ended):  # the job ended first; if it lasts longer here, the resize takes effect at that time
+        if math.isnan(ended):  # the real job ended first; if this job lasts longer, the resize takes effect at that time
             heappush(self._heap, (self.observed.end[job] + later, POINT, job))
         elif Cause.CALLS in self.causes or decided < self._work_end(job):  # else the work ends before the resize
             self._effects[job] = (decided, applied)
@@ -237,7 +237,7 @@ class ObservedSimulator(Simulator):
         super().reject(job, reason)
 
     def cancel(self, job: int, reason: str) -> None:
-        """End the job now; with the cause `WORK`, after the observed time."""
+        """End the job now or, with the cause `WORK`, after the observed time."""
         now, seen = self._now, self.observed
         self.log.refuse(now, "cancel", job, reason)
         if job in self._cancelled:
@@ -254,7 +254,7 @@ class ObservedSimulator(Simulator):
         return since + max(0.0, self._work[job] - done) / rate
 
     def _observed_resize(self, job: int, added: int) -> ObservedResize | None:
-        """Return the observed resize of the same number, or None if it has another kind or does not exist."""
+        """Return the observed resize of the same number, or None if it is missing or of the other kind."""
         number = self._resized[job]
         self._resized[job] += 1
         resizes = self.observed.resizes.get(job, ())
@@ -262,7 +262,7 @@ class ObservedSimulator(Simulator):
         return found if found is not None and (found.added > 0) == (added > 0) else None
 
     def _take_effect(self, job: int, nodes: list[int]) -> bool:
-        """Continue `job` on `nodes`; return whether the resize is complete. After an observed resize, it is."""
+        """Continue `job` on `nodes`; return whether the resize is complete. An observed resize is complete at once."""
         if job not in self._effects:
             return super()._take_effect(job, nodes)
         self.record.resize_applied(job, *self._effects.pop(job), self._now)

@@ -1,8 +1,8 @@
 """Claims on CPUs: two replays on one machine must not compute on the same CPUs.
 
 A claim is an abstract UNIX socket with the number of the CPU in its name. The kernel refuses a second socket of the
-same name, whatever its user, and removes the socket when the last process that holds it ends. Containers with network
-namespaces of their own have claims of their own.
+same name, for any user, and removes the socket when the last process that holds it ends. Claims do not work across
+containers with separate network namespaces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 
 CLAIM_S = 3.0
-"""Time to wait for a claim, s. The agents of a replay that was killed may take two seconds to end."""
+"""Longest time to wait for a claim, s. The agents of a replay that was killed may take two seconds to end."""
 SPACE = "TRACEBED_CLAIMS"
 """Environment variable with the name of a set of claims. Replays with different names may share CPUs, as in tests."""
 

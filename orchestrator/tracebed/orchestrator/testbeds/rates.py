@@ -1,7 +1,8 @@
-"""The work rate of a testbed, by which replays size the work of jobs: measured once, then stored.
+"""The work rate of a testbed, by which replays size the work of jobs. The rate is measured once, then stored.
 
-The rate of a core varies from second to second. Two replays that each measure the rate shortly would do different work,
-so their results could not be compared. Therefore the first replay measures it long, and later replays use its result.
+The rate of a core varies from second to second. If each replay measured the rate briefly, two replays would do
+different work, and their results could not be compared. Therefore the first replay measures the rate for several
+seconds, and later replays use the stored result.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ WINDOWS = 25
 WINDOW_S = 0.2
 """Duration of a window, CPU s."""
 PATIENCE = 20.0
-"""The measurement fails after this many times its duration, since other processes may use the CPUs too."""
+"""Timeout of a measurement, as a multiple of its duration on idle CPUs."""
 
 
 def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False) -> StoredRate | None:
-    """Return the stored work rate of the computing nodes of a testbed that has been started; measure it if needed.
+    """Return the stored work rate of the computing nodes of a started testbed; measure the rate if none is stored.
 
     Args:
         testbed: the testbed. No job may be running.
@@ -36,7 +37,7 @@ def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False
         again: measure and store the rate even if it is stored already.
 
     Returns:
-        the rate. None: the nodes are emulated, or their agents cannot measure it.
+        The rate. None: the nodes are emulated, or their agents cannot measure it.
 
     Raises:
         InputError: the file of the stored rate is invalid.
@@ -76,8 +77,8 @@ def measure(
         cores: number of cores of each node; None: all.
 
     Returns:
-        for each node, units per second of CPU time, and CPU time over wall time, shape (cores, windows, 2). None: an
-        agent cannot measure it.
+        For each node, units per second of CPU time, and CPU time over wall time, shape (cores, windows, 2). None: an
+        agent cannot measure the rate.
 
     Raises:
         TestbedError: an agent is lost, or the measurement takes too long.
@@ -110,10 +111,10 @@ def estimate_of(rates: np.ndarray[Any, Any], window_s: float) -> RateEstimate:
 
 
 def median_interval(samples: np.ndarray[Any, Any], confidence: float = 0.95) -> tuple[float, float]:
-    """Return the confidence interval of the median by order statistics, for any distribution.
+    """Return the confidence interval of the median from order statistics, for any distribution.
 
     The number of samples below the median is binomial with p = 1/2 (Hollander and Wolfe 1999, section 3.6). With few
-    samples the interval is from the smallest to the largest sample, and its confidence is lower.
+    samples the interval ranges from the smallest to the largest sample, and its confidence is lower.
     """
     from scipy import stats  # slow to import, and most replays use a stored rate
 

@@ -1,7 +1,7 @@
 """Samples of a node: CPU time of its processes and of its CPUs, and the pressure on its machine.
 
 All figures are cumulative, so the difference of any two samples describes the time between them. A sample takes about
-30 microseconds: its files stay open, and the CPU time of a process is read from its clock.
+30 microseconds, because its files stay open and the CPU time of a process is read from the CPU clock of the process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
 RESOURCES = ("cpu", "io", "memory")
-"""The resources of which the kernel reports pressure."""
+"""The resources for which the kernel reports pressure."""
 
 
 class Sampler:
@@ -23,7 +23,7 @@ class Sampler:
 
     Args:
         cpus: the CPUs of the node; empty for an emulated node.
-        host: whether to sample the whole machine, too.
+        host: whether to sample the whole machine as well.
     """
 
     def __init__(self, cpus: Sequence[int] = (), *, host: bool = False) -> None:
@@ -34,16 +34,16 @@ class Sampler:
         self._pressure = {name: _opened(f"/proc/pressure/{name}") for name in RESOURCES} if host else {}
 
     def sample(self, ranks: Iterable[int] = ()) -> dict[str, Any]:
-        """Return the figures at this moment.
+        """Return the current figures.
 
         Args:
-            ranks: the processes that this process has started and not yet reaped.
+            ranks: IDs of the child processes that have not been reaped.
 
         Returns:
             `cpu_s`: CPU time of this process and of all its ranks, s. `busy_s`, `steal_s`: time in which the CPUs of
             the node were busy or taken by the hypervisor, summed over the CPUs, s. `host`: the same of the machine,
             with its number of CPUs, and the time in which some task waited for a resource (`cpu`, `io`, `memory`), s.
-            A figure that is unknown is missing or None.
+            An unknown figure is missing or None.
         """
         own = resource.getrusage(resource.RUSAGE_SELF)
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -74,7 +74,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _lines(file: int | None) -> list[list[bytes]]:
-    """Return the fields of the lines of `/proc/stat` about CPUs: the first of all CPUs, then one of each CPU."""
+    """Return the fields of the CPU lines of `/proc/stat`: first the sum over all CPUs, then one line per CPU."""
     if file is None:
         return []
     lines = []
@@ -105,5 +105,5 @@ def _waited(file: int | None) -> float | None:
     try:
         some = os.pread(file, 512, 0).split(b"\n", 1)[0]
         return int(some.rpartition(b"total=")[2]) / 1e6
-    except (OSError, ValueError):  # the kernel may have pressure turned off
+    except (OSError, ValueError):  # pressure may be disabled in the kernel
         return None
