@@ -87,7 +87,7 @@ class ErrorBudget:
         )
 
     def rows(self, *, gated: bool = False) -> list[list[Any]]:
-        """Return a row per metric for people: title, real and predicted value, error and shares as text.
+        """Return a row per metric for tables: title, real and predicted value, error and shares as text.
 
         The error and the shares are percentages of the real value, or amounts if the real value is 0.
 
@@ -164,7 +164,7 @@ def error_budget(
     """Return the error budget of the prediction of a real run.
 
     The prediction is repeated with one cause after another taken from the real run. The share of a cause is the part of
-    the error that disappears when it is added.
+    the error that disappears when the cause is added.
 
     Args:
         workload: the workload that was replayed.
@@ -175,7 +175,7 @@ def error_budget(
         tau: threshold of the bounded slowdown, s.
 
     Raises:
-        InputError: a folder is not a replay, its journal is missing, it has another workload, the repetitions have
+        InputError: a folder is not a replay, a journal is missing, a replay has another workload, the repetitions have
             different policies, nodes or speeds, or the policy is unknown.
     """
     folders = [real] if isinstance(real, Path) else list(real)
@@ -192,7 +192,7 @@ def error_budget(
 
 
 def budget_of(runs: list[Repeated], tau: float = TAU) -> ErrorBudget:
-    """Return the error budget of real runs whose predictions have been repeated.
+    """Return the error budget of real runs from their repeated predictions.
 
     Metrics without a margin, and metrics that are undefined for a run or a step, are left out.
     """

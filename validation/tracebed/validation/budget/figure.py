@@ -27,7 +27,7 @@ HEAD, FOOT = 0.32, 0.5
 LEAST = 0.5
 """Shortest range of a panel, percent of the real value."""
 ROOM = 0.45
-"""Part of the range of a panel that is left free at each side, for the numbers beside the bars."""
+"""Free space at each side of a panel for the numbers beside the bars, as a share of the range."""
 
 
 def waterfall(budget: ErrorBudget, width: float = WIDE) -> Figure:

@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
     name: str
     label: str
-    """Words for the cause that this step removes, for tables and figures."""
+    """Label of the cause that this step removes, for tables and figures."""
     causes: Cause
 
 
@@ -50,13 +50,13 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Remainder:
-    """The decisions in which the simulation with all causes differs from the real run. It should be none.
+    """The decisions in which the simulation with all causes differs from the real run. There should be none.
 
     Attributes:
         decisions: number of calls of the policy and decisions that differ.
         of: number of calls and decisions in the real run.
         first: the first difference, in words; empty if there is none.
-        cause: the part of tracebed or of the policy that the difference points to; empty if there is none.
+        cause: whether the policy or the simulator is the origin of the difference; empty if there is none.
     """
 
     decisions: int

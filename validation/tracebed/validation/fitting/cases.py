@@ -1,4 +1,4 @@
-"""Cases of a fit: a workload under a policy on a testbed, and the real runs of it."""
+"""Cases of a fit: a workload under a policy on a testbed, and its real runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 
 SETTINGS = ("grain_s",)
-"""Fields of `Overheads` that are settings of a testbed, not overheads: the runs record them."""
+"""Fields of `Overheads` that are settings of a testbed, not overheads. The runs record them."""
 OF_REPETITIONS = ("interval_s", "malleability_interval_s", "over_limit", "priority", "balance", "runtime_model")
 """Parameters of a run that the repetitions of a case share."""
 OF_TESTBED = ("testbed", "inventory", "grain_s", "duty", "clock")
@@ -30,7 +30,7 @@ class Case:
     Attributes:
         name: name of the workload.
         workload: the submission list.
-        runs: name or folder -> real run. The runs are repetitions: they differ only in what happened.
+        runs: name or folder -> real run. The runs are repetitions with equal settings.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Case:
         return f"{self.name}, {self.info.policy}"
 
     def predict(self, overheads: Overheads) -> Run:
-        """Simulate the workload as the runs were made, with `overheads` in wall s and the `SETTINGS` of the runs."""
+        """Simulate the workload with the options and `SETTINGS` of the runs, and with `overheads` in wall s."""
         info = self.info
         settings = {name: info.parameters[name] for name in SETTINGS}
         return predict(
@@ -68,7 +68,7 @@ class Case:
 
 
 def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list[Case]:
-    """Group real runs into cases: the runs of one workload under one policy with one set of parameters.
+    """Group real runs into cases: the runs of one workload under one policy with the same parameters.
 
     Args:
         workloads: name or file -> workload. The workload of each run is found by its hash.

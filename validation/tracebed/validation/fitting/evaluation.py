@@ -1,4 +1,4 @@
-"""Evaluation of parameter sets: each set is simulated once per case, and the quantities are kept."""
+"""Evaluation of parameter sets. Each set is simulated once per case, and its quantities are kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracebed.validation.fitting.cases import Case
 from tracebed.validation.fitting.loss import LossName, Target
 
 NAMES = OVERHEADS
-"""The parameters. The grain of `Overheads` is a setting of a testbed, which the runs record."""
+"""The parameters. The grain in `Overheads` is no parameter, but a setting of the testbed that the runs record."""
 BOUNDS = (1e-4, 10.0)
 """Default bounds of each parameter, wall s. The lower bound stands for no overhead."""
 
@@ -82,7 +82,7 @@ class Space:
 
 
 class Evaluator:
-    """Simulations of parameter sets for all cases, each made once.
+    """Simulations of parameter sets for all cases. Each simulation is made once.
 
     Args:
         cases: the cases.
@@ -98,7 +98,7 @@ class Evaluator:
         self._known: dict[tuple[int, Parameters], FloatArray] = {}
 
     def quantities(self, case: int, parameters: FloatArray) -> FloatArray:
-        """Return the quantities that case number `case` has with `parameters`, shape (quantities,)."""
+        """Return the quantities of case number `case` predicted with `parameters`, shape (quantities,)."""
         key = (case, tuple(parameters.tolist()))
         if key not in self._known:
             run = self.cases[case].predict(overheads_of(parameters))

@@ -25,7 +25,7 @@ BUDGET = 200
 CLOUD_SIZE = 50
 """Largest number of sets in the cloud of a fit."""
 IDENTIFIED = 2.0
-"""A parameter is identified if its largest value in the cloud is at most this multiple of its least value."""
+"""A parameter is identified if its largest value in the cloud is at most this multiple of its smallest value."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Fit:
     loss_without: float
     """Loss without overheads."""
     cloud: tuple[Member, ...]
-    """At most `CLOUD_SIZE` sets that fit equally well, well spread. The first is the best."""
+    """At most `CLOUD_SIZE` sets that fit equally well, chosen far from each other. The first is the best."""
     ranges: Mapping[str, Range]
     """Parameter -> values over all sets that fit equally well, for the parameters that were searched."""
     known: Mapping[str, float]
@@ -123,9 +123,9 @@ def fit(
         budget: number of parameter sets to try; each is simulated once per case. Each fold of the cross-validation
             has the same budget; the sets that it shares with the fit are not simulated again.
         seed: seed of the search. The same arguments give the same fit.
-        bounds: parameter -> lower and upper bound, wall s; `BOUNDS` for all others. Equal bounds fix a known overhead.
-        tolerance: largest additional loss of a set of the cloud. None: the mean half-width of the 95 % intervals of
-            the real means, as a loss; see docs/explanation/fitting.md.
+        bounds: parameter -> lower and upper bound, wall s. Default: `BOUNDS`. Equal bounds fix a known overhead.
+        tolerance: largest additional loss of a set of the cloud. None: the loss of errors by the half-widths of the
+            95 % intervals of the real means (docs/explanation/fitting.md).
         on_simulation: called after each simulation with the number of simulations so far.
 
     Raises:
@@ -195,7 +195,7 @@ def cross_validated(cases: Sequence[Case], search: Callable[[Sequence[int]], Sea
 
 
 def spread_out(points: FloatArray, count: int) -> list[int]:
-    """Return the indices of at most `count` points: the first, then always the point farthest from those chosen.
+    """Return the indices of at most `count` points: the first, then always the point farthest from the chosen points.
 
     Args:
         points: shape (points, parameters).

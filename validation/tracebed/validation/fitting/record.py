@@ -69,7 +69,7 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
 
 
 def _duty(duty: float | list[float] | None, execution: str) -> float:
-    """Return the duty of the runs, the least one if nodes differ. Runs of earlier versions computed all the time."""
+    """Return the duty of the runs, or the smallest if nodes differ. Runs of earlier versions have duty 1 or 0."""
     if duty is None:
         return 0.0 if execution == "emulated" else 1.0
     return float(min(duty)) if isinstance(duty, list) else float(duty)

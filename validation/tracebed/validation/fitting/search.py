@@ -1,4 +1,4 @@
-"""Search for the parameter set with the least loss, and for the cloud of the sets that fit equally well.
+"""Search for the parameter set with the smallest loss, and for the cloud of the sets that fit equally well.
 
 The search has four stages within one budget of parameter sets:
 
@@ -8,7 +8,8 @@ The search has four stages within one budget of parameter sets:
 2. Refinement. The loss is a sum of absolute differences, so near a set it is minimized by linear programming on the
    quantities, which are linearized by finite differences and updated with each step (successive linear programming).
 3. The cloud. The extreme values of each parameter under the linearization are found by linear programming, checked by
-   simulation, and moved towards the best set until they fit. The rest of the budget is mixtures of sets of the cloud.
+   simulation, and moved towards the best set until they fit. The rest of the budget is spent on mixtures of sets of the
+   cloud.
 
 Every set of the cloud was simulated: the linearization only proposes sets.
 """
@@ -26,21 +27,21 @@ from tracebed.validation.fitting.evaluation import NAMES, Parameters, Problem, r
 
 SHARE_OF_SOBOL = 0.25
 SHARE_OF_CLOUD = 0.4
-"""Shares of the budget; the refinement has the rest."""
+"""Shares of the budget. The rest is for the refinement."""
 STEP_S = 0.002
-"""Least step of a finite difference, wall s. Far smaller steps show single decisions of the policy, not the trend."""
+"""Smallest step of a finite difference, wall s. Smaller steps show single decisions of the policy, not the trend."""
 REACH = 3.0
-"""Largest change of a parameter in a step of the refinement: to 1 + `REACH` times its value."""
+"""Largest change of a parameter in a step of the refinement: by the factor 1 + `REACH`."""
 HALVINGS = 3
-"""Number of times that a reach, or the way to a set that does not fit, is halved."""
+"""Largest number of halvings of the reach, and of the distance to a set that does not fit."""
 CORRECTIONS = 3
-"""Number of proposed extreme sets of which each corrects the linearization for the next."""
+"""Largest number of proposals for an extreme set. Each corrects the linearization for the next one."""
 VARIATION = 0.1
 """Standard deviation of the logarithms of the parameters of a mixture."""
 LEAST_GAIN = 0.01
-"""Share of the loss by which a linearization must improve it, else the refinement ends."""
+"""Smallest relative improvement of the loss by a linearization. With less improvement the descent ends."""
 LEAST_BUDGET = 4 * (len(NAMES) + 1)
-"""Least number of sets: the probes, and a few linearizations."""
+"""Smallest number of sets: the probes, and a few linearizations."""
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Search:
     seed: int
     tolerance: float
     free: BoolArray = field(default_factory=lambda: np.ones(len(NAMES), dtype=bool))
-    """Whether each parameter is searched: it is not known, and it changes the quantities. Shape (parameters,)."""
+    """Whether each parameter is searched: not known, and with an effect on the quantities. Shape (parameters,)."""
     tried: dict[Parameters, float] = field(default_factory=dict)
     """Parameter set -> its loss, in the order of the trials."""
     probes: int = 0
@@ -84,7 +85,7 @@ class Search:
 
     @property
     def best(self) -> FloatArray:
-        """The set with the least loss so far."""
+        """The set with the smallest loss so far."""
         return np.array(min(self.tried, key=self.tried.__getitem__))
 
     @property
@@ -94,7 +95,7 @@ class Search:
 
     @property
     def cloud(self) -> list[FloatArray]:
-        """The sets that fit equally well: the loss is within the tolerance of the least loss. The best is first."""
+        """The sets whose loss is within the tolerance of the smallest loss. The best is first."""
         limit = self.limit
         inside = [(loss, parameters) for parameters, loss in self.tried.items() if loss <= limit]
         return [np.array(parameters) for _, parameters in sorted(inside)]
@@ -136,7 +137,7 @@ class Search:
             self._descend(np.array(start), until)
 
     def _descend(self, center: FloatArray, until: int) -> None:
-        """Move from `center` to the optimum of the linearized loss, until a linearization improves it no more.
+        """Move from `center` to the optimum of the linearized loss, until a linearization gives no improvement.
 
         The optimum is searched within reach of the center. The reach grows with success and shrinks with failure.
         """
@@ -187,10 +188,10 @@ class Search:
             self.loss(np.clip(varied, space.low, space.high))
 
     def _extend(self, model: Linearized, goal: FloatArray) -> Linearized:
-        """Search the cloud for the set with the least `goal` @ parameters, and return the improved linearization.
+        """Search the cloud for the set with the smallest `goal` @ parameters, and return the improved linearization.
 
-        Each set that does not fit improves the linearization. After `CORRECTIONS` of them, the way from the best set to
-        the last one is bisected.
+        Each set that does not fit improves the linearization. After `CORRECTIONS` such sets, the segment between the
+        best set and the last one is bisected.
         """
         center = outside = model.center
         for _ in range(CORRECTIONS):
@@ -231,7 +232,7 @@ class Linearized:
         return Linearized(self.problem, center, self.problem.quantities(center), slopes, self.free, self.fixed)
 
     def optimum(self, factor: float) -> FloatArray:
-        """Return the set with the least linearized loss in which no parameter changes by much more than `factor`."""
+        """Return the set with the smallest linearized loss in which parameters change by `factor` or little more."""
         space = self.problem.space
         low = np.maximum(space.low, self.center / factor - STEP_S * (factor - 1))
         high = np.minimum(space.high, self.center * factor + STEP_S * (factor - 1))
@@ -239,7 +240,7 @@ class Linearized:
         return self.center if found is None else found
 
     def extreme(self, goal: FloatArray, limit: float) -> FloatArray | None:
-        """Return the set with the least `goal` @ parameters and a linearized loss of at most `limit`."""
+        """Return the set with the smallest `goal` @ parameters and a linearized loss of at most `limit`."""
         return self._solve(goal, limit, self.problem.space.low, self.problem.space.high)
 
     def _solve(self, goal: FloatArray, limit: float | None, low: FloatArray, high: FloatArray) -> FloatArray | None:
