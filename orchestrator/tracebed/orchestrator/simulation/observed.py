@@ -215,7 +215,7 @@ class ObservedSimulator(Simulator):
         self._pending[job] = nodes
         later = now - seen.asked
         decided, applied, ended = (time + later for time in (seen.decided, seen.applied, seen.ended))
-        if math.isnan(ended):  # the real job ended first; if this job lasts longer, the resize takes effect at that time
+        if math.isnan(ended):  # the real job ended first; if it lasts longer here, the resize takes effect then
             heappush(self._heap, (self.observed.end[job] + later, POINT, job))
         elif Cause.CALLS in self.causes or decided < self._work_end(job):  # else the work ends before the resize
             self._effects[job] = (decided, applied)

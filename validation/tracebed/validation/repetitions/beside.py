@@ -1,8 +1,8 @@
 """A command that runs beside a repetition, with a supervisor that kills all its processes.
 
-The supervisor is a process of its own: `python -m tracebed.validation.repetitions.beside COMMAND`. It starts the
-command with the shell, and kills the command and all descendants when its standard input is closed. So nothing of the
-command stays if the campaign itself is killed.
+The supervisor is a separate process: `python -m tracebed.validation.repetitions.beside COMMAND`. It starts the command
+with the shell, and kills the command and all descendants when its standard input is closed. So no process of the
+command remains if the campaign itself is killed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Beside:
         self.command, self.log, self.folder = command, log, folder
 
     def __enter__(self) -> Self:
-        """Start the command in a session of its own, out of reach of Ctrl-C."""
+        """Start the command in a new session, so that Ctrl-C does not signal it."""
         with self.log.open("wb") as output:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-m", __name__, self.command],
@@ -54,7 +54,7 @@ class Beside:
         return self
 
     def check(self) -> None:
-        """Raise TestbedError if the command has failed. A command that has ended with status 0 has not failed."""
+        """Raise TestbedError if the command has ended with another status than 0."""
         if status := self._supervisor.poll():
             raise TestbedError(f"`{self.command}` failed with status {status}", where=str(self.log))
 
@@ -72,7 +72,7 @@ class Beside:
 
 
 def supervise(command: str) -> int:
-    """Run `command` until it ends or standard input is closed; kill what is left of it.
+    """Run `command` until it ends or standard input is closed; then kill its remaining processes.
 
     Returns:
         The exit status of the command; 0 if standard input was closed first.
@@ -96,7 +96,7 @@ def supervise(command: str) -> int:
 
 
 def kill_descendants() -> None:
-    """Kill the descendants of this process, repeatedly until none is left: they may be forking."""
+    """Kill the descendants of this process until none remains. Several passes are needed: descendants may fork."""
     deadline = time.monotonic() + PATIENCE_S / 2
     while (found := descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in found:

@@ -1,4 +1,4 @@
-"""Campaign files: YAML files that list the cells of a measurement and how often each is replayed.
+"""Campaign files: YAML files that list the cells of a measurement and their numbers of repetitions.
 
     repetitions: 10
     sessions: 2
@@ -42,13 +42,13 @@ MOST_REPETITIONS = 10_000
 
 
 class CellSpec(Part):
-    """A cell as written in the file: the options of a replay, all of them optional."""
+    """A cell as written in the file: the options of a replay, each optional."""
 
     workload: str | None = None
     policy: str | None = None
     policy_parameters: dict[str, Any] = Field(default_factory=dict)
     inventory: str | dict[str, Any] | None = None
-    """Name or file of an inventory, or the content of one."""
+    """Name, file or content of an inventory."""
     speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = Options.speed
     priority: str = Options.priority
     interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] = Options.interval_s
@@ -62,7 +62,7 @@ class CellSpec(Part):
     predict: bool | str = False
     """Whether the cell is also simulated: with its calibration, or with that of a file."""
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] | None = None
-    """Repetitions of this cell, in place of those of the campaign."""
+    """Number of repetitions of this cell; None: that of the campaign."""
 
     def over(self, defaults: CellSpec) -> CellSpec:
         """Return this cell with the values of `defaults` for the keys that it does not set."""
@@ -76,12 +76,12 @@ class CampaignSpec(BaseModel):
 
     about: str = ""
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
-    """Repetitions of each cell."""
+    """Number of repetitions of each cell."""
     sessions: Annotated[int, Field(ge=1)] = 1
     """Number of blocks, each with every cell, in a random order of its own."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     settle_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
-    """Pause before each repetition, wall s. The command of `beside` runs during the pause, too."""
+    """Pause before each repetition, wall s. The command of `beside` also runs during the pause."""
     defaults: CellSpec = CellSpec()
     cells: Annotated[dict[Name, CellSpec], Field(min_length=1)]
 
@@ -114,7 +114,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell whose workload, inventory, policy and options were found valid."""
+    """A validated cell, with its workload and its inventory."""
 
     name: str
     workload: Workload
@@ -132,7 +132,7 @@ class Cell:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that the runs of the cell depend on, as a value of JSON."""
+        """All settings on which the runs of the cell depend, as JSON values."""
         nodes = asdict(self.inventory)
         del nodes["where"]
         facts = {
@@ -174,9 +174,9 @@ class Campaign:
 
     @property
     def order(self) -> list[Slot]:
-        """The repetitions of all cells in the order of execution: in each session, a random one.
+        """The repetitions of all cells in the order of execution, which is random in each session.
 
-        The order is drawn from the seed, the names of the cells and the numbers of repetitions and sessions only.
+        The order depends only on the seed, the names of the cells, and the numbers of repetitions and sessions.
         """
         spec, rng = self.spec, np.random.default_rng(self.spec.seed)
         counted = dict.fromkeys(spec.cells, 0)
@@ -212,7 +212,7 @@ def load_campaign(path: Path | str) -> Campaign:
 
 
 def _cell(name: str, spec: CellSpec, source: YamlFile, workloads: dict[str, Workload]) -> Cell:
-    """Return a cell with its workload and inventory. `workloads` has the workloads that were read, by path."""
+    """Return a validated cell. `workloads` has the workloads that were read already, by path."""
     for key in REQUIRED:
         if getattr(spec, key) is None:
             raise InputError(f"required key {key} is missing", hint="add it to the cell or to defaults")
@@ -245,7 +245,7 @@ def _cell(name: str, spec: CellSpec, source: YamlFile, workloads: dict[str, Work
 
 
 def _inventory(cell: str, inventory: str | dict[str, Any], source: YamlFile) -> Inventory:
-    """Return the inventory of a cell: a name, a file relative to the campaign file, or written in the campaign file."""
+    """Return the inventory of a cell from its name, its file (relative to the campaign file), or its content."""
     if isinstance(inventory, str):
         file = Path(source.where).parent / inventory
         return load_inventory(file if file.is_file() else inventory)

@@ -1,11 +1,11 @@
 """Drift and correlation over the sequence of repetitions of a campaign.
 
 Repetitions on a machine whose speed changes are not independent. Both statistics use the deviations of the repetitions
-from the mean of their cell, in the order of execution. Their distribution under independence is that under random
-permutations of the values within each cell, since then any order of the values of a cell is equally likely. So no
-normal distribution and no equal variance of the cells is assumed.
+from the mean of their cell, in the order of execution. Under independence all orders of the values of a cell are
+equally likely, so the distribution of the statistics follows from random permutations within each cell. Neither a
+normal distribution nor equal variances of the cells are assumed.
 
-In the slope, cells that vary more than the median cell weigh less, by the inverse of their variance: otherwise one
+In the slope, cells that vary more than the median cell are weighted by the inverse of their variance. Otherwise one
 noisy cell would hide the drift of all others. For one cell of n repetitions the lag-1 correlation has the mean -1/n and
 a standard deviation of about 1/sqrt(n) (Moran, Some theorems on time series II, Biometrika 1948).
 """
@@ -35,7 +35,7 @@ class Dependence:
     """Drift and lag-1 correlation of one metric."""
 
     runs: int
-    """Repetitions that enter: those of cells with at least two different values."""
+    """Number of repetitions used: those of cells with at least two different values."""
     drift_percent: float
     """Slope over the sequence, in percent of the mean of the cell per run."""
     drift_p: float

@@ -1,7 +1,7 @@
-"""Signals of the outcome of a repetition, by which a repetition differs from the others of its cell.
+"""Signals of an unusual outcome: differences of a repetition from the others of its cell.
 
-They judge a run by its result, so that excluding runs by them would bias the sample: they are warnings only. The limits
-are those of signals H4 and H5 of the protocol (docs/explanation/verdict.md).
+The signals judge a run by its result. Excluding runs by these signals would bias the sample, so they are warnings only.
+docs/how-to/repeat.md describes the signals H4 and H5.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ RUN_TIME = 0.03
 SHARE = 0.05
 """H5: accepted deviation of the logarithm of the makespan, and of the loss of capacity, from the median."""
 SPREADS = 6 * 1.4826
-"""H5: the same in median absolute deviations; 1.4826 of them are a standard deviation of a normal distribution."""
+"""H5: accepted deviation in median absolute deviations (MAD). 1.4826 MAD estimate a standard deviation."""
 LEAST = 3
-"""Fewest repetitions of a cell for which the signals are computed."""
+"""Smallest number of repetitions of a cell for which the signals are computed."""
 
 
 def signals(runs: pd.DataFrame) -> list[str]:
-    """Return the signals of each repetition of one cell as text; empty where there are none.
+    """Return the signals of each repetition of one cell as text, or an empty text if there are none.
 
     Args:
         runs: columns `mean_run_s`, `makespan_s` and `loss_of_capacity`.

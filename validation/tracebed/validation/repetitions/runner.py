@@ -1,4 +1,4 @@
-"""The campaign itself: replay each repetition in its turn, and continue where an earlier call stopped."""
+"""Execution of a campaign: replay the repetitions in order, and continue where an earlier call stopped."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Plan:
 
 
 def plan(campaign: Campaign, folder: Path) -> Plan:
-    """Write or check the plan in `folder`, which `store.only_one` has locked, and return what is left to do.
+    """Write or check the plan in `folder`, which `store.only_one` has locked, and return the remaining repetitions.
 
-    The cells that are also predicted are simulated anew, since a prediction may change without the runs.
+    Each call repeats the predictions of cells, since predictions may change while the runs remain.
 
     Raises:
-        InputError: the folder belongs to another campaign. A damaged run is an error, too: it is not replaced.
+        InputError: the folder belongs to another campaign, or a run is damaged. A damaged run is not replaced.
     """
     store.keep_plan(campaign, folder)
     for cell in campaign.cells.values():
@@ -51,7 +51,7 @@ def plan(campaign: Campaign, folder: Path) -> Plan:
 def repeat(
     campaign: Campaign, plan: Plan, folder: Path, on_progress: Callable[[float, Attempt | None], None] | None = None
 ) -> list[Attempt]:
-    """Replay the repetitions of `plan` in their order. A repetition that fails does not end the campaign.
+    """Replay the repetitions of `plan` in order. A repetition that fails does not end the campaign.
 
     Args:
         campaign: the campaign.
@@ -79,7 +79,7 @@ def repeat(
 
 
 def _attempt(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float], None]) -> Attempt:
-    """Replay one repetition and note the attempt in the log of the campaign."""
+    """Replay one repetition and append the attempt to the log of the campaign."""
     started, begun = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
     error: str | None = "the campaign was interrupted"
     try:
@@ -130,7 +130,7 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
         try:
             beside.check()
         except TracebedError:
-            shutil.rmtree(output)  # the run is not what the cell describes
+            shutil.rmtree(output)  # the command did not run beside the whole replay
             raise
     return run
 

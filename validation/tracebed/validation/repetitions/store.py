@@ -3,10 +3,10 @@
     OUTPUT/campaign.json         cells with all settings, order of the repetitions
     OUTPUT/repetitions.jsonl     a line for each attempt: cell, number, start, duration, error
     OUTPUT/CELL/rep-01/          the run of a repetition
-    OUTPUT/CELL/rep-01.log       output of the command beside it
+    OUTPUT/CELL/rep-01.log       output of the command beside the repetition
     OUTPUT/CELL/prediction/      the predicted run of a cell
 
-A repetition is done when its folder has a run that no signal interrupted.
+A repetition is done if its folder has a run that was not interrupted by a signal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Attempt:
     seconds: float
     """Duration, wall s."""
     error: str | None = None
-    """Reason for which there is no completed run; None: the repetition is done."""
+    """Reason why there is no completed run; None: the repetition is done."""
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def _changes(earlier: Any, now: Any, place: str = "") -> Iterator[str]:
     """Yield the values that differ between two plans."""
     if isinstance(earlier, dict) and isinstance(now, dict):
         for key in [*earlier, *(key for key in now if key not in earlier)]:
-            if key not in ("order", "name"):  # both follow from the other keys, or do not matter
+            if key not in ("order", "name"):  # the order follows from the other keys, the name does not matter
                 yield from _changes(earlier.get(key), now.get(key), f"{place}.{key}" if place else key)
     elif earlier != now:
         yield f"{place} was {_shown(earlier)}, is {_shown(now)}"
@@ -175,7 +175,7 @@ def run_of(slot: Slot, folder: Path) -> Run | None:
 
 
 def discard(slot: Slot, folder: Path) -> None:
-    """Delete what interrupted attempts at a repetition have left."""
+    """Delete the working folders of interrupted attempts at a repetition."""
     target = (folder / slot.folder).resolve()
     for left in target.parent.glob(f"{target.name}.partial-*"):
         if output_of(left) == target and not is_running(left):

@@ -1,4 +1,4 @@
-"""The statistics of a campaign: mean, variation, health, drift, and the error of the predictions."""
+"""The statistics of a campaign: mean, variation, health, drift, and errors of the predictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracebed.validation.repetitions.store import Attempt
 METRICS = ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization")
 SIGNALS = ("mean_run_s", "loss_of_capacity")
 STATES = ("healthy", "degraded", "unhealthy", "unknown")
-"""Health of a run; `unknown` if the run has none."""
+"""Health of a run; `unknown` if the run has no record of it."""
 SELECTIONS = {
     "all": "all completed repetitions",
     "without unhealthy": "without the unhealthy repetitions",
@@ -57,11 +57,11 @@ class Summary:
     """The statistics of a campaign."""
 
     runs: pd.DataFrame
-    """A row per repetition that has a run, in the order of execution: `cell`, `repetition`, `session`, `started`,
+    """A row per repetition with a run, in the order of execution: `cell`, `repetition`, `session`, `started`,
     `seconds`, `state` (completed or interrupted), `health`, `causes`, `signals` (H4, H5), and the metrics. The metrics
     of interrupted runs are NaN."""
     figures: list[CellFigures]
-    """Of each cell, all repetitions first; other selections only where they differ."""
+    """For each cell, the figures of all repetitions, then those of selections with fewer repetitions."""
     dependences: dict[str, Dependence]
     """Metric -> drift and lag-1 correlation."""
     failed: list[Attempt]
@@ -76,7 +76,7 @@ class Summary:
         return {str(cell): {str(key): int(count) for key, count in row.items()} for cell, row in counts.iterrows()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the statistics as values of JSON."""
+        """Return the statistics as JSON values."""
         return {
             "cells": [
                 {"cell": item.cell, "selection": item.selection, "n": item.n, "health": self.states.get(item.cell, {})}
@@ -145,7 +145,7 @@ def _prediction(folder: Path, cell: str) -> dict[str, Any]:
 
 
 def _figures(cell: str, runs: pd.DataFrame, predicted: Mapping[str, Any]) -> list[CellFigures]:
-    """Return the figures of a cell: of all repetitions, and of the selections that differ from all."""
+    """Return the figures of a cell: of all repetitions, and of the selections with fewer repetitions."""
     whole = runs[(runs["cell"] == cell) & (runs["state"] == "completed")]
     selected = {
         "all": whole,

@@ -18,7 +18,7 @@ USERS = 8
 SIZES = 2 ** np.arange(62)
 """Largest size of each class of sizes, nodes."""
 DECADES_S = 10.0 ** np.arange(16)
-"""Smallest run time of each class of run times but the first, s."""
+"""Smallest run time of each class of run times except the first, s."""
 
 
 def breakdown(jobs: pd.DataFrame, real: Run) -> pd.DataFrame:

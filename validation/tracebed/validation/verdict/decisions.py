@@ -1,6 +1,6 @@
 """The decisions of the scheduler of a run, from its tables: starts and resizes, with times and nodes.
 
-The tables of any run suffice: those of a replay, of a log, and of a foreign simulator.
+The tables of any run suffice: those of a replay, of a log, and of another simulator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracebed.states import JobState
 from tracebed.validation.metrics import origin
 
 ROUNDING_S = 1e-6
-"""Rounding error of exact times, s."""
+"""Rounding error of times, s."""
 COLUMNS = ["job_id", "number", "time", "kind", "nodes_from", "nodes_to"]
 
 
@@ -88,7 +88,7 @@ class Decisions:
     def idle_nodes(self, instant: float) -> float:
         """Return the number of idle nodes at an instant, before the decisions of that instant.
 
-        A node that is held in part counts as idle in part.
+        A node with some busy cores counts as a fraction.
         """
         rows, nodes = self.run.allocations, self.run.info.nodes
         start, end = (rows[name].to_numpy(dtype=np.float64) - self._zero for name in ("start", "end"))

@@ -1,15 +1,17 @@
-"""The jobs at which a prediction and a real run first part, and the decisions at which they do.
+"""Divergences: the jobs at which a prediction and a real run first differ, and the decisions at which they do.
 
-A decision (a start, or a resize) is compared with the same decision in the other run. The runs part at the decision if
+A decision (a start or a resize) is compared with the same decision in the other run. The runs diverge at the decision
+if
 
-- it is `missing` in the other run,
+- the decision is `missing` in the other run,
 - its number of `nodes` differs,
-- its `time` differs, for a start: the delay after its trigger differs by more than the tolerance. The trigger is the
-  latest event before the start: a submission, the end of a job, or the end of a resize. If only the trigger comes
-  later, the decision is the same. If the runs have different triggers, the later one counts in both.
-- its `order` differs: it comes before a decision in one run and after it in the other run, by more than the tolerance
-  in both. Decisions that part for another reason have no part in the order. Of two decisions in the other order, only
-  one is to blame: the order is that of a longest sequence of decisions that is common to both runs.
+- its `time` differs, for a start: the delay after the trigger differs by more than the tolerance. The trigger is the
+  latest event before the start: a submission, the end of a job, or the end of a resize. If only the trigger is later,
+  the decision is the same. If the runs have different triggers, the later one counts in both runs.
+- its `order` differs: it comes before a second decision in one run and after it in the other run, by more than the
+  tolerance in both. Decisions that diverge for another reason do not count for the order. If two decisions have
+  exchanged their order, only one of them diverges: the one outside a longest sequence that is common to both runs. A
+  start whose delay and order both differ counts as `order`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Divergences:
     """The comparison of the decisions of two runs."""
 
     table: pd.DataFrame
-    """The jobs at which the runs first part, by time:
+    """The jobs at which the runs first diverge, by time:
 
     - `job_id`; `parting`: missing, nodes, order or time (see the module); `first`: which run decided first, real or
       predicted; `time`: of its decision, s after the first submission
@@ -50,11 +52,11 @@ class Divergences:
       before the decision
     """
     decisions: int
-    """Number of decisions of either run."""
+    """Number of decisions that either run made."""
     jobs: int
-    """Number of jobs with a decision that parts the runs."""
+    """Number of jobs with a divergent decision."""
     tolerance_s: float
-    """Differences of times up to this one are explained, s."""
+    """Largest difference of times that counts as explained, s."""
 
 
 def default_tolerance(real: Run, predicted: Run) -> float:
@@ -74,7 +76,7 @@ def divergences(real: Run, predicted: Run, *, tolerance_s: float | None = None, 
 
     Args:
         real, predicted: the runs.
-        tolerance_s: differences of times up to this one are explained, s; by default `default_tolerance`.
+        tolerance_s: largest difference of times that counts as explained, s; None: `default_tolerance`.
         count: number of jobs to list.
     """
     tolerance = default_tolerance(real, predicted) if tolerance_s is None else max(tolerance_s, ROUNDING_S)
@@ -111,12 +113,12 @@ class _Both:
 
     @cached_property
     def triggers(self) -> Triggers:
-        """The events that both runs have."""
+        """The events that occur in both runs."""
         events = self.real.events.merge(self.predicted.events, on=["job_id", "what"], suffixes=SUFFIXES)
         return Triggers(*(events[f"time{side}"].to_numpy(dtype=np.float64) for side in SUFFIXES))
 
     def partings(self) -> npt.NDArray[np.str_]:
-        """Return why each decision parts the runs; an empty text if it does not."""
+        """Return how the runs diverge at each decision; an empty text if they do not."""
         pairs = self.decisions
         real, predicted = (pairs[f"time{side}"].to_numpy(dtype=np.float64) for side in SUFFIXES)
         both = np.isfinite(real) & np.isfinite(predicted)
@@ -131,7 +133,7 @@ class _Both:
         return np.select([~both, nodes, order, late], ["missing", "nodes", "order", "time"], "")
 
     def describe(self, row: dict[Any, Any]) -> dict[str, Any]:
-        """Return the row of the table for a decision that parts the runs, a row of `decisions`."""
+        """Return the row of `Divergences.table` for a divergent decision, a row of `decisions`."""
         first = self._first(row)
         (other,) = {*SIDES} - {first}
         instants = {first: row[f"time_{first}"], other: self.triggers.translated(row[f"time_{first}"], first)}
@@ -219,7 +221,7 @@ class Triggers:
         return least
 
     def translated(self, time: float, side: str) -> float:
-        """Return the instant in the other run that follows the same event by the same time."""
+        """Return the instant in the other run with the same delay after the same event."""
         trigger = self._latest(np.array([time]), side)[0]
         drift = float(self._times["predicted"][trigger] - self._times["real"][trigger])
         return time + (drift if side == "real" else -drift)
@@ -233,7 +235,7 @@ def _text(row: dict[Any, Any], side: str) -> str:
 
 
 def _displaced(real: FloatArray, predicted: FloatArray, tolerance: float) -> BoolArray:
-    """Return which decisions, made at these times in both runs, have another place in the order of the other run."""
+    """Return which decisions, with these times in both runs, have another place in the order of the other run."""
     place = np.floor(predicted / tolerance)
     order = np.lexsort((predicted, np.floor(real / tolerance)))
     common = np.zeros(len(real), dtype=bool)
@@ -259,12 +261,12 @@ def _longest_ascent(values: FloatArray) -> list[int]:
 
 
 def _inverted(real: FloatArray, predicted: FloatArray, tolerance: float) -> BoolArray:
-    """Return which decisions come before and after the same decision in the one and the other run."""
+    """Return which decisions have exchanged their order with some other decision."""
     return _overtaken(real, predicted, tolerance) | _overtaken(-real, -predicted, tolerance)
 
 
 def _overtaken(real: FloatArray, predicted: FloatArray, tolerance: float) -> BoolArray:
-    """Return which decisions come before an earlier decision of the real run in the prediction."""
+    """Return which decisions precede, in the prediction, a decision that precedes them in the real run."""
     order = np.argsort(real, kind="stable")
     latest = np.concatenate(([-np.inf], np.maximum.accumulate(predicted[order])))
     earlier = np.searchsorted(real[order], real - tolerance, side="left")

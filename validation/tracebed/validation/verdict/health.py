@@ -47,11 +47,11 @@ class Health:
 
     @property
     def _decisive(self) -> list[str]:
-        """Texts of the causes of the state, in which the causes of a milder state have no part."""
+        """Texts of the causes of the state, without the causes of a milder state."""
         return [cause["text"] for cause in self.causes if cause["state"] == self.state] or ["cause unknown"]
 
     def warnings(self, run: Run) -> list[str]:
-        """Return a sentence for each cause, or one about a replay whose health is unknown."""
+        """Return a sentence for each cause, preceded by one about a replay whose health is unknown."""
         found = [f"the real run is {cause['state']}: {cause['text']}" for cause in self.causes]
         if self.state == UNKNOWN and run.info.source == "replay":
             found.insert(0, "the health of the real run is unknown: the replay has no record of it; repeat the replay")
