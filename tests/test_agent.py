@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tracebed.benchmarks.program import Program
+from tracebed.orchestrator.testbeds import agent as agents
 from tracebed.orchestrator.testbeds.local import AGENT
 
 GUARD_S = 30.0
@@ -353,3 +354,18 @@ def test_an_agent_imports_few_modules() -> None:
     code = f"import sys, tracebed.orchestrator.testbeds.agent; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_calibration_makes_no_heartbeat_late() -> None:
+    """The calibration takes 0.2 s, in which a heartbeat may be due: this is no disturbance of the agent."""
+    descriptors = (*os.pipe(), *os.pipe())
+    agent = agents.Agent(descriptors[0], descriptors[3])
+    try:
+        agent.emulated, agent.heartbeat_s, agent.heartbeat_due = True, 3600.0, 0.0
+        agent._sample({"calibrate": True})
+        assert agent.heartbeat_due > time.monotonic()
+    finally:
+        agent.selector.close()
+        shutil.rmtree(agent.sockets)
+        for descriptor in descriptors:
+            os.close(descriptor)

@@ -190,6 +190,8 @@ class Agent:
             raise InputError("a node with running jobs cannot be calibrated")
         if message["calibrate"]:
             self.tell("calibrated", units_per_core_second=None if self.emulated else self._rate())
+            assert self.heartbeat_s is not None
+            self.heartbeat_due = time.monotonic() + self.heartbeat_s  # a calibration makes no heartbeat late
 
     def _launch(self, message: dict[str, Any]) -> None:
         job, name, leader = str(message["job"]), str(message["rank"]), bool(message["leader"])
