@@ -147,6 +147,30 @@ def test_the_clock_loses_exactly_the_time_for_which_a_deadline_stops_it(
         own.close()
 
 
+def test_a_lock_that_a_stopped_process_keeps_is_an_error(
+    clock: SteadyClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replayer would otherwise wait forever, and could not even be interrupted."""
+    locked = fork.Event()
+
+    def keep() -> None:
+        with SteadyClock(tmp_path / "clock")._locked():
+            locked.set()
+            time.sleep(GUARD_S)
+
+    holder = fork.Process(target=keep)
+    holder.start()
+    try:
+        assert locked.wait(GUARD_S)
+        monkeypatch.setattr(clock, "_patience", 0.05)
+        with pytest.raises(TestbedError, match=r"has kept the lock of the steady clock for 0\.05 s"):
+            clock.now()
+    finally:
+        holder.kill()
+        holder.join()
+    assert clock.now() <= time.monotonic()  # the kernel has released the lock
+
+
 def test_a_clock_has_room_for_a_number_of_processes(tmp_path: Path) -> None:
     with contextlib.closing(SteadyClock.create(tmp_path / "clock", 1)) as one:
         one.hold_at(None)

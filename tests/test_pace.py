@@ -92,6 +92,24 @@ def test_a_replay_by_the_steady_clock_decides_like_any_other(tmp_path: Path, pol
     assert decided_again(out / JOURNAL, jobs, inventory, registry.load(policy)) == decisions
 
 
+def test_by_the_steady_clock_a_job_does_not_begin_after_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short job may begin and end in one round, and the clock goes on while the round is processed."""
+    monkeypatch.setattr(SteadyClock, "at", lambda self, monotonic: self.now() + 100.0)
+    run = replay(workload(4), emulated(4), "fcfs", tmp_path / "run", options=Options(400, clock="steady"))
+    assert (run.jobs["launched"] <= run.jobs["end"]).all()
+
+
+def test_a_replay_closes_its_clock_and_its_journal(tmp_path: Path) -> None:
+    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", options=Options(2000, clock="steady"))
+    opened = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the descriptor by which the folder was read
+            opened.append(str(descriptor.readlink()))
+    assert not [path for path in opened if "run.partial-" in path]
+
+
 class Stopper(threading.Thread):
     """Stops the first rank that holds the steady clock of a replay for `seconds`; then continues, or kills it."""
 

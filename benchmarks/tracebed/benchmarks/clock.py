@@ -19,6 +19,8 @@ from tracebed.errors import TestbedError
 
 POLL_S = 0.001
 """Polling interval of a steady clock that stands still, s."""
+LOCK_S = 10.0
+"""Time that the creator of a steady clock waits for its lock, s. A rank that was stopped may keep the lock."""
 
 
 class Clock:
@@ -42,6 +44,9 @@ class Clock:
     def hold_at(self, deadline: float | None) -> None:
         """Hold a steady clock at `deadline` until the next call of this process. None: do not hold the clock."""
 
+    def close(self) -> None:
+        """Release the resources of the clock."""
+
 
 class SteadyClock(Clock):
     """A clock in shared memory that does not pass the deadline of a part of a job before the part has ended.
@@ -54,6 +59,9 @@ class SteadyClock(Clock):
     rank. A file lock protects the pairs. The kernel releases the lock of a process that dies, and the parent of that
     process calls `forget`.
     """
+
+    _patience: float | None = None
+    """Time to wait for the lock, s; None: as long as it takes."""
 
     def __init__(self, path: Path | str) -> None:
         """Use the clock in the file at `path`."""
@@ -69,7 +77,9 @@ class SteadyClock(Clock):
         now = time.monotonic()
         with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             array("d", [now, now] + [0.0, math.inf] * processes).tofile(file)
-        return cls(path)
+        clock = cls(path)
+        clock._patience = LOCK_S
+        return clock
 
     def now(self) -> float:
         """Return the steady time, s."""
@@ -137,8 +147,24 @@ class SteadyClock(Clock):
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        self._lock()
         try:
             yield
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def _lock(self) -> None:
+        """Lock the file. Raises TestbedError if another process keeps the lock for longer than the patience."""
+        if self._patience is None:
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            return
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except (BlockingIOError, PermissionError) as error:  # the two errors of POSIX for a lock that is taken
+                if time.monotonic() >= until:
+                    what = f"a process has kept the lock of the steady clock for {self._patience:g} s"
+                    raise TestbedError(what, where=self.path, hint="a rank may have been stopped") from error
+            time.sleep(POLL_S / 10)

@@ -261,7 +261,8 @@ class Replayer:
             self._ranks.launch(job)
         elif kind == "started":
             active.started = True
-            self.record.launched[job] = launched = self._trace(self.clock.at(event.time))
+            launched = min(self._now, self._trace(self.clock.at(event.time)))  # the job may end in this round
+            self.record.launched[job] = launched
             self._note("launched", job, at=launched)
             if active.pending:
                 self._ranks.tell_members(job)

@@ -100,9 +100,11 @@ def replay(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     with noted() as signals, _working_folder(output) as folder:
-        with contextlib.closing(Journal(folder.path / JOURNAL, facts_of(info, jobs, inventory, thresholds))) as journal:
+        with (
+            contextlib.closing(Journal(folder.path / JOURNAL, facts_of(info, jobs, inventory, thresholds))) as journal,
+            contextlib.closing(make_clock(options.clock, inventory, folder.path)) as clock,
+        ):
             testbed = make_testbed(inventory, folder.path / "spool")
-            clock = make_clock(options.clock, inventory, folder.path)
             replayer = Replayer(jobs, testbed, inventory, chosen, options, journal, clock)
             signals.notify(replayer.interrupt)
             if calibration is not None and calibration.units_per_core_second:
