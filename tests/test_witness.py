@@ -81,6 +81,18 @@ def test_a_figure_that_the_kernel_does_not_have_is_unknown(monkeypatch: pytest.M
     assert host["busy_s"] > 0
 
 
+def test_cpus_that_the_kernel_does_not_list_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may number its CPUs otherwise: no busy time would be found, and no load from outside."""
+    absent = 10**6
+    assert "busy_s" not in Sampler((absent,)).sample()
+    assert "busy_s" not in Sampler((CPUS[0], absent)).sample()
+    assert "busy_s" in Sampler(CPUS[:1]).sample()
+    monkeypatch.setattr(os, "pread", lambda file, size, offset: b"cpu  1 2 3\n")
+    figures = Sampler(CPUS, host=True).sample()
+    assert "busy_s" not in figures
+    assert figures["host"] == {"cpus": 1, "busy_s": None, "steal_s": None, "cpu": None, "io": None, "memory": None}
+
+
 def test_a_computed_replay_has_a_row_for_each_node_and_heartbeat(tmp_path: Path) -> None:
     work, inventory = workload(4, nodes=1, malleable=0), real(CPUS[0], heartbeat_s=0.1)
     run = replay(work, inventory, "fcfs", tmp_path / "run", options=Options(speed=500))
@@ -126,6 +138,65 @@ def test_iterations_are_summed_over_the_time_between_two_samples() -> None:
     assert second["work_rate"] != second["work_rate"] and second["outside"] == 0.0
     assert witness.work.units == 2000
     assert (witness.halt.value, witness.halt.place) == (pytest.approx(9.75), f"job {name} on a")  # between iterations
+
+
+class Told:
+    """A witness of one job on node a, and what it is told, at seconds after the first submission."""
+
+    def __init__(self) -> None:
+        jobs = Jobs.of(workload(1, nodes=1, malleable=0))
+        self.witness = Witness(jobs, [Node("a", 2, cpus=(0, 1))], speed=1.0)
+        self.begin, self.job = jobs.submit[0], jobs.ids[0]
+
+    def tell(self, kind: str, at: float, node: str | None = "a", **data: object) -> None:
+        self.witness.take_in(Entry(0, self.begin + at, kind, self.job, node, {"time": 100.0 + at, **data}))
+
+
+def test_a_counter_that_decreases_is_unknown() -> None:
+    """Such a run could not be read: no figure of its samples may be negative."""
+    told = Told()
+    told.tell("sample", -1.0, cpu_s=0.0, busy_s=5.0, steal_s=2.0)
+    told.tell("sample", 1.0, cpu_s=0.5, busy_s=4.0, steal_s=2.0)
+    [row] = told.witness.table().to_dict("records")
+    assert row["cpu_busy"] != row["cpu_busy"] and row["outside"] != row["outside"]
+    assert row["steal"] == 0.0
+    assert told.witness.outside(computing=True) is None
+
+
+def test_an_agent_that_is_late_before_the_first_submission_delays_nothing() -> None:
+    told = Told()
+    told.tell("sample", -0.1, late_s=3.0)
+    assert told.witness.agent_late.value == 0.0
+    told.tell("sample", 1.0, late_s=0.5)
+    assert told.witness.agent_late.value == 0.5
+
+
+@pytest.mark.parametrize(("shared", "halt"), [({}, 0.5), ({"cores": {"a": "0"}}, 0.0)])
+def test_the_iterations_of_a_job_on_a_shared_node_may_be_longer(shared: dict[str, object], halt: float) -> None:
+    """The job has one core of the two that it requested, and computes on it all the time."""
+    told = Told()
+    told.tell("start", 0.0, None, nodes=["a"], **shared)
+    told.tell("started", 0.0)
+    told.tell("work", 1.0, rank="a", samples=[[101.0, 500, 1.0, 1.0, 0.0]])
+    assert told.witness.halt.value == halt
+
+
+@pytest.mark.parametrize("works", [False, True])
+def test_without_samples_of_work_the_time_of_an_end_is_unknown(works: bool) -> None:
+    told = Told()
+    told.tell("started", 0.0)
+    if works:
+        told.tell("work", 50.0, rank="a", samples=[[150.0, 500, 1.0, 1.0, 0.0]])
+    told.tell("ended", 50.25, state="completed", exit_code=0)
+    assert told.witness.ends == ({told.job: 0.25} if works else {})
+
+
+def test_the_load_of_the_loop_is_that_after_the_first_submission() -> None:
+    told = Told()
+    for at, cpu_s in ((-2.0, 1.0), (-1.0, 5.0), (0.5, 5.1), (1.0, 6.0)):
+        told.tell("loop", at, None, cpu_s=cpu_s, late_s=0.0)
+    assert told.witness._loop_load() == pytest.approx(0.5)
+    assert len(told.witness._loop) == 2  # not one of each second
 
 
 def test_the_watch_of_the_loop_keeps_the_largest_lateness_of_a_period() -> None:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import math
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run_schema import NAN, TABLES
 from tracebed.orchestrator.scheduling.jobs import Jobs
+
+COLUMNS = list(TABLES["nodes"])
 
 
 class Named(Protocol):
@@ -160,15 +164,18 @@ class Witness:
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._job_numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._starts: dict[str, float] = {}
-        self._leaders: dict[tuple[str, int], float] = {}  # (job, node) of the leader -> time of its last iteration
-        self._clocks: list[Mapping[str, float]] = []
-        self._loop: list[Mapping[str, Any]] = []
-        self._rows: list[tuple[float, ...]] = []
+        self._begun: dict[tuple[str, int], float] = {}  # (job, node) of the leader -> start of its current iteration
+        self._worked: set[tuple[str, int]] = set()  # of these, the ones that have ended an iteration
+        self._shared: set[str] = set()  # jobs that have shared a node
+        self._clocks: list[Mapping[str, float]] = []  # the first and the last record
+        self._loop: list[Mapping[str, Any]] = []  # the last sample before the first submission, and the last one
+        self._rows = array("d")  # row by row; a long replay has millions
         self._handlers = {
             "sample": self._sample,
             "work": self._work,
             "loop": self._loop_sample,
             "start": self._start,
+            "cores": self._cores,
             "launched": self._launched,
             "started": self._started,
             "ended": self._ended,
@@ -186,8 +193,8 @@ class Witness:
 
     def table(self) -> pd.DataFrame:
         """Return the table `nodes` of a run: one row per node and sample."""
-        table = pd.DataFrame(self._rows, columns=list(TABLES["nodes"]), dtype="float64")
-        return table.astype({"node": "int64"})
+        rows = np.array(self._rows, dtype=np.float64).reshape(-1, len(COLUMNS))
+        return pd.DataFrame(rows, columns=COLUMNS).astype({"node": "int64"})
 
     @property
     def sampled(self) -> set[int]:
@@ -234,7 +241,7 @@ class Witness:
 
     def work_rates(self) -> list[float]:
         """Return the work rates of the periods in which ranks computed, in units per second of CPU time."""
-        return [row[4] for row in self._rows if not math.isnan(row[4])]
+        return [rate for rate in self._rows[COLUMNS.index("work_rate") :: len(COLUMNS)] if not math.isnan(rate)]
 
     def clock_loss(self) -> float | None:
         """Return the share of time in which the steady clock stood still; None: the clock is the monotonic one."""
@@ -247,8 +254,7 @@ class Witness:
         return [node for node in self.nodes if node.last is not None and "host" in node.last]
 
     def _loop_load(self) -> float:
-        begun = [sample for sample in self._loop if sample["trace"] < self.started_at] or self._loop
-        return growth(begun[-1], self._loop[-1], "cpu_s") or 0.0 if self._loop else 0.0
+        return growth(self._loop[0], self._loop[-1], "cpu_s") or 0.0 if self._loop else 0.0
 
     # -- entries ---------------------------------------------------------------------------------------------------
 
@@ -256,10 +262,11 @@ class Witness:
         """Add a row for the time since the last sample of the node."""
         number = self._numbers[entry.node or ""]
         node, data = self.nodes[number], entry.data
-        self.agent_late.see(data.get("late_s", 0.0), f"on {entry.node}")
         before, node.last = node.last, data
         if entry.time < self.started_at or node.first is None:
             node.first = data
+        if entry.time >= self.started_at:
+            self.agent_late.see(data.get("late_s", 0.0), f"on {entry.node}")
         if before is None or entry.time < self.started_at:
             return
 
@@ -268,10 +275,10 @@ class Witness:
             return NAN if found is None else found
 
         busy = rate("busy_s")
-        outside = max(0.0, busy - rate("cpu_s")) if busy == busy else NAN
+        outside = busy - rate("cpu_s")  # NaN: unknown
         work, late_s = node.work, node.late_s
         node.work, node.late_s = Work(), NAN
-        self._rows.append(
+        self._rows.extend(
             (
                 entry.time,
                 number,
@@ -281,7 +288,7 @@ class Witness:
                 work.cpu_share,
                 rate("host", "cpu"),
                 rate("steal_s"),
-                outside,
+                outside if math.isnan(outside) else max(0.0, outside),
                 late_s,
             )
         )
@@ -296,21 +303,30 @@ class Witness:
             node.work.add(units, cpu_s, wall_s)
             self._late(node, late_s, place)
             self.halt.see((wall_s - cpu_s) / cores, place)
-            if (job, number) in self._leaders:
-                self.halt.see(ended - self._leaders[job, number] - wall_s / cores, place)
-                self._leaders[job, number] = ended
+            if (leader := (job, number)) in self._begun:
+                if job not in self._shared:  # such a job may have fewer cores
+                    self.halt.see(ended - self._begun[leader] - wall_s / cores, place)
+                self._begun[leader] = ended
+                self._worked.add(leader)
 
     def _late(self, node: NodeWitness, late_s: float, place: str) -> None:
         node.late_s = late_s if math.isnan(node.late_s) else max(node.late_s, late_s)
         self.late.see(late_s, place)
 
     def _loop_sample(self, entry: Entry) -> None:
-        self._loop.append({**entry.data, "trace": entry.time})
+        if entry.time < self.started_at:
+            self._loop.clear()
+        self._loop[1:] = [entry.data]
         self.loop_late.see(entry.data["late_s"], f"at {entry.time:,.0f} s")
 
     def _start(self, entry: Entry) -> None:
-        if "cores" not in entry.data:  # on shared nodes a job first waits for the ranks of the other job
+        if "cores" in entry.data:  # on shared nodes a job first waits for the ranks of the other job
+            self._cores(entry)
+        else:
             self._starts[entry.job or ""] = entry.time
+
+    def _cores(self, entry: Entry) -> None:
+        self._shared.add(entry.job or "")
 
     def _launched(self, entry: Entry) -> None:
         job = entry.job or ""
@@ -318,12 +334,14 @@ class Witness:
             self.launches[job] = (entry.data["at"] - self._starts.pop(job)) / self.speed
 
     def _started(self, entry: Entry) -> None:
-        self._leaders[entry.job or "", self._numbers[entry.node or ""]] = entry.data["time"]
+        self._begun[entry.job or "", self._numbers[entry.node or ""]] = entry.data["time"]
 
     def _ended(self, entry: Entry) -> None:
         job, number, data = entry.job or "", self._numbers[entry.node or ""], entry.data
-        if (last := self._leaders.pop((job, number), None)) is not None and data["state"] == "completed":
+        last = self._begun.pop((job, number), None)
+        if last is not None and (job, number) in self._worked and data["state"] == "completed":
             self.ends[job] = data["time"] - last
+        self._worked.discard((job, number))
         if data["state"] == "failed" and (data.get("exit_code") or 0) < 0:
             self.broken.add(job)  # a rank that fails by itself may have joined a job that was ending
         self.overruns += data.get("overruns") or 0
@@ -340,14 +358,17 @@ class Witness:
             self.rates_after[entry.node or ""] = entry.data["units_per_core_second"]
 
     def _clock(self, entry: Entry) -> None:
-        self._clocks.append(entry.data)
+        self._clocks[1:] = [entry.data]
 
 
 def growth(before: Mapping[str, Any], after: Mapping[str, Any], *path: str) -> float | None:
-    """Return the growth per second of the figure at `path` between two samples; None: unknown."""
+    """Return the growth per second of the figure at `path` between two samples; None: unknown.
+
+    The growth is unknown if the counter has decreased, as after the CPU of a virtual machine went offline.
+    """
     span = after["time"] - before["time"]
     *outer, name = path
     for key in outer:
         before, after = before.get(key, {}), after.get(key, {})
     old, new = before.get(name), after.get(name)
-    return (new - old) / span if span > 0 and old is not None and new is not None else None
+    return (new - old) / span if span > 0 and old is not None and new is not None and new >= old else None

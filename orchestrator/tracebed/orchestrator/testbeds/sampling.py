@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
+FIELDS = 9
+"""Number of fields of a line of `/proc/stat` up to the stolen time."""
 RESOURCES = ("cpu", "io", "memory")
 """The resources for which the kernel reports pressure."""
 
@@ -50,8 +52,9 @@ class Sampler:
         cpu_s = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + sum(map(_cpu_s, ranks))
         figures: dict[str, Any] = {"cpu_s": round(cpu_s, 6)}
         lines = _lines(self._stat)
-        if self._cpus and lines:
-            figures["busy_s"], figures["steal_s"] = _busy(line for line in lines if line[0] in self._cpus)
+        own = [line for line in lines if line[0] in self._cpus]
+        if own and len(own) == len(self._cpus):  # a container may number its CPUs otherwise
+            figures["busy_s"], figures["steal_s"] = _busy(own)
         if self._host:
             busy_s, steal_s = _busy(lines[:1]) if lines else (None, None)
             host = {"cpus": max(1, len(lines) - 1), "busy_s": busy_s, "steal_s": steal_s}
@@ -74,14 +77,19 @@ def _cpu_s(pid: int) -> float:
 
 
 def _lines(file: int | None) -> list[list[bytes]]:
-    """Return the fields of the CPU lines of `/proc/stat`: first the sum over all CPUs, then one line per CPU."""
+    """Return the fields of the CPU lines of `/proc/stat`: first the sum over all CPUs, then one line per CPU.
+
+    The list is empty if the file cannot be read or lacks fields, as in some containers.
+    """
     if file is None:
         return []
     lines = []
-    for line in os.pread(file, 2**20, 0).split(b"\n"):
-        if not line.startswith(b"cpu"):
-            break
-        lines.append(line.split())
+    with contextlib.suppress(OSError):
+        for line in os.pread(file, 2**20, 0).split(b"\n"):
+            fields = line.split()
+            if not line.startswith(b"cpu") or len(fields) < FIELDS:
+                break
+            lines.append(fields)
     return lines
 
 
