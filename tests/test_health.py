@@ -285,9 +285,29 @@ def test_jobs_that_the_policy_or_the_limit_ended_are_not_disturbed() -> None:
             "value": 0.2,
             "limit": 0.1,
             "state": "degraded",
-            "text": "jobs that failed, were interrupted, or lost a process: 20 %, 1 of 5 jobs (limit 10 %)",
+            "text": "disturbed jobs: 20 %, 1 of 5 jobs lost a process (limit 10 %)",
         }
     ]
+
+
+def test_disturbed_jobs_are_named_by_what_happened_to_them() -> None:
+    states = ["failed", "failed", "interrupted", "completed"]
+    found = judged(states=states, text="all: {jobs_disturbed: {unhealthy: 0.01}}")
+    [cause] = found["causes"]  # type: ignore[misc]
+    jobs = "2 of 4 jobs failed, 1 of 4 jobs ended by an interruption"
+    assert cause["text"] == f"disturbed jobs: 75 %, {jobs} (limit 1 %)"
+    undisturbed = judged(states=["completed"], text="all: {jobs_disturbed: {degraded: 0}}")
+    assert undisturbed["state"] == "healthy"
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_without_samples_it_is_unknown_whether_nodes_are_missing(sampled: bool) -> None:
+    """In a journal of an earlier version, a node without jobs has no entries."""
+    nodes = [NodeFacts("n1", 1), NodeFacts("n2", 1)]
+    entries = [ended("j0")] + [Entry(0, 0.0, "sample", None, "n1", {"time": 0.0})] * sampled
+    found = judged(*entries, states=["completed"], text="all: {nodes_missing: {unhealthy: 0}}", nodes=nodes)
+    assert found["state"] == ("unhealthy" if sampled else "healthy")
+    assert found["signals"]["nodes_missing"] == (1 if sampled else None)  # type: ignore[index]
 
 
 def test_the_worst_cause_decides_and_a_signal_without_limits_is_only_recorded() -> None:

@@ -101,6 +101,8 @@ def _shown(value: float, unit: str) -> str:
 
 
 def _nodes_missing(witness: Witness, info: RunInfo, record: Record) -> Value:
+    if not witness.sampled:  # without samples, an idle node leaves no entry in the journal
+        return Value(None)
     absent = [node.name for number, node in enumerate(info.nodes) if number not in witness.seen]
     return Value(len(absent), ", ".join(absent[:3]) + (", ..." if len(absent) > 3 else ""))
 
@@ -115,11 +117,17 @@ def _interrupted(witness: Witness, info: RunInfo, record: Record) -> Value:
 
 def _jobs_disturbed(witness: Witness, info: RunInfo, record: Record) -> Value:
     """Return the share of the jobs that failed, were interrupted, or completed although a rank was killed."""
-    count = 0
-    for name, state in zip(record.jobs.ids, record.state, strict=True):
-        count += state in (JobState.FAILED, JobState.INTERRUPTED)
-        count += state == JobState.COMPLETED and name in witness.broken
-    return Value(_rounded(count / len(record.jobs)), f"{count:,} of {len(record.jobs):,} jobs")
+    total = len(record.jobs)
+    counts = {
+        "failed": record.state.count(JobState.FAILED),
+        "ended by an interruption": record.state.count(JobState.INTERRUPTED),
+        "lost a process": sum(
+            state == JobState.COMPLETED and name in witness.broken
+            for name, state in zip(record.jobs.ids, record.state, strict=True)
+        ),
+    }
+    texts = [f"{count:,} of {total:,} jobs {what}" for what, count in counts.items() if count]
+    return Value(_rounded(sum(counts.values()) / total), ", ".join(texts))
 
 
 def _rank_late(witness: Witness, info: RunInfo, record: Record) -> Value:

@@ -34,7 +34,7 @@ SIGNALS = {
     "nodes_missing": Signal("nodes of the inventory that sent no message", ""),
     "agents_lost": Signal("agents lost", ""),
     "interrupted": Signal("the replay was interrupted", ""),
-    "jobs_disturbed": Signal("jobs that failed, were interrupted, or lost a process", "%"),
+    "jobs_disturbed": Signal("disturbed jobs", "%"),
     # Lateness: the schedule was shifted.
     "rank_late_s": Signal("a rank was stopped or late", "s"),
     "residual_s": Signal("a job was behind its plan when it ended", "s"),
