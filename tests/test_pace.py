@@ -16,9 +16,10 @@ import pytest
 from redecided import decided, decided_again, emulated, workload
 from tracebed.benchmarks.clock import SteadyClock
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal, pace
 from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -162,6 +163,28 @@ def test_a_steady_clock_that_stands_still_for_too_long_ends_the_replay(
     assert run.info.state == "interrupted"
     [reason] = run.info.interruptions
     assert reason.startswith(f"the steady clock has stood still for 1 s: process {stopper.stopped} is a rank")
+
+
+def test_a_replay_that_a_standing_clock_ends_has_the_decisions_of_its_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = journal.Journal.write
+    submitted: set[str | None] = set()
+
+    def seen(self: journal.Journal, entries: list[journal.Entry]) -> None:
+        submitted.update(entry.job for entry in entries if entry.kind == "submit")
+        write(self, entries)
+
+    def note(self: pace.Pace) -> None:
+        if submitted:
+            raise TestbedError("the clock stands still")
+
+    monkeypatch.setattr(journal.Journal, "write", seen)
+    monkeypatch.setattr(pace.Pace, "note", note)
+    run = replay(jobs_in_a_row(2), emulated(1), "fcfs", tmp_path / "run", options=Options(10))
+    assert run.info.interruptions == ["the clock stands still"]
+    assert run.jobs["start"].notna().tolist() == [True, False]
+    pd.testing.assert_frame_equal(recovered(tmp_path / "run" / JOURNAL).jobs, run.jobs)
 
 
 def test_a_rank_that_dies_lets_the_steady_clock_go_on(tmp_path: Path) -> None:

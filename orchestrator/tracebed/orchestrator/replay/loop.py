@@ -170,6 +170,8 @@ class Replayer:
             while next_job < count and submit[next_job] <= now:
                 submitted.append(next_job)
                 next_job += 1
+            if (times := self.pace.note()) is not None:  # may end the replay: before any event of the round counts
+                self._note("clock", None, **times)
             self._journal_events(events, submitted)
             self._note_loop(max(wake, before), wall)
             for event in events:
@@ -184,8 +186,6 @@ class Replayer:
             if call <= now:
                 self._note("call")
                 call = self.scheduler.decide(now)
-            if (times := self.pace.note()) is not None:
-                self._note("clock", None, **times)
             self._send()
             if on_progress:
                 on_progress(self._ended)
