@@ -172,6 +172,12 @@ def test_a_sample_has_the_work_that_was_really_done(bench: Bench) -> None:
     assert (wall_s > 0) == (cpu_s > 0) == (units > 0)
 
 
+def test_a_sample_is_short(bench: Bench) -> None:
+    """The journal of a long replay has millions of samples."""
+    bench.part([100, 200])
+    assert all(len(repr(figure).partition(".")[2]) <= 9 for figure in bench.workers.sample() if "e" not in repr(figure))
+
+
 def test_few_units_are_not_rounded_to_nothing(paced: Bench) -> None:
     """One unit per part at duty 0.5 is one computed unit in every other part."""
     for _ in range(10):

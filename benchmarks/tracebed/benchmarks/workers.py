@@ -91,8 +91,9 @@ class Workers:
         """End the shares whose deadline has passed."""
 
     def sample(self) -> Sample:
-        """Return the figures since the last sample."""
-        sample = (time.monotonic(), self._units, self._cpu_s, self._wall_s, self._late_s)
+        """Return the figures since the last sample, in whole nanoseconds: more digits would only fill the journal."""
+        cpu_s, wall_s, late_s = (round(seconds, 9) for seconds in (self._cpu_s, self._wall_s, self._late_s))
+        sample = (round(time.monotonic(), 9), self._units, cpu_s, wall_s, late_s)
         self._units, self._cpu_s, self._wall_s, self._late_s = 0, 0.0, 0.0, 0.0
         return sample
 
