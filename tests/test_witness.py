@@ -163,11 +163,14 @@ def test_a_counter_that_decreases_is_unknown() -> None:
     assert told.witness.outside(computing=True) is None
 
 
-def test_an_agent_that_is_late_before_the_first_submission_delays_nothing() -> None:
+def test_an_agent_that_is_late_before_the_first_submission_or_after_the_last_job_delays_nothing() -> None:
     told = Told()
     told.tell("sample", -0.1, late_s=3.0)
     assert told.witness.agent_late.value == 0.0
     told.tell("sample", 1.0, late_s=0.5)
+    assert told.witness.agent_late.value == 0.5
+    told.tell("calibrated", 2.0, units_per_core_second=1e6)
+    told.tell("sample", 2.0, late_s=0.7)  # the agent could not send it during its calibration
     assert told.witness.agent_late.value == 0.5
 
 

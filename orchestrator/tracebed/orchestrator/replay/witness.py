@@ -265,7 +265,7 @@ class Witness:
         before, node.last = node.last, data
         if entry.time < self.started_at or node.first is None:
             node.first = data
-        if entry.time >= self.started_at:
+        if entry.time >= self.started_at and entry.node not in self.rates_after:  # a calibration may delay a heartbeat
             self.agent_late.see(data.get("late_s", 0.0), f"on {entry.node}")
         if before is None or entry.time < self.started_at:
             return
