@@ -52,9 +52,9 @@ class Sampler:
         cpu_s = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + sum(map(_cpu_s, ranks))
         figures: dict[str, Any] = {"cpu_s": round(cpu_s, 6)}
         lines = _lines(self._stat)
-        own = [line for line in lines if line[0] in self._cpus]
-        if own and len(own) == len(self._cpus):  # a container may number its CPUs otherwise
-            figures["busy_s"], figures["steal_s"] = _busy(own)
+        of_node = [line for line in lines if line[0] in self._cpus]
+        if of_node and len(of_node) == len(self._cpus):  # a container may number its CPUs otherwise
+            figures["busy_s"], figures["steal_s"] = _busy(of_node)
         if self._host:
             busy_s, steal_s = _busy(lines[:1]) if lines else (None, None)
             host = {"cpus": max(1, len(lines) - 1), "busy_s": busy_s, "steal_s": steal_s}
