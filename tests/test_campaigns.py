@@ -71,6 +71,14 @@ def test_injection_disturbs_as_many_runs_as_it_leaves_quiet() -> None:
         assert campaign.cells[f"{kind}-quiet"].inventory.duty() == {"half": 0.5, "emulated": 0}[kind]
 
 
+def test_the_held_out_workloads_are_predicted_under_two_policies_on_both_kinds_of_nodes() -> None:
+    spec = spec_of("held-out.yaml")
+    assert {(cell.policy, cell.inventory) for cell in spec.cells.values()} == {
+        (policy, nodes) for policy in ("easy", "pref") for nodes in ("emulated-4", "own.yaml")
+    }
+    assert set(spec.counts.values()) == {5} and len(spec.cells) == 8
+
+
 def test_the_workload_is_that_of_the_documented_commands(folder: Path) -> None:
     text = (folder / "pace.yaml").read_text().replace("\\\n#", "")
     commands = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#   tracebed")]
