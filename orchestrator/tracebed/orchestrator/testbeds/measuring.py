@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 
 from tracebed.benchmarks.kernels import work_rates
@@ -19,16 +18,15 @@ def core_rates(cpus: Sequence[int], windows: int, seconds: float) -> CoreRates:
         cpus: the CPUs, which this process may use.
         windows: number of windows of each CPU.
         seconds: duration of a window, s.
+
+    Raises:
+        OSError: this process may not use one of `cpus`.
     """
-    rates: CoreRates = [[] for _ in cpus]
+    from concurrent.futures import ThreadPoolExecutor  # most agents measure nothing, and must start fast
 
-    def measure(core: int) -> None:
-        os.sched_setaffinity(0, cpus[core : core + 1])
-        rates[core] = work_rates(windows, seconds)
+    def measure(cpu: int) -> list[tuple[float, float]]:
+        os.sched_setaffinity(0, [cpu])
+        return work_rates(windows, seconds)
 
-    threads = [threading.Thread(target=measure, args=(core,), daemon=True) for core in range(len(cpus))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return rates
+    with ThreadPoolExecutor(len(cpus)) as pool:
+        return list(pool.map(measure, cpus))
