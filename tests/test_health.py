@@ -322,18 +322,23 @@ def test_the_worst_cause_decides_and_a_signal_without_limits_is_only_recorded() 
 
 
 @pytest.mark.parametrize(
-    ("execution", "duty", "kind"),
-    [("emulated", 0.0, "emulated"), ("computed", 0.5, "paced"), ("computed", [0.5, 1.0], "computing")],
+    ("execution", "duty", "clock", "kind"),
+    [
+        ("emulated", 0.0, "wall", "emulated"),
+        ("computed", 0.5, "wall", "paced"),
+        ("computed", [0.5, 1.0], "wall", "computing"),
+        ("computed", 1.0, "steady", "paced"),
+    ],
 )
-def test_the_limits_are_those_of_the_kind_of_execution(execution: str, duty: object, kind: str) -> None:
+def test_the_limits_are_those_of_the_kind_of_execution(execution: str, duty: object, clock: str, kind: str) -> None:
     text = "all: {lost_time: {degraded: 1}}\n" + "".join(
         f"{name}: {{residual_s: {{unhealthy: {limit}}}}}\n" for limit, name in enumerate(KINDS, 1)
     )
-    facts = {"execution": execution, "parameters": {"duty": duty}}
+    facts = {"execution": execution, "parameters": {"duty": duty, "clock": clock}}
     found = judged(ended("j0", residual_s=99.0), states=["completed"], text=text, **facts)
     [cause] = found["causes"]  # type: ignore[misc]
     assert cause["limit"] == KINDS.index(kind) + 1
-    assert execution_kind(RunInfo("replay", execution, [], {}, "x", parameters={"duty": duty})) == kind
+    assert execution_kind(RunInfo("replay", execution, [], {}, "x", parameters={"duty": duty, "clock": clock})) == kind
 
 
 def test_launches_are_compared_with_those_of_jobs_of_similar_size() -> None:

@@ -74,7 +74,8 @@ def execution_kind(info: RunInfo) -> str:
     if info.execution == "emulated":
         return "emulated"
     duty = info.parameters.get("duty", 1.0)
-    return "computing" if max(duty if isinstance(duty, list) else [duty]) >= 1 else "paced"
+    measured = max(duty if isinstance(duty, list) else [duty]) >= 1 and info.parameters.get("clock") != "steady"
+    return "computing" if measured else "paced"
 
 
 def _times(record: Record, speed: float) -> Times:
