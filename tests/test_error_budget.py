@@ -206,9 +206,10 @@ class Moody:
 
     malleable: ClassVar[bool] = False
     runs: ClassVar[int] = 0
+    reverse: bool = False
 
     def __init__(self) -> None:
-        self.reverse = Moody.runs > 0
+        object.__setattr__(self, "reverse", Moody.runs > 0)  # the class is frozen, as policies are
         Moody.runs += 1
 
     def decide(self, state: State) -> Iterator[Decision]:
