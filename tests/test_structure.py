@@ -51,6 +51,13 @@ APART = {
     "testbeds": {"scheduling", "simulation", "replay", "calibrating"},
     "calibrating": {"simulation", "history"},
 }
+VALIDATION = "tracebed.validation"
+# package of validation -> its sibling packages that it may not import: simulators make runs, the others judge them
+JUDGES = {"budget", "fitting", "metrics", "repetitions", "report", "studies", "suites", "verdict"}
+VALIDATION_APART = {
+    "simulators": JUDGES,
+    **{room: {"simulators"} for room in ("budget", "fitting", "metrics", "report", "verdict")},
+}
 # package of the orchestrator -> external modules that it may not import, since its decisions are pure
 PURE = {"scheduling": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os", "pathlib"}}
 HEAVY = {
@@ -144,10 +151,11 @@ def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
             yield f"{where}: {part} may import {', '.join(sorted(STANDS_ON[part])) or 'no other part'} only"
         if is_in(found.module, CLI) and not is_in(module, CLI):
             yield f"{where}: no module outside the command line imports it"
-        for room, others in APART.items():
-            for other in others:
-                if is_in(module, f"{ORCHESTRATOR}.{room}") and is_in(found.module, f"{ORCHESTRATOR}.{other}"):
-                    yield f"{where}: {room}/ may not import {other}"
+        for home, apart in ((ORCHESTRATOR, APART), (VALIDATION, VALIDATION_APART)):
+            for room, others in apart.items():
+                for other in others:
+                    if is_in(module, f"{home}.{room}") and is_in(found.module, f"{home}.{other}"):
+                        yield f"{where}: {room}/ may not import {other}"
         light = is_in(found.module, CLI) or part_of(found.module) in GROUND
         if is_in(module, CLI) and not found.lazy and not light:
             yield f"{where}: a command's module imports this inside the functions that need it"
@@ -187,6 +195,9 @@ def test_imports_run_one_way() -> None:
         ("validation/tracebed/validation/x.py", "from tracebed.orchestrator.run import Run", True),
         ("validation/tracebed/validation/x.py", "from tracebed.benchmarks import pils", False),
         ("validation/tracebed/validation/x.py", "import tracebed.api", False),
+        ("validation/tracebed/validation/simulators/x.py", "from tracebed.validation.verdict import rule", False),
+        ("validation/tracebed/validation/simulators/x.py", "from tracebed.orchestrator.run import Run", True),
+        ("validation/tracebed/validation/verdict/x.py", "from tracebed.validation import simulators", False),
         ("orchestrator/tracebed/orchestrator/run.py", "def f(): from tracebed.testing import check_policy", False),
         ("orchestrator/tracebed/orchestrator/cli/x.py", "def f(): import tracebed.api", True),
         ("orchestrator/tracebed/orchestrator/cli/x.py", "import tracebed.api", False),

@@ -1,0 +1,114 @@
+"""Simulators of other projects: a registry, fed by entry points of the group `tracebed.simulators`.
+
+A simulator is a module with a `Simulator` and one line in `pyproject.toml`, in tracebed or in another package:
+
+    [project.entry-points."tracebed.simulators"]
+    mine = "my_package.mine:SIMULATOR"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.registry import Registry
+
+Side: TypeAlias = Literal["predicted", "real"]
+"""Side of a comparison on which an imported run stands."""
+MatchName: TypeAlias = Literal["auto", "id", "order", "shape"]
+"""How the jobs of a file are matched with the jobs of a workload: by id, by order of submission, or by submit time,
+size and run time. `auto` matches by id if all ids of the file are ids of the workload, else by shape."""
+
+TIMEOUT_S = 3600.0
+"""Default time after which a simulator is stopped, wall s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """Options of an import: what the author of a file tells about it."""
+
+    side: Side = "predicted"
+    """Whether the run was observed on a real system."""
+    match: MatchName = "auto"
+    """How jobs are matched if there is no `mapping`."""
+    mapping: Path | None = None
+    """File of two columns: id of the job in the file, id of the job in the workload."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Field (`submit`, `start`, `end`, ...) -> name of its column. For tables without standard names."""
+    unit: str = ""
+    """Unit of all times: `s`, `ms`, `us`, `ns`, `min` or `h`. Empty: from the column names, else seconds."""
+    time_zone: str = ""
+    """Time zone of date-times without an offset (`Europe/Berlin`). Empty: UTC."""
+    nodes: int | None = None
+    """Number of nodes. None: as stated by the file, else by the workload."""
+    cores_per_node: int | None = None
+    """Cores of each node. None: as stated by the file, else by the workload."""
+    policy: str = ""
+    """Scheduling policy of the run. Empty: as stated by the file, else unknown."""
+    name: str = "workload"
+    """Name of the workload in reports."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions:
+    """Options of a simulation by the simulator of another project."""
+
+    policy_parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the policy, values may be texts."""
+    priority: str = FCFS
+    """Order in which waiting jobs are considered, a name of `scheduling.priorities`."""
+    over_limit: OverLimit = OverLimit.EXTEND
+    """Treatment of jobs that exceed their time limit."""
+    timeout_s: float = TIMEOUT_S
+    """Time after which the simulator is stopped and the simulation fails, wall s."""
+    folder: Path | None = None
+    """Folder in which the input and output files of the simulator are kept. None: a temporary folder."""
+    seed: int = 0
+    """Seed of a stochastic simulator."""
+    name: str = "workload"
+    """Name of the workload in reports."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further options that only this simulator has, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulator:
+    """A simulator of another project: how its output is read, and how it is run. At least one of the two is present."""
+
+    name: str
+    """Name of the simulator, which is also the name of its entry point."""
+    title: str
+    """What the simulator or its output is, in one line."""
+    read: Callable[[Path, Workload | None, ReadOptions], Run] | None = None
+    """Read the output of the simulator, a file or folder, as a run of the workload.
+
+    If the workload is None, it is made from the file itself. Raises InputError for invalid files and options.
+    """
+    simulate: Callable[[Workload, Sequence[NodeFacts], str, SimulateOptions], Run] | None = None
+    """Run the simulator: `simulate(workload, nodes, policy, options)`.
+
+    Raises InputError if the simulator is not installed, lacks the policy or an option, or fails.
+    """
+
+
+SIMULATORS: Registry[Simulator] = Registry("tracebed.simulators", "simulator")
+
+
+def simulator(name: str) -> Simulator:
+    """Return the installed simulator `name`.
+
+    Raises:
+        InputError: there is no such simulator, or its entry point is not a `Simulator`.
+    """
+    found = SIMULATORS.load(name)
+    if not isinstance(found, Simulator):
+        what = f"is not a simulator: {type(found).__name__}"
+        raise InputError(what, where=SIMULATORS.entries[name].value, hint="the entry point names a Simulator")
+    return found
