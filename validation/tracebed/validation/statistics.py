@@ -6,6 +6,7 @@ These statistics are not tests of accuracy: the jobs of one run are not repetiti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,24 @@ def percentile(sample: ArrayLike, percent: float) -> float:
     """Return a percentile of the values that are not NaN, by linear interpolation, or NaN if all are."""
     known = _known(sample)
     return float(np.percentile(known, percent)) if len(known) else float("nan")
+
+
+def harrell_davis(ordered: FloatArray, probabilities: Sequence[float]) -> FloatArray:
+    """Return quantiles by the estimator of Harrell and Davis (Biometrika 1982), a weighted mean of all values.
+
+    Args:
+        ordered: shape (samples, values); each row ascending, without NaN.
+        probabilities: the quantiles, between 0 and 1.
+
+    Returns:
+        shape (samples, probabilities).
+    """
+    from scipy import special
+
+    n = ordered.shape[1]
+    steps = np.arange(n + 1) / n
+    weights = [np.diff(special.betainc((n + 1) * p, (n + 1) * (1 - p), steps)) for p in probabilities]
+    return np.asarray(ordered @ np.array(weights).T)
 
 
 def _known(sample: ArrayLike) -> FloatArray:

@@ -1,0 +1,182 @@
+"""Differences job by job between predictions and all repetitions of a real run: for diagnosis, never a gate.
+
+The jobs of a run are not repetitions of an experiment, so none of these figures is a test. The distances between runs
+show whether a prediction is as close to the real runs as these are to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import FloatArray
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import MeasuredRun
+from tracebed.validation.metrics.jobs import resolution
+from tracebed.validation.statistics import Differences, differences, harrell_davis
+
+DECILES = tuple(percent / 100 for percent in range(10, 100, 10))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Shift function: the deciles of both distributions (Doksum 1974), by the estimator of Harrell and Davis (1982)."""
+
+    probabilities: tuple[float, ...]
+    real: tuple[float, ...]
+    """Mean over the real runs of each decile, in the unit of the quantity."""
+    low: tuple[float, ...]
+    """Smallest value of each decile among the real runs."""
+    high: tuple[float, ...]
+    """Largest value of each decile among the real runs."""
+    predicted: tuple[float, ...]
+    """Mean over the predictions of each decile."""
+
+    @property
+    def difference(self) -> tuple[float, ...]:
+        """Predicted - real, for each decile."""
+        return tuple(b - a for a, b in zip(self.real, self.predicted, strict=True))
+
+
+@dataclass(frozen=True)
+class PerJob(Differences):
+    """Differences of one quantity job by job: d = mean over the predictions - mean over the real repetitions.
+
+    `wasserstein` and `kendall_tau` are means over all pairs of a prediction and a real run. Figures that need two real
+    runs are NaN for one.
+    """
+
+    quantity: str
+    """A column of `metrics.per_job`: `wait`, `run`, `response` (s) or `bounded_slowdown`."""
+    repeats: int
+    """Number of real runs."""
+    runs: int
+    """Number of predictions."""
+    unmatched: int
+    """Jobs that ended in some of the runs only. These jobs are not part of the figures."""
+    inside_envelope: float
+    """Share of the jobs whose predicted value lies between the smallest and the largest real value."""
+    inside_expected: float
+    """This share for one more real run, in the mean: (repeats - 1) / (repeats + 1)."""
+    shift: Shift
+    wasserstein_real: float
+    """Wasserstein-1 distance, mean over the pairs of real runs."""
+    ks_d: float
+    """Kolmogorov-Smirnov distance of the two distributions, mean over the pairs. It is not an accuracy test."""
+    distances: tuple[tuple[float, ...], ...]
+    """Root mean square of the differences job by job between any two runs: first the real runs, then the predictions,
+    in the order in which they were given."""
+    jobs_table: pd.DataFrame = field(repr=False, compare=False)
+    """A row per job: job_id, kind, nodes, submit (s), real (mean), low, high (smallest and largest real value),
+    predicted (mean)."""
+
+    @property
+    def noise_ratio(self) -> float:
+        """Mean distance of predictions from real runs / mean distance between real runs; NaN if this is unknown or 0.
+
+        One more real run has a ratio of 1 in the mean. A prediction of the mean wait of every job has a ratio of 0.71.
+        """
+        between = self.distance_real
+        return self.distance / between if between > 0 else float("nan")
+
+    @property
+    def distance(self) -> float:
+        """Mean distance of a prediction from a real run."""
+        return float(np.mean([row[self.repeats :] for row in self.distances[: self.repeats]]))
+
+    @property
+    def distance_real(self) -> float:
+        """Mean distance between two real runs; NaN for one real run."""
+        pairs = [self.distances[i][k] for i in range(self.repeats) for k in range(i)]
+        return float(np.mean(pairs)) if pairs else float("nan")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON values, without the table of the jobs."""
+        shown = {name: value for name, value in vars(self).items() if name not in ("jobs_table", "shift")}
+        return shown | {
+            "limits": list(self.limits),
+            "shift": {name: list(values) for name, values in asdict(self.shift).items()},
+            "distances": [list(row) for row in self.distances],
+            "noise_ratio": self.noise_ratio,
+        }
+
+
+def per_job(
+    real: Sequence[MeasuredRun | Run], predicted: Sequence[MeasuredRun | Run], quantity: str = "wait"
+) -> PerJob | None:
+    """Return the differences of the jobs that ended in all runs.
+
+    Args:
+        real: the repetitions of the real run, at least one.
+        predicted: the predictions, at least one.
+        quantity: a column of `metrics.per_job`.
+
+    Returns:
+        The differences, or None if fewer than two jobs ended in all runs.
+    """
+    sides = [run if isinstance(run, MeasuredRun) else MeasuredRun(run) for run in (*real, *predicted)]
+    ended = [side.finished.set_index("job_id") for side in sides]
+    ids = [table.index for table in ended]
+    common, union = ids[0], ids[0]
+    for other in ids[1:]:
+        common, union = common[common.isin(other)], union.union(other, sort=False)
+    if len(common) < 2:
+        return None
+    values = np.array([table.loc[common, quantity].to_numpy(dtype=np.float64) for table in ended])
+    count = len(real)
+    truth, found = values[:count], values[count:]
+    of_means = differences(found.mean(axis=0), truth.mean(axis=0))
+    assert of_means is not None  # there are at least two jobs
+    ordered = np.sort(values, axis=1)
+    pairs = [(count + s, r) for r in range(count) for s in range(len(found))]
+    low, high = truth.min(axis=0), truth.max(axis=0)
+    rounding = max(resolution(side.run) for side in sides)
+    inside = (found >= low - rounding) & (found <= high + rounding)
+    facts = ended[0].loc[common, ["kind", "nodes", "submit"]].reset_index()
+    own = asdict(of_means) | {
+        "wasserstein": _mean([np.abs(ordered[i] - ordered[k]).mean() for i, k in pairs]),
+        "kendall_tau": _mean([_kendall_tau(values[i], values[k]) for i, k in pairs]),
+    }
+    return PerJob(
+        **own,
+        quantity=quantity,
+        repeats=count,
+        runs=len(found),
+        unmatched=len(union) - len(common),
+        inside_envelope=float(inside.mean()),
+        inside_expected=(count - 1) / (count + 1) if count > 1 else float("nan"),
+        shift=_shift(ordered, count),
+        wasserstein_real=_mean([np.abs(ordered[i] - ordered[k]).mean() for i in range(count) for k in range(i)]),
+        ks_d=_mean([_ks_distance(ordered[i], ordered[k]) for i, k in pairs]),
+        distances=tuple(tuple(float(np.sqrt(((a - b) ** 2).mean())) for b in values) for a in values),
+        jobs_table=facts.assign(real=truth.mean(axis=0), low=low, high=high, predicted=found.mean(axis=0)),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _shift(ordered: FloatArray, count: int) -> Shift:
+    """Return the shift function of runs with ascending values, shape (runs, jobs); the first `count` runs are real."""
+    deciles = harrell_davis(ordered, DECILES)
+    real = deciles[:count]
+    parts = (real.mean(axis=0), real.min(axis=0), real.max(axis=0), deciles[count:].mean(axis=0))
+    return Shift(DECILES, *(tuple(part.tolist()) for part in parts))
+
+
+def _kendall_tau(a: FloatArray, b: FloatArray) -> float:
+    from scipy import stats
+
+    return float(stats.kendalltau(a, b).statistic) if np.ptp(a) > 0 and np.ptp(b) > 0 else float("nan")
+
+
+def _ks_distance(a: FloatArray, b: FloatArray) -> float:
+    """Return the largest difference of the two empirical distribution functions; `a` and `b` are ascending."""
+    at = np.concatenate((a, b))
+    below = (np.searchsorted(side, at, side="right") / len(side) for side in (a, b))
+    return float(np.abs(np.subtract(*below)).max())
