@@ -30,6 +30,17 @@ class Margin:
         """Return the margin in the unit of the metric, for a real value of `real`."""
         return max(self.relative * abs(real), self.absolute)
 
+    def scaled(self, factor: float) -> Margin:
+        """Return the margin multiplied by `factor`."""
+        return Margin(factor * self.relative, factor * self.absolute, gate=self.gate)
+
+    def text(self, unit: str = "") -> str:
+        """Return the margin as in a tolerances file, for a metric with this unit: `10%, 10 s, gate`."""
+        parts = [f"{100 * self.relative:g}%"] if self.relative else []
+        if self.absolute or not parts:
+            parts.append(f"{self.absolute:g} {unit}".rstrip())
+        return ", ".join([*parts, "gate" if self.gate else "advisory"])
+
     def words(self, unit: str = "") -> str:
         """Return the margin as text, for a metric with this unit: `10 %, at least 10 s, gate`."""
         parts = [f"{100 * self.relative:g} %"] if self.relative else []
@@ -50,6 +61,8 @@ class Metric:
     """Key in the dictionary of `metrics` and in JSON: lower case, with the suffix `_s` for seconds."""
     label: str
     """Name in tables."""
+    short: str = ""
+    """Short name in options and tolerances files: `wait`."""
     unit: str = ""
     """Unit in tables; empty for counts, shares and ratios. Margins in `s` scale with compressed run times."""
     definition: Callable[[MeasuredRun], float]

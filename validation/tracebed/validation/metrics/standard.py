@@ -49,6 +49,7 @@ def _operations(run: MeasuredRun, column: str, jobs: int) -> float:
 METRICS = (
     Metric(
         name="makespan_s",
+        short="makespan",
         label="makespan",
         unit="s",
         definition=lambda run: run.last_end_s,
@@ -58,6 +59,7 @@ METRICS = (
     ),
     Metric(
         name="mean_wait_s",
+        short="wait",
         label="wait, mean",
         unit="s",
         definition=lambda run: mean(run.finished["wait"]),
@@ -85,6 +87,7 @@ METRICS = (
     ),
     Metric(
         name="mean_response_s",
+        short="response",
         label="response, mean",
         unit="s",
         definition=lambda run: mean(run.finished["response"]),
@@ -147,6 +150,7 @@ METRICS = (
     ),
     Metric(
         name="mean_bounded_slowdown",
+        short="slowdown",
         label="bounded slowdown, mean",
         definition=lambda run: mean(run.finished["bounded_slowdown"]),
         undefined=NO_JOB,

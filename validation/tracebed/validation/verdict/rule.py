@@ -1,8 +1,4 @@
-"""The rule of the verdict, and the reasons for an inconclusive verdict.
-
-The noise of the real system cannot be estimated from one run, so the verdict on one real run is always
-`inconclusive` (docs/explanation/verdict.md).
-"""
+"""Verdicts, and the reasons for an inconclusive verdict (docs/explanation/verdict.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from collections.abc import Iterable
 from tracebed.errors import ExitCode
 
 REPEATS_NEEDED = 5
-"""Number of healthy real repetitions required for a decision on fewer than three workloads."""
+"""Number of healthy real repetitions required for a decision on fewer than five cases."""
 UNMATCHED_ALLOWED = 0.01
 """Largest accepted share of jobs without a counterpart."""
 
@@ -42,6 +38,9 @@ class Reason(enum.StrEnum):
     NOT_DEFINED = "not_defined"
     UNMATCHED_JOBS = "unmatched_jobs"
     TOO_FEW_REPEATS = "too_few_repeats"
+    WORKLOAD_OUTLIER = "workload_outlier"
+    NOISE_EXCEEDS_MARGIN = "noise_exceeds_margin"
+    NEAR_MARGIN = "near_margin"
 
 
 REASONS = {
@@ -50,6 +49,9 @@ REASONS = {
     Reason.NOT_DEFINED: "the metric is undefined for one of the runs",
     Reason.UNMATCHED_JOBS: f"more than {100 * UNMATCHED_ALLOWED:g} % of the jobs ended in one run only",
     Reason.TOO_FEW_REPEATS: "one real run: no accuracy claim",
+    Reason.WORKLOAD_OUTLIER: "one case is off by more than twice the margin",
+    Reason.NOISE_EXCEEDS_MARGIN: "the noise of the real runs is too large for the margin",
+    Reason.NEAR_MARGIN: "the error is too close to the margin",
 }
 
 
