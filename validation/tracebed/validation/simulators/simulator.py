@@ -18,6 +18,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.registry import Registry
 
 Side: TypeAlias = Literal["predicted", "real"]
@@ -72,6 +73,18 @@ class SimulateOptions:
     """Folder in which the input and output files of the simulator are kept. None: a temporary folder."""
     seed: int = 0
     """Seed of a stochastic simulator."""
+    interval_s: float = 0.0
+    """Scheduling interval, trace s. 0: the policy is called on every event."""
+    malleability_interval_s: float = 0.0
+    """Time between malleability points of a job, trace s. 0: as usual in the simulator."""
+    overheads: Overheads = field(default_factory=Overheads)
+    """Overheads of the predicted system, trace s."""
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    """Facts of the calibration that the overheads are from, for the metadata of the run. Empty: without one."""
+    speed: float = 1.0
+    """Trace seconds per wall second of the predicted replay, for the metadata of the run."""
+    on_progress: Callable[[int], None] | None = None
+    """Called periodically with the number of jobs submitted so far."""
     name: str = "workload"
     """Name of the workload in reports."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -96,7 +109,12 @@ class Simulator:
 
     Raises InputError if the simulator is not installed, lacks the policy or an option, or fails.
     """
+    supports: frozenset[str] = frozenset()
+    """Fields of `SimulateOptions` that `simulate` uses, of those in `OPTIONAL`."""
 
+
+OPTIONAL = ("priority", "over_limit", "seed", "interval_s", "malleability_interval_s", "overheads")
+"""Fields of `SimulateOptions` that a simulator may lack. Other values than the default are then refused."""
 
 SIMULATORS: Registry[Simulator] = Registry("tracebed.simulators", "simulator")
 
@@ -112,3 +130,30 @@ def simulator(name: str) -> Simulator:
         what = f"is not a simulator: {type(found).__name__}"
         raise InputError(what, where=SIMULATORS.entries[name].value, hint="the entry point names a Simulator")
     return found
+
+
+def simulate(
+    name: str, workload: Workload, nodes: Sequence[NodeFacts], policy: str, options: SimulateOptions | None = None
+) -> Run:
+    """Run the simulator `name`.
+
+    Args:
+        name: an installed simulator with a driver.
+        workload: the submission list.
+        nodes: the nodes.
+        policy: name of the policy.
+        options: the options; None: the defaults.
+
+    Raises:
+        InputError: there is no such simulator, it has no driver, it does not support an option, or it fails.
+    """
+    chosen, options = simulator(name), options or SimulateOptions()
+    if chosen.simulate is None:
+        drivers = [other for other, found in SIMULATORS.all() if isinstance(found, Simulator) and found.simulate]
+        hint = f"`tracebed import --from {name}` reads its output; simulators with a driver: {', '.join(drivers)}"
+        raise InputError(f"simulator {name} has no driver", hint=hint)
+    usual = SimulateOptions()
+    for option in OPTIONAL:
+        if option not in chosen.supports and getattr(options, option) != getattr(usual, option):
+            raise InputError(f"simulator {name} does not support {option}", hint="leave the option out")
+    return chosen.simulate(workload, nodes, policy, options)
