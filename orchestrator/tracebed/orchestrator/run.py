@@ -88,6 +88,12 @@ class RunInfo:
     `signals` (all figures), `thresholds` (hash). Empty for other runs and for replays of earlier versions."""
     calibration: dict[str, Any] = field(default_factory=dict)
     """Calibration used: name, sha256, `workloads` (hashes of the workloads it was made from), ... Empty without one."""
+    imported: dict[str, Any] = field(default_factory=dict)
+    """Origin of a run read from the file of another program: `from`, `file`, `sha256`, `bytes`, `program`, `version`,
+    `matched_by`, `offset_s`, ... Empty for other runs."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """What the source of the run does not record (`nodes`, `allocations`, `reconfigurations`) -> reason. The tables
+    have no rows for it, which does not mean zero: metrics that need it are undefined for this reason."""
     created: str | None = None
     """Start of the run in ISO 8601. None for a prediction, so that equal inputs give equal files."""
     hosts: list[dict[str, Any]] = field(default_factory=list)

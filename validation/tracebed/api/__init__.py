@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
     from tracebed.api.calibrations import calibrate, fit
+    from tracebed.api.imports import import_run
     from tracebed.api.results import Comparison, Run, Workload
     from tracebed.api.runs import (
         as_run,
@@ -74,6 +75,7 @@ __all__ = [
     "error_budget",
     "fit",
     "generate",
+    "import_run",
     "inventory",
     "make_malleable",
     "metrics",
@@ -90,6 +92,7 @@ __all__ = [
 _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
     "tracebed.api.calibrations": ("calibrate", "fit"),
+    "tracebed.api.imports": ("import_run",),
     "tracebed.api.results": ("Comparison", "Run", "Workload"),
     "tracebed.api.runs": (*("as_run", "compare", "inventory", "metrics", "policies", "replay", "simulate"),),
     "tracebed.api.studies": ("repeat", "sweep"),

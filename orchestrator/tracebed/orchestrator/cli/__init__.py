@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -31,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
     "repeat": (f"{CLI}.repeat", "Replay the cells of a campaign several times each, in random order."),
     "recover": (f"{CLI}.runs", "Make the run of a killed replay from its journal."),
+    "import": (f"{CLI}.imports", "Make a run of the output of another simulator, or of a real log."),
     "metrics": (f"{CLI}.verdicts", "Print the metrics of runs: waits, slowdowns, utilization."),
     "compare": (f"{CLI}.verdicts", "Compare a predicted run with a real run: verdict and report."),
     "explain": (f"{CLI}.explain", "Explain the error of a prediction: the share of each cause."),
@@ -47,7 +49,9 @@ class Commands(LazyGroup):
 
     def load(self, name: str) -> click.Command:
         """Import the module of a command and return the command."""
-        command: click.Command = getattr(importlib.import_module(COMMANDS[name][0]), name)
+        command: click.Command = getattr(
+            importlib.import_module(COMMANDS[name][0]), f"{name}_" if iskeyword(name) else name
+        )
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -341,7 +341,9 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
         warn(warning)
     from tracebed.validation.metrics import all_metrics, metrics
 
-    figures = metrics(run)
+    for reason in dict.fromkeys(info.unknown.values()):
+        warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
+    figures, resized = metrics(run), run.reconfigurations["state"] == "applied"
     facts = {
         "run": str(output),
         "execution": info.execution,
@@ -349,7 +351,7 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
         "nodes": run.total_nodes,
         **info.counts,
         **{name: figures[name] for name in ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")},
-        "resizes": int((run.reconfigurations["state"] == "applied").sum()),
+        "resizes": None if "reconfigurations" in info.unknown else int(resized.sum()),
         **({"jobs_on_shared_nodes": shared} if (shared := run.jobs_on_shared_nodes) else {}),
         **{f"lateness_{key}_ms": value for key, value in info.lateness_ms.items() if key != "count"},
         "state": info.state,

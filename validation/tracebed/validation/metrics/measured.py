@@ -92,11 +92,18 @@ class MeasuredRun:
     @cached_property
     def busy(self) -> Steps:
         """Cores held by jobs over s after the first submission. Raises Undefined without nodes or allocations."""
+        self.require("nodes")
+        self.require("allocations")
         if not self.cores:
             raise Undefined("the nodes of the run are unknown")
         if not len(self.run.allocations) and self.run.jobs["start"].notna().any():
             raise Undefined("the run does not record which jobs held which nodes")
         return busy_cores(self.run)
+
+    def require(self, fact: str) -> None:
+        """Raise Undefined if the source of the run does not record `fact`, a key of `RunInfo.unknown`."""
+        if reason := self.run.info.unknown.get(fact):
+            raise Undefined(reason)
 
     @cached_property
     def demand(self) -> Steps:
@@ -114,7 +121,11 @@ class MeasuredRun:
         Args:
             stage: one of `STAGES`.
             kind: expand or shrink; both by default.
+
+        Raises:
+            Undefined: the run does not record its reconfigurations.
         """
+        self.require("reconfigurations")
         table = self.run.reconfigurations
         table = table[(table["state"] == "applied").to_numpy()]
         if kind is not None:

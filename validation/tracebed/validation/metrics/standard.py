@@ -43,6 +43,7 @@ def _loss_of_capacity(run: MeasuredRun) -> float:
 
 
 def _operations(run: MeasuredRun, column: str, jobs: int) -> float:
+    run.require("reconfigurations")
     return int(run.finished[column].sum()) / jobs if jobs else float("nan")
 
 

@@ -43,8 +43,9 @@ def metrics(
         The metrics of `all_metrics`, in s, jobs/s or without a unit, NaN if a metric is undefined; and
         `undefined` (metric -> reason), `quartiles` (metric -> first and third quartile over jobs; over time for
         utilization), `jobs_by_state`, `jobs_malleable`, `jobs_unfinished`, `clock_skew_jobs`, `zero_run_jobs`,
-        `operations` (expand and shrink: requested, executed), `reconfiguration_s` (kind -> stage -> count, median,
-        p95, sum), `trimmed` (means without the first and last 5 % of the arrivals), `utilization_window`, `tau`.
+        `operations` (expand and shrink: requested, executed; empty if not recorded), `reconfiguration_s` (kind ->
+        stage -> count, median, p95, sum), `trimmed` (means without the first and last 5 % of the arrivals),
+        `utilization_window`, `tau`.
 
     Raises:
         InputError: `tau` or `window` is invalid, or no job is submitted after the warm-up.
@@ -67,14 +68,15 @@ def summarize(run: MeasuredRun) -> dict[str, Any]:
         except Undefined as reason:
             values[metric.name] = math.nan
             undefined[metric.name] = str(reason)
+    unrecorded = "reconfigurations" in run.run.info.unknown
     return values | {
         "jobs_unfinished": len(run.jobs) - len(run.finished),
         "jobs_malleable": int((run.jobs["kind"] == "malleable").sum()),
         "jobs_by_state": _by_state(run.jobs),
         "clock_skew_jobs": _clock_skew(run),
         "zero_run_jobs": int((run.finished["run"] <= 0).sum()),
-        "operations": {kind: _operations(run.finished, kind) for kind in KINDS},
-        "reconfiguration_s": _reconfigurations(run),
+        "operations": {kind: _operations(run.finished, kind) for kind in KINDS if not unrecorded},
+        "reconfiguration_s": {} if unrecorded else _reconfigurations(run),
         "trimmed": _trimmed(run),
         "quartiles": quartiles,
         "utilization_window": asdict(run.window),

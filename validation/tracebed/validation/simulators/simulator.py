@@ -55,6 +55,8 @@ class ReadOptions:
     """Scheduling policy of the run. Empty: as stated by the file, else unknown."""
     name: str = "workload"
     """Name of the workload in reports."""
+    workload_facts: Mapping[str, Any] | None = None
+    """Facts of the workload for `run.json`. None: those of the workload."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +106,8 @@ class Simulator:
 
     If the workload is None, it is made from the file itself. Raises InputError for invalid files and options.
     """
+    recognizes: Callable[[Path], bool] | None = None
+    """Return whether a file or folder is output of the simulator."""
     simulate: Callable[[Workload, Sequence[NodeFacts], str, SimulateOptions], Run] | None = None
     """Run the simulator: `simulate(workload, nodes, policy, options)`.
 

@@ -1,0 +1,89 @@
+"""Imports: runs made of the output of other simulators, and of real logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tracebed.api.checks import check_size
+from tracebed.api.results import Run
+from tracebed.api.workloads import read
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator import run as orchestrator
+from tracebed.registry import one_of
+from tracebed.validation.simulators.reading import import_run as import_file
+from tracebed.validation.simulators.simulator import MatchName, ReadOptions, Side
+
+
+def import_run(
+    path: Path | str,
+    *,
+    side: Side,
+    workload: Workload | orchestrator.Run | Path | str | None = None,
+    form: str | None = None,
+    policy: str = "",
+    nodes: int | None = None,
+    cores_per_node: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    unit: str = "",
+    time_zone: str = "",
+    match: MatchName = "auto",
+    mapping: Path | str | None = None,
+    name: str = "",
+) -> Run:
+    """Return the run that a file of another program describes: output of a simulator, or a log of a real system.
+
+    Args:
+        path: a table of jobs with a header, the output of a simulator (file or folder), or a log.
+        side: `predicted`, or `real` if the run was observed on a real system.
+        workload: the workload of the jobs, its file, or a run of it (or its folder). A real run may do without: the
+            workload is then made from the file.
+        form: an installed simulator or a format of logs; by default recognized by the content.
+        policy: scheduling policy, for reports.
+        nodes: number of nodes; by default that of the file or the workload.
+        cores_per_node: cores of each node; by default those of the file or the workload.
+        columns: field -> name of its column, where names are not recognized.
+        unit: unit of numbers that are times: s, ms, us, ns, min or h; by default that of the column names, or s.
+        time_zone: time zone of dates without an offset; by default UTC.
+        match: how jobs are matched: `id`, `order` (of submissions), `shape` (submit time, size and run time), or
+            `auto`: by id if the ids are those of the workload, else by shape.
+        mapping: file of two columns by which jobs are matched: id in the file, id in the workload.
+        name: name of the workload in reports; by default that of its file.
+
+    Raises:
+        InputError: the file cannot be read, its jobs are not those of the workload, or times contradict each other.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> import tracebed.api as tb
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "real.csv")
+        >>> _ = path.write_text("id,submit,start,end,nodes\\n1,0,0,60,2\\n2,5,60,90,1\\n")
+        >>> tb.import_run(path, side="real", nodes=2).metrics()["mean_wait_s"]
+        27.5
+    """
+    path = Path(path)
+    one_of("side", side, ("predicted", "real"))
+    one_of("match", match, ("auto", "id", "order", "shape"))
+    for label, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
+        if size is not None:
+            check_size(label, size)
+    given: Workload | orchestrator.Run | None
+    if isinstance(workload, Path | str):
+        place = Path(workload)
+        name = name or place.name
+        given = orchestrator.Run.load(place) if (place / orchestrator.FILES[0]).is_file() else read(place)
+    else:
+        given = workload
+    options = ReadOptions(
+        side=side,
+        match=match,
+        mapping=None if mapping is None else Path(mapping),
+        columns=columns or {},
+        unit=unit,
+        time_zone=time_zone,
+        nodes=nodes,
+        cores_per_node=cores_per_node,
+        policy=policy,
+        name=name or path.name,
+    )
+    return Run.of(import_file(path, options, given, form))

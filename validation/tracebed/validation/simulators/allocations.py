@@ -1,0 +1,161 @@
+"""Nodes and allocations of an imported run: recorded, assigned to jobs of constant size, or unknown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.provenance import System
+from tracebed.converters.workload import BoolArray, IntArray, Kind, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.history import assign_nodes
+from tracebed.orchestrator.run import NodeFacts, nodes_of
+from tracebed.orchestrator.run_checks import ROUNDING_S
+from tracebed.validation.simulators.observed import Observed
+from tracebed.validation.simulators.pairing import Pairing, sizes_of
+from tracebed.validation.simulators.simulator import ReadOptions
+from tracebed.validation.simulators.times import Times
+
+NO_SIZES = "the file does not say how many nodes each job held"
+NO_NODES = "the number of nodes is unknown (give --nodes)"
+NO_RESIZES = "the file does not record when malleable jobs were resized"
+RESIZABLE = (Kind.MALLEABLE, Kind.EVOLVING)
+
+
+def allocations_of(
+    observed: Observed, workload: Workload, pairing: Pairing, times: Times, options: ReadOptions
+) -> tuple[list[NodeFacts], pd.DataFrame | None, dict[str, str], list[str]]:
+    """Return the nodes of the run, the table of allocations, what is unknown, and warnings."""
+    resizable = np.isin(workload.column("kind"), RESIZABLE) & np.isfinite(times.start)
+    unknown = {}
+    if resizable.any() and observed.reconfigurations is None:
+        unknown["reconfigurations"] = NO_RESIZES
+    nodes = _nodes(observed, workload, options)
+    if not nodes:
+        return [], None, unknown | dict.fromkeys(("nodes", "allocations"), NO_NODES), []
+    if observed.allocations is not None:
+        return nodes, _recorded(observed, workload, pairing, times, nodes), unknown, []
+    size = _sizes(observed, workload, pairing)
+    ran = np.isfinite(times.start)
+    if resizable.any():
+        return nodes, None, unknown | {"allocations": f"{NO_SIZES}: {int(resizable.sum()):,} jobs are malleable"}, []
+    if not (size[ran] > 0).all():
+        lacking = int((size[ran] <= 0).sum())
+        return nodes, None, unknown | {"allocations": f"{NO_SIZES}: unknown for {lacking:,} of {int(ran.sum()):,}"}, []
+    allocations, nodes, warnings = _assigned(observed, workload, times, size, ran, nodes, options)
+    return nodes, allocations, unknown, warnings
+
+
+def _nodes(observed: Observed, workload: Workload, options: ReadOptions) -> list[NodeFacts]:
+    """Return the nodes of the machine: of the options, the file or the workload; empty if unknown."""
+    own = workload.provenance.system
+    cores = options.cores_per_node or own.cores_per_node or int(workload.ints("cores_per_node").max(initial=1))
+    if options.nodes is None and observed.nodes:
+        return list(observed.nodes)
+    total = options.nodes or own.nodes
+    return nodes_of(System(total, cores)) if total else []
+
+
+def _sizes(observed: Observed, workload: Workload, pairing: Pairing) -> IntArray:
+    """Return the nodes that each job held, shape (jobs,): of the file or, for rigid jobs, of the workload; else 0."""
+    stated = np.where(pairing.rows < 0, np.nan, sizes_of(observed, workload)[pairing.rows])
+    rigid = workload.column("kind") == Kind.RIGID
+    sizes = np.where(np.isfinite(stated), stated, np.where(rigid, workload.ints("nodes"), 0))
+    return np.asarray(sizes, dtype=np.int64)
+
+
+def _assigned(
+    observed: Observed,
+    workload: Workload,
+    times: Times,
+    size: IntArray,
+    ran: BoolArray,
+    nodes: list[NodeFacts],
+    options: ReadOptions,
+) -> tuple[pd.DataFrame, list[NodeFacts], list[str]]:
+    """Assign nodes to jobs of constant size, so that as many are busy as in the file.
+
+    Rounded times of two jobs may overlap by the resolution, so that nodes are released that much earlier.
+
+    Raises:
+        InputError: a simulator uses more nodes than there are.
+    """
+    jobs = np.flatnonzero(ran)
+    start = times.start[jobs]
+    last = np.nanmax(np.concatenate([times.start[jobs], times.end[jobs]]))
+    end = np.where(np.isfinite(times.end[jobs]), times.end[jobs], last)
+    released = np.maximum(start, end - max(observed.resolution, ROUNDING_S))
+    owner, node, count, busiest = assign_nodes(start, released, size[jobs])
+    warnings = []
+    if busiest > len(nodes):
+        what = f"up to {busiest:,} nodes are busy at once, but the machine has {len(nodes):,}"
+        if options.side == "predicted":
+            hint = "check --nodes, the sizes of the jobs (nodes or cores?) and the times"
+            raise InputError(what, where=observed.where, hint=hint)
+        warnings.append(f"{what}: nodes were added")
+        nodes = nodes_of(System(busiest, nodes[0].cores))
+    table = pd.DataFrame(
+        {
+            "job_id": workload.column("job_id").astype(object)[jobs][owner],
+            "node": node,
+            "count": count,
+            "start": start[owner],
+            "end": times.end[jobs][owner],
+            "cores": nodes[0].cores,
+            "cpus": "",
+        }
+    )
+    return table, nodes, warnings
+
+
+def _recorded(
+    observed: Observed, workload: Workload, pairing: Pairing, times: Times, nodes: list[NodeFacts]
+) -> pd.DataFrame:
+    """Return the allocations of the file, within the times of their jobs.
+
+    Raises:
+        InputError: a node does not exist, or a period is outside of the times of the job by more than the resolution.
+    """
+    rows = observed.allocations
+    assert rows is not None
+    job_of = np.full(len(observed.jobs), -1, dtype=np.int64)
+    job_of[pairing.rows[pairing.found]] = pairing.found
+    job = job_of[rows["row"].to_numpy()]
+    rows, job = rows[job >= 0], job[job >= 0]
+    begin, until = times.start[job], times.end[job]
+    start = rows["start"].to_numpy(dtype=np.float64) - pairing.offset_s if "start" in rows else begin
+    end = rows["end"].to_numpy(dtype=np.float64) - pairing.offset_s if "end" in rows else until
+    tolerance = max(observed.resolution, ROUNDING_S)
+    outside = (start < begin - tolerance) | (end > until + tolerance)
+    high = rows["node"].to_numpy() + rows["count"].to_numpy()
+    for bad, what in (
+        (high > len(nodes), lambda at: f"holds node number {high[at] - 1:,}, but there are {len(nodes):,} nodes"),
+        (outside, lambda at: f"holds nodes from {start[at]:,.6g} to {end[at]:,.6g} s, outside of its own times"),
+    ):
+        if bad.any():
+            at = int(bad.argmax())
+            raise observed.error(int(rows["row"].iloc[at]), what(at), "check --nodes and the files of the simulation")
+    cores = np.array([node.cores for node in nodes], dtype=np.int64)
+    table = pd.DataFrame(
+        {
+            "job_id": workload.column("job_id").astype(object)[job],
+            "node": rows["node"].to_numpy(),
+            "count": rows["count"].to_numpy(),
+            "start": np.clip(start, begin, None),
+            "end": np.fmin(end, until),
+            "cores": rows["cores"].to_numpy() if "cores" in rows else cores[rows["node"].to_numpy()],
+            "cpus": "",
+        }
+    )
+    return table[np.isfinite(table["start"].to_numpy())].sort_values("start", kind="stable", ignore_index=True)
+
+
+def reconfigurations_of(observed: Observed, workload: Workload, pairing: Pairing) -> pd.DataFrame | None:
+    """Return the resizes of the file with the ids of the workload, on the clock of the workload."""
+    rows, ids = observed.reconfigurations, workload.column("job_id")
+    if rows is None:
+        return None
+    job_of = dict(zip(pairing.rows[pairing.found].tolist(), pairing.found.tolist(), strict=True))
+    kept = rows[rows["row"].isin(list(job_of))]
+    moved = {name: kept[name] - pairing.offset_s for name in ("asked", "decided", "applied", "ended")}
+    return kept.drop(columns="row").assign(job_id=[ids[job_of[row]] for row in kept["row"].tolist()], **moved)

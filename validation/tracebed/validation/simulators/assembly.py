@@ -1,0 +1,247 @@
+"""The run of a file of another program: its jobs matched with a workload, on the clock of the workload."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracebed.converters.provenance import Provenance, Step, System
+from tracebed.converters.workload import MAX_SIZE, Kind, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run, RunInfo, workload_facts
+from tracebed.states import JobState
+from tracebed.validation.simulators.allocations import allocations_of, reconfigurations_of
+from tracebed.validation.simulators.observed import Observed, states_of
+from tracebed.validation.simulators.pairing import Pairing, pair
+from tracebed.validation.simulators.simulator import ReadOptions
+from tracebed.validation.simulators.times import Times, check_times, first_of, relative, times_of
+
+MISSING = "not in the file"
+
+
+def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) -> Run:
+    """Return the run that a file describes.
+
+    Args:
+        observed: the jobs of the file.
+        workload: the workload that the jobs belong to. None: it is made from the file.
+        options: the options of the import.
+
+    Raises:
+        InputError: the jobs cannot be matched, times are missing or contradict each other, or the jobs need more nodes
+            than there are.
+    """
+    if not len(observed.jobs):
+        raise InputError("contains no jobs", where=observed.where, hint="check that the file is complete")
+    if workload is None:
+        workload, pairing = workload_in(observed, options)
+    else:
+        pairing = pair(observed, workload, options)
+    times = times_of(observed, workload, pairing)
+    check_times(observed, pairing, times)
+    states, reasons, warnings = _states(observed, pairing, times)
+    warnings += _counts(observed, workload, pairing, options)
+    nodes, allocations, unknown, more = allocations_of(observed, workload, pairing, times, options)
+    ids = workload.column("job_id").astype(object)
+    jobs = pd.DataFrame(
+        {
+            "job_id": ids,
+            "kind": workload.column("kind"),
+            "submit_planned": workload.floats("submit_time"),
+            "submit": times.submit,
+            "start": times.start,
+            "end": times.end,
+            "state": states,
+            "reason": reasons,
+            "nodes": workload.ints("nodes"),
+            "run_time": workload.floats("run_time"),
+            "time_limit": workload.floats("time_limit"),
+            "user": workload.column("user"),
+        }
+    )
+    real = options.side == "real"
+    version = {observed.program: observed.version} if observed.program and observed.version else {}
+    info = RunInfo(
+        source="log" if real else observed.program or observed.format,
+        execution="logged" if real else "simulated",
+        nodes=nodes,
+        workload=dict(options.workload_facts or workload_facts(workload, options.name)),
+        policy=options.policy or observed.policy or "not known",
+        resolution_s=observed.resolution,
+        counts={"jobs": len(workload), **Counter(states.tolist())},
+        warnings=[*observed.warnings, *warnings, *more],
+        imported=_origin(observed, pairing) | {"nodes_of_jobs": _held(observed, allocations)},
+        unknown=unknown,
+    )
+    info.versions |= version
+    return Run(info, jobs, allocations, reconfigurations_of(observed, workload, pairing))
+
+
+def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pairing]:
+    """Return the workload that the jobs of a file make, and the row of each job.
+
+    Run times are those of the file. Time 0 is the first submission.
+
+    Raises:
+        InputError: submit times are missing, or a job id occurs twice.
+    """
+    submit, start, end = (observed.floats(name) for name in ("submit", "start", "end"))
+    wait, run, response = (observed.floats(name) for name in ("wait", "run", "response"))
+    submit = first_of(submit, start - wait, end - response)
+    if not np.isfinite(submit).all():
+        row = int((~np.isfinite(submit)).argmax())
+        hint = "name the column of submit times (--columns submit=NAME), or give the --workload"
+        raise observed.error(row, "has no submit time, so no workload can be made from the file", hint)
+    offset = float(submit.min())
+    start = first_of(start, submit + wait)
+    ran = first_of(run, end - start, response - (start - submit))
+    cores = observed.floats("cores")
+    per_node = options.cores_per_node or 1
+    nodes = first_of(observed.floats("nodes"), np.ceil(cores / per_node))
+    ids = observed.texts("job_id")
+    if not observed.has("job_id"):
+        ids = pd.Series([str(number) for number in range(1, len(submit) + 1)], dtype="str")
+    twice = ids.duplicated().to_numpy()
+    if twice.any():
+        raise observed.error(int(twice.argmax()), f"occurs twice ({int(twice.sum()):,} rows are repeated)")
+    kinds = observed.texts("kind").where(observed.texts("kind").isin([*Kind]), Kind.RIGID.value)
+    if (
+        bad := (np.isfinite(nodes) & ((nodes < 1) | (nodes > MAX_SIZE) | (nodes != np.floor(nodes))))
+        .nonzero()[0]
+        .tolist()
+    ):
+        raise observed.error(bad[0], f"has {nodes[bad[0]]:g} nodes")
+    table = pd.DataFrame(
+        {
+            "job_id": ids,
+            "submit_time": relative(submit, offset),
+            "run_time": np.where(observed.has("run_time"), observed.floats("run_time"), ran),
+            "time_limit": observed.floats("time_limit"),
+            "nodes": np.nan_to_num(nodes).astype(np.int64),
+            "cores_per_node": per_node,
+            "kind": kinds,
+            "user": observed.texts("user"),
+            "row": np.arange(len(submit)),
+        }
+    )
+    table = table.iloc[np.argsort(table["submit_time"].to_numpy(), kind="stable")]
+    total = options.nodes or (len(observed.nodes) if observed.nodes else None)
+    provenance = Provenance(
+        system=System(total, options.cores_per_node or (observed.nodes[0].cores if observed.nodes else None)),
+        unix_start=offset if observed.unix else None,
+        sources=(observed.source,),
+        steps=(Step("import", {"from": observed.format}),),
+    )
+    rows = table.pop("row").to_numpy()
+    workload = Workload(table, provenance, where=observed.where)
+    return workload, Pairing(rows, "itself", offset, np.empty(0, dtype=np.int64))
+
+
+# -- states and counts
+
+
+def _states(observed: Observed, pairing: Pairing, times: Times) -> tuple[npt.NDArray[np.object_], list[str], list[str]]:
+    """Return the state of each job, its reason, and warnings."""
+    words = observed.texts("state")
+    known, strange = states_of(words)
+    warnings = []
+    if strange:
+        shown = ", ".join(repr(word[:30]) for word in strange[:5])
+        count = int(words.isin(strange).sum())
+        warnings.append(f"{count:,} jobs have a state with an unknown meaning: {shown}")
+    ended = np.isfinite(times.start) & np.isfinite(times.end)
+    states, reasons = [], []
+    for row, done in zip(pairing.rows.tolist(), ended.tolist(), strict=True):
+        state = known[row] if row >= 0 else JobState.UNKNOWN
+        reason = "" if row >= 0 else MISSING
+        if state is None:
+            state = JobState.COMPLETED if done else JobState.UNKNOWN
+        if not done and state in (JobState.COMPLETED, JobState.KILLED):
+            state, reason = JobState.UNKNOWN, "no start or end in the file"
+        states.append(str(state))
+        reasons.append(reason)
+    return np.array(states, dtype=object), reasons, warnings
+
+
+def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: ReadOptions) -> list[str]:
+    """Return warnings about jobs and rows without a counterpart.
+
+    Raises:
+        InputError: a prediction has jobs that are not in the workload.
+    """
+    found = []
+    absent = int((pairing.rows < 0).sum())
+    if absent:
+        first = workload.column("job_id")[int((pairing.rows < 0).argmax())]
+        found.append(
+            f"{absent:,} of {len(workload):,} jobs are not in the file, and count as not ended (first: {first})"
+        )
+    strangers = pairing.strangers
+    if len(strangers):
+        what = f"{len(strangers):,} of {len(observed.jobs):,} rows match no job of the workload"
+        place = observed.place(int(strangers[0]))
+        if options.side == "predicted":
+            hint = "check --workload, or match jobs by --map FILE or --match id, order or shape"
+            raise InputError(what, where=place, hint=hint)
+        found.append(f"{what}, and are left out (first: {place})")
+    return found
+
+
+def _held(observed: Observed, allocations: pd.DataFrame | None) -> str:
+    """Return how the nodes of each job are known: `recorded`, `assigned` (their number is recorded) or `unknown`."""
+    if allocations is None:
+        return "unknown"
+    return "assigned" if observed.allocations is None else "recorded"
+
+
+def _origin(observed: Observed, pairing: Pairing) -> dict[str, object]:
+    """Return `RunInfo.imported`."""
+    return {
+        "from": observed.format,
+        "file": observed.source.name,
+        "sha256": observed.source.sha256,
+        "bytes": observed.source.bytes,
+        "program": observed.program,
+        "version": observed.version,
+        "matched_by": pairing.by,
+        "offset_s": pairing.offset_s,
+        "rows": len(observed.jobs),
+        "rows_without_job": len(pairing.strangers),
+        "jobs_without_row": int((pairing.rows < 0).sum()),
+        **observed.facts,
+    }
+
+
+def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
+    """Return the workload of a run as far as its jobs tell, and the facts of the workload for other runs of it.
+
+    Raises:
+        InputError: the run has no jobs.
+    """
+    jobs = run.jobs
+    table = pd.DataFrame(
+        {
+            "job_id": jobs["job_id"],
+            "submit_time": jobs["submit_planned"],
+            "run_time": jobs["run_time"],
+            "time_limit": jobs["time_limit"],
+            "nodes": jobs["nodes"],
+            "kind": jobs["kind"],
+            "user": jobs["user"],
+        }
+    )
+    cores = max((node.cores for node in run.info.nodes), default=None)
+    raw = run.info.workload.get("provenance") or {}
+    start = raw.get("unix_start")
+    provenance = Provenance(system=System(run.total_nodes or None, cores), unix_start=start)
+    return Workload(table, provenance), dict(run.info.workload)
+
+
+def for_run(options: ReadOptions, run: Run) -> tuple[Workload, ReadOptions]:
+    """Return the workload of `run`, and the options for the import of another run of it."""
+    workload, facts = facts_of(run)
+    return workload, replace(options, workload_facts=facts)

@@ -1,0 +1,85 @@
+"""Tables of jobs of any program: a row per job, columns found by name or given by --columns."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
+from tracebed.validation.simulators.assembly import run_of
+from tracebed.validation.simulators.observed import Observed
+from tracebed.validation.simulators.simulator import ReadOptions, Simulator
+from tracebed.validation.simulators.table import Table, read_table
+
+
+def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
+    """Read a table of jobs as a run; see `assembly.run_of`."""
+    table = read_table(path, options)
+    return run_of(observed_of(table, "csv"), workload, options)
+
+
+def observed_of(table: Table, format: str, **facts: object) -> Observed:
+    """Return the jobs of a table; `facts` are further attributes of `Observed`."""
+    recorded = {
+        "columns": {field: column.name for field, column in table.found.items()},
+        "units": {field: column.unit for field, column in table.found.items() if column.unit},
+    }
+    attributes: dict[str, object] = {
+        "jobs": table.jobs,
+        "source": table.file.source,
+        "where": table.file.where,
+        "place": table.place,
+        "format": format,
+        "unix": table.unix,
+        "facts": recorded,
+        "allocations": None if table.held is None else allocations_of(table),
+    }
+    return Observed(**(attributes | facts))  # type: ignore[arg-type]
+
+
+def allocations_of(table: Table) -> pd.DataFrame | None:
+    """Return the nodes of each job from intervals of node numbers (`0-3 7`), or None if a job that ended has none.
+
+    Raises:
+        InputError: a text is not a list of intervals.
+    """
+    assert table.held is not None
+    rows, first, count = [], [], []
+    for row, text in enumerate(table.held.tolist()):
+        for low, high in intervals(text, table, row):
+            rows.append(row)
+            first.append(low)
+            count.append(high - low + 1)
+    ran = np.isfinite(table.jobs["start"].to_numpy(dtype=np.float64)) if "start" in table.jobs else table.held != ""
+    if not rows or not np.isin(np.flatnonzero(np.asarray(ran)), rows).all():
+        return None
+    return pd.DataFrame({"row": rows, "node": first, "count": count})
+
+
+def intervals(text: str, table: Table, row: int) -> list[tuple[int, int]]:
+    """Return the intervals of `0-3 7` as (first, last).
+
+    Raises:
+        InputError: the text is not a list of intervals, or a node occurs twice.
+    """
+    found = []
+    for word in text.replace(",", " ").split():
+        low, dash, high = word.partition("-")
+        if not (low.isdecimal() and (high.isdecimal() or not dash)):
+            what = f"{table.found['held'].name} {text[:40]!r} is not a list of node numbers such as 0-3 7"
+            raise InputError(what, where=table.place(row), hint="correct it, or rename the column")
+        found.append((int(low), int(high) if dash else int(low)))
+    found.sort()
+    if any(high < low for low, high in found) or any(b[0] <= a[1] for a, b in pairwise(found)):
+        what = f"{table.found['held'].name} {text[:40]!r} names a node twice, or an interval backwards"
+        raise InputError(what, where=table.place(row), hint="correct it, or rename the column")
+    return found
+
+
+SIMULATOR = Simulator(name="csv", title="a table of jobs of any program, with a header", read=read)
+"""A table of jobs of any program, with a header: CSV or Parquet."""

@@ -1,0 +1,177 @@
+"""Jobs as a file of another program describes them, before they are matched with the jobs of a workload.
+
+A reader of a format fills an `Observed`. `assembly.run_of` makes a run of it. So units, origins of time, matching and
+checks are the same for all formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.provenance import Source
+from tracebed.converters.workload import FloatArray
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import NodeFacts
+from tracebed.states import JobState
+from tracebed.validation.simulators.simulator import MatchName
+
+INSTANTS = ("submit", "start", "end")
+DURATIONS = ("wait", "run", "response")
+NUMBERS = (*INSTANTS, *DURATIONS, "run_time", "time_limit", "nodes", "cores")
+TEXTS = ("job_id", "state", "user", "kind")
+FIELDS: dict[str, str] = {
+    "job_id": "id of the job",
+    "submit": "submission: a number or a date-time",
+    "start": "start of the job",
+    "end": "end of the job",
+    "wait": "start - submission",
+    "run": "end - start",
+    "response": "end - submission",
+    "nodes": "nodes that the job requested and held",
+    "cores": "cores (processors) that the job requested and held, on all nodes",
+    "state": "how the job ended",
+    "run_time": "run time that the workload states, where it differs from `run`",
+    "time_limit": "requested time limit",
+    "user": "user",
+    "kind": "rigid, moldable, malleable or evolving",
+    "held": "numbers of the nodes that the job held, as intervals: `0-3 7`",
+}
+"""Field of a job -> meaning. Times are in s. `held` is only a field of tables (`csv`)."""
+RESOLUTIONS = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
+"""Resolutions that are recognized, s. Finer times count as exact."""
+MINUTE = 60.0
+MANY = 20
+"""Number of different times that must all be whole minutes before the resolution counts as a minute."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """The jobs of a file.
+
+    At least one of `start` and `wait`, and one of `end`, `run` and `response` must be known for a job that ended.
+    """
+
+    jobs: pd.DataFrame
+    """A row per job in the order of the file: columns of `FIELDS` as float64 (NaN: unknown) or str (empty: unknown).
+
+    `submit`, `start` and `end` have the origin of the file. Missing columns are unknown.
+    """
+    source: Source
+    """The file: name, SHA-256, size."""
+    where: str
+    """The file, for messages."""
+    place: Callable[[int], str]
+    """Function from a row to its place in the file, for messages (`jobs.csv:17`)."""
+    format: str
+    """Name under which the format is known to `--from`."""
+    program: str = ""
+    """Program that made the file, if known (`batsim`)."""
+    version: str = ""
+    """Version of the program, if known."""
+    policy: str = ""
+    """Scheduling policy, if known."""
+    nodes: Sequence[NodeFacts] | None = None
+    """Nodes of the machine, if known."""
+    allocations: pd.DataFrame | None = None
+    """A row per period in which a job holds nodes: `row` (in `jobs`), `node`, `count`, `start`, `end`, `cores`.
+
+    None: unknown. Missing `start` and `end` are those of the job, missing `cores` all cores of the nodes.
+    """
+    reconfigurations: pd.DataFrame | None = None
+    """The table of `run_schema.TABLES` with `row` in place of `job_id`. None: unknown."""
+    resolution_s: float | None = None
+    """Resolution of the times, s; 0: exact. None: detected."""
+    match: MatchName = "auto"
+    """How jobs of this format are matched by default."""
+    unix: bool = False
+    """Whether `submit`, `start` and `end` are s since 1970."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """Further facts for `RunInfo.imported`: units, columns, ..."""
+    warnings: Sequence[str] = ()
+
+    def floats(self, name: str) -> FloatArray:
+        """Return a numeric column, shape (rows,); NaN where unknown."""
+        if name not in self.jobs:
+            return np.full(len(self.jobs), np.nan)
+        return self.jobs[name].to_numpy(dtype=np.float64)
+
+    def texts(self, name: str) -> pd.Series[str]:
+        """Return a text column, shape (rows,); empty where unknown."""
+        if name not in self.jobs:
+            return pd.Series([""] * len(self.jobs), dtype="str")
+        return self.jobs[name].fillna("").astype("str").reset_index(drop=True)
+
+    def has(self, name: str) -> bool:
+        """Return whether the column `name` has a known value."""
+        if name not in self.jobs:
+            return False
+        values = self.jobs[name]
+        return bool((values != "").any() if name in TEXTS else values.notna().any())
+
+    @property
+    def resolution(self) -> float:
+        """Resolution of the times, s; 0: exact."""
+        if self.resolution_s is not None:
+            return self.resolution_s
+        return resolution_of([self.floats(name) for name in (*INSTANTS, *DURATIONS)])
+
+    def error(self, row: int, what: str, hint: str = "correct or remove the line") -> InputError:
+        """Return the error for a row of the file, which names the job and the place."""
+        job = self.texts("job_id").iloc[row]
+        return InputError(f"job {job[:40]!r} {what}" if job else f"the job {what}", where=self.place(row), hint=hint)
+
+
+def resolution_of(times: Sequence[FloatArray]) -> float:
+    """Return the largest resolution of `RESOLUTIONS`, or a minute, of which all finite times are multiples; else 0.
+
+    Args:
+        times: times, s. A minute is only recognized if there are at least `MANY` different times.
+    """
+    values = np.concatenate([np.asarray(each, dtype=np.float64).ravel() for each in times] or [np.empty(0)])
+    values = np.unique(values[np.isfinite(values)])
+    if not len(values):
+        return 0.0
+    if len(values) >= MANY and _multiples(values, MINUTE):
+        return MINUTE
+    return next((step for step in RESOLUTIONS if _multiples(values, step)), 0.0)
+
+
+def _multiples(values: FloatArray, step: float) -> bool:
+    quotients = values / step
+    error = np.maximum(1e-6, 4 * np.finfo(np.float64).eps * np.abs(quotients))
+    return bool((np.abs(quotients - np.rint(quotients)) <= error).all())
+
+
+WORDS: dict[str, JobState] = {
+    **dict.fromkeys(("completed", "complete", "success", "successful", "done", "finished", "ok"), JobState.COMPLETED),
+    **dict.fromkeys(("completedsuccessfully", "completing", "ended", "terminated", "1", "true"), JobState.COMPLETED),
+    **dict.fromkeys(("failed", "failure", "error", "nodefail", "bootfail", "outofmemory", "0"), JobState.FAILED),
+    **dict.fromkeys(("completedfailed", "false"), JobState.FAILED),
+    **dict.fromkeys(("killed", "timeout", "deadline", "completedwalltimereached"), JobState.KILLED),
+    **dict.fromkeys(("cancelled", "canceled", "completedkilled", "revoked", "deleted"), JobState.CANCELLED),
+    **dict.fromkeys(("rejected", "refused"), JobState.REJECTED),
+    **dict.fromkeys(("running", "pending", "interrupted", "suspended", "waiting", "queued"), JobState.INTERRUPTED),
+}
+"""Word for a state, in lower case and without punctuation -> the state."""
+
+
+def states_of(words: pd.Series[str]) -> tuple[list[JobState | None], list[str]]:
+    """Return the state of each word, None for an empty one, and the words whose meaning is unknown.
+
+    Only the first word of a text counts (`CANCELLED by 1234`). An unknown word gives `JobState.UNKNOWN`.
+    """
+    found: dict[str, JobState | None] = {"": None}
+    strange = []
+    for text in dict.fromkeys(words):
+        first = (text.split() or [""])[0]
+        key = "".join(letter for letter in first.lower() if letter.isalnum())
+        if text not in found:
+            state = WORDS.get(key)
+            if state is None:
+                strange.append(text)
+            found[text] = state or JobState.UNKNOWN
+    return [found[text] for text in words], strange

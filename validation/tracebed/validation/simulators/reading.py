@@ -1,0 +1,84 @@
+"""Import of the output of other programs: a file or folder in any known form becomes a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tracebed.converters.formats import registry
+from tracebed.converters.formats.reading import recognized
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import FILES, Run
+from tracebed.registry import unknown
+from tracebed.validation.simulators import logs
+from tracebed.validation.simulators.assembly import for_run
+from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions, simulator
+
+TABLE = "csv"
+"""The form of a file that no simulator and no format recognizes."""
+
+
+def import_run(
+    path: Path, options: ReadOptions, workload: Workload | Run | None = None, form: str | None = None
+) -> Run:
+    """Read the output of a simulator, or the log of a real system, as a run.
+
+    Args:
+        path: the file, or the folder of a simulator's output.
+        options: whether the run is real, and how the file is read.
+        workload: the workload of the jobs, or a run of it. None: the workload is made from the file.
+        form: an installed simulator or a format of logs. None: recognized by the content.
+
+    Raises:
+        InputError: the file cannot be read, its form is unknown, or its jobs are not those of the workload.
+    """
+    if isinstance(workload, Run):
+        workload, options = for_run(options, workload)
+    if workload is None and options.side == "predicted":
+        hint = "give --workload FILE, or a real run of the workload: --workload runs/real"
+        raise InputError("a prediction needs the workload that it predicts", where=str(path), hint=hint)
+    if workload is None and (options.mapping or options.match != "auto"):
+        raise InputError("jobs can only be matched with a --workload", hint="leave out --match and --map")
+    if form is None:
+        form = TABLE if options.columns else form_of(path)
+    if form in SIMULATORS.entries:
+        chosen = simulator(form)
+        if chosen.read is None:
+            readers = [name for name in SIMULATORS.names() if simulator(name).read]
+            raise InputError(f"the output of {form} cannot be read", hint=f"use one of {', '.join(readers)}")
+        return chosen.read(path, workload, options)
+    if form in registry.FORMATS.entries:
+        return logs.read(path, form, workload, options)
+    raise unknown("form of a file", form, forms())
+
+
+def forms() -> list[str]:
+    """Return the names of all forms: simulators, then formats of logs that are not also simulators."""
+    formats = [name for name in registry.FORMATS.names() if registry.named(name).reader is not None]
+    return [*SIMULATORS.names(), *(name for name in formats if name not in SIMULATORS.entries)]
+
+
+def form_of(path: Path) -> str:
+    """Return the form of a file or folder, by its content."""
+    for name in SIMULATORS.names():
+        recognizes = simulator(name).recognizes
+        if recognizes is not None and recognizes(path):
+            return name
+    if path.is_dir():
+        hint = "name its form by --from, or give a file in it"
+        raise InputError("the form of the folder is not recognized", where=str(path), hint=hint)
+    found = recognized(Input.at(path))
+    if found is not None and found.reader is not None and found.name not in SIMULATORS.entries:
+        return found.name
+    return TABLE
+
+
+def run_at(path: Path, options: ReadOptions, workload: Workload | Run | None = None) -> Run:
+    """Return the run in the folder `path`, or import the file or folder if it is not a run."""
+    if path.is_dir() and (path / FILES[0]).is_file():
+        return Run.load(path)
+    if not path.exists():
+        raise InputError("no such file or folder", where=str(path), hint="check the path")
+    return import_run(path, replace(options, name=path.stem), workload)
