@@ -106,6 +106,18 @@ class RunInfo:
         """Whether the run was observed on a real system: a replay or a log, not a prediction."""
         return self.source == "replay" or self.execution == "logged"
 
+    @property
+    def stopped_by_signal(self) -> bool:
+        """Whether a signal (such as Ctrl-C) interrupted the run, rather than a failure of the testbed."""
+        return any(reason.startswith("SIG") for reason in self.interruptions)
+
+    @property
+    def duties(self) -> tuple[float, ...]:
+        """Duty of the ranks of a replay, one for all nodes or one per node. Runs of earlier versions have 0 or 1."""
+        duty = self.parameters.get("duty")
+        known = [each for each in (duty if isinstance(duty, list) else [duty]) if isinstance(each, (int, float))]
+        return tuple(map(float, known)) or (0.0 if self.execution == "emulated" else 1.0,)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the content of `run.json`."""
         return vars(self) | {"nodes": [node._asdict() for node in self.nodes]}

@@ -173,7 +173,7 @@ def _replayed(workload: Workload, inventory: Inventory, policy: Policy, target: 
     run = replay(workload, inventory, policy, target, name=target.name, options=options)
     if run.info.state == "interrupted":
         (reason,) = run.info.interruptions
-        if reason.startswith("SIG"):
+        if run.info.stopped_by_signal:
             raise KeyboardInterrupt
         raise TestbedError(f"a probe was interrupted: {reason}", hint="calibrate again")
     if done := run.info.counts["jobs"] - run.info.counts.get("completed", 0):

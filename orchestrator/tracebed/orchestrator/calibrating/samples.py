@@ -66,7 +66,7 @@ def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: floa
     changes = run.reconfigurations[run.reconfigurations["state"] == "applied"]
     last = changes.groupby("job_id")["nodes_to"].last().reindex(first.index).fillna(first)
     launch = (jobs["launched"] - jobs["start"]) / speed
-    work = pd.Series(planned) + pd.Series(late) * (_duty(run) == 1.0)
+    work = pd.Series(planned) + pd.Series(late) * (max(run.info.duties) == 1.0)
     end = (jobs["end"] - jobs["launched"]) / speed - work.reindex(jobs.index)
     resizes = _resizes(changes, jobs, workload, speed, grain_s)
     return Samples(
@@ -80,11 +80,6 @@ def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: floa
 def _rows(ranks: pd.Series[float], seconds: pd.Series[float]) -> FloatArray:
     table = pd.DataFrame({"ranks": ranks, "seconds": seconds}).dropna()
     return table.to_numpy(dtype=np.float64)
-
-
-def _duty(run: Run) -> float:
-    duty = run.info.parameters.get("duty", 0.0)
-    return max(duty) if isinstance(duty, list) else float(duty)
 
 
 def _leaders(entries: list[Entry]) -> tuple[dict[str, float], dict[str, float]]:

@@ -275,7 +275,7 @@ def replay(
         return ExitCode.OK
     (reason,) = run.info.interruptions
     say(f"tracebed: the replay was interrupted ({reason}); {output} has what happened until then")
-    return ExitCode.INTERRUPTED if reason.startswith("SIG") else ExitCode.UNHEALTHY
+    return ExitCode.INTERRUPTED if run.info.stopped_by_signal else ExitCode.UNHEALTHY
 
 
 @click.command()

@@ -73,8 +73,7 @@ def execution_kind(info: RunInfo) -> str:
     """Return the kind of execution that selects the limits, one of `thresholds.KINDS`."""
     if info.execution == "emulated":
         return "emulated"
-    duty = info.parameters.get("duty", 1.0)
-    measured = max(duty if isinstance(duty, list) else [duty]) >= 1 and info.parameters.get("clock") != "steady"
+    measured = max(info.duties) >= 1 and info.parameters.get("clock") != "steady"
     return "computing" if measured else "paced"
 
 

@@ -37,7 +37,7 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
         speed=info.speed,
         grain_s=info.parameters["grain_s"],
         repetitions=min(len(case.runs) for case in fit.cases),
-        duty=_duty(info.parameters.get("duty"), info.execution),
+        duty=min(info.duties),
         overheads=fitted | given,
         workloads=sorted({case.workload.sha256 for case in fit.cases}),
         fit=FitRecord(
@@ -66,10 +66,3 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
         ),
         cloud=[dict(member.overheads) for member in fit.cloud],
     )
-
-
-def _duty(duty: float | list[float] | None, execution: str) -> float:
-    """Return the duty of the runs, or the smallest if nodes differ. Runs of earlier versions have duty 1 or 0."""
-    if duty is None:
-        return 0.0 if execution == "emulated" else 1.0
-    return float(min(duty)) if isinstance(duty, list) else float(duty)

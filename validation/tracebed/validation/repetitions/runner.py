@@ -86,7 +86,7 @@ def _attempt(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float
         run = _replay(campaign, slot, folder, show)
         if run.info.state == "interrupted":
             (error,) = run.info.interruptions
-            if error.startswith("SIG"):
+            if run.info.stopped_by_signal:
                 raise KeyboardInterrupt
         else:
             error = None

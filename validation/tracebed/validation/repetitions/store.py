@@ -171,7 +171,7 @@ def run_of(slot: Slot, folder: Path) -> Run | None:
     if not (path / "run.json").is_file():
         return None
     run = Run.load(path)
-    return None if any(reason.startswith("SIG") for reason in run.info.interruptions) else run
+    return None if run.info.stopped_by_signal else run
 
 
 def discard(slot: Slot, folder: Path) -> None:

@@ -1,8 +1,28 @@
-"""Comparison of a prediction with a real run, and its verdict (docs/explanation/verdict.md)."""
+"""Verdict on a simulator: validation over cases, and comparison of two runs (docs/explanation/verdict.md)."""
 
+from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.comparison import SCHEMA, Comparison, compare
 from tracebed.validation.verdict.matching import Matching
 from tracebed.validation.verdict.metric import MetricComparison
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict, combine
+from tracebed.validation.verdict.tolerances import Tolerances
+from tracebed.validation.verdict.validate import validate
+from tracebed.validation.verdict.validation import MetricVerdict, SimulatorFacts, Validation
 
-__all__ = ["REASONS", "SCHEMA", "Comparison", "Matching", "MetricComparison", "Reason", "Verdict", "combine", "compare"]
+__all__ = [
+    "REASONS",
+    "SCHEMA",
+    "Case",
+    "Comparison",
+    "Matching",
+    "MetricComparison",
+    "MetricVerdict",
+    "Reason",
+    "SimulatorFacts",
+    "Tolerances",
+    "Validation",
+    "Verdict",
+    "combine",
+    "compare",
+    "validate",
+]

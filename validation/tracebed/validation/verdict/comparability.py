@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import total_cores
+from tracebed.validation.verdict.evidence import imposed
 from tracebed.validation.verdict.matching import Matching
+from tracebed.validation.verdict.screening import lateness
 
 Figures = dict[str, Any]
 """The dictionary of `metrics`."""
@@ -30,7 +32,8 @@ def comparability_warnings(
     found += [f"{what} differs: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
     if predicted.info.state != "completed":
         found.append(f"the prediction is {predicted.info.state}")
-    found += _late(real, figures[0])
+    if late := lateness(real, figures[0]):
+        found.append(f"{late}; use a lower --speed")
     if skewed := figures[1]["clock_skew_jobs"]:
         found.append(f"{skewed:,} jobs of the prediction start before their submission or end before their start")
     if by := imposed(real.info):
@@ -39,22 +42,6 @@ def comparability_warnings(
             "slowdowns that is run time, are no evidence for the prediction"
         )
     return found
-
-
-def imposed(info: RunInfo) -> str:
-    """Return what imposed the run times of a real run, or an empty text if the run times were measured.
-
-    An emulated rank sleeps for its planned run time. A rank with a duty below 1 computes for a part of the planned time
-    and sleeps until its planned end. A steady clock stands still until a rank has done what it planned.
-    """
-    duty = info.parameters.get("duty", 1.0)
-    duties = sorted({each for each in (duty if isinstance(duty, list) else [duty]) if isinstance(each, (int, float))})
-    kinds = ["emulated nodes"] if "emulated" in info.execution.split("+") else []
-    if partial := [each for each in duties if 0 < each < 1]:
-        kinds.append("duty " + " to ".join(f"{each:g}" for each in dict.fromkeys((partial[0], partial[-1]))))
-    if info.parameters.get("clock") == "steady":
-        kinds.append("steady clock")
-    return ", ".join(kinds)
 
 
 def _jobs(matching: Matching) -> list[str]:
@@ -83,13 +70,3 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
     if any(value for key, value in b.parameters.items() if key.startswith("overhead_")):
         facts.append(("speed", a.speed, b.speed))  # the speed matters only with overheads
     return facts + [(key, a.parameters[key], b.parameters[key]) for key in sorted(a.parameters.keys() & b.parameters)]
-
-
-def _late(real: Run, figures: Figures) -> list[str]:
-    """Return a warning if submissions deviated too much from the planned times."""
-    jobs = real.jobs
-    off = (jobs["submit"] - jobs["submit_planned"]).abs().max()
-    between = figures["utilization_window"]["end_s"] / max(len(jobs) - 1, 1)
-    if not off > max(5.0, 0.01 * between):
-        return []
-    return [f"submissions deviate up to {off:,.1f} trace seconds from their planned times; use a lower --speed"]

@@ -15,7 +15,8 @@ from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics import TAU, Margin, MeasuredRun, Metric, Undefined, all_metrics, summarize
 from tracebed.validation.statistics import Differences, Interval, batch_means, differences
-from tracebed.validation.verdict.comparability import comparability_warnings, imposed
+from tracebed.validation.verdict.comparability import comparability_warnings
+from tracebed.validation.verdict.evidence import imposed
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 from tracebed.validation.verdict.matching import MEASURES, Matching, match
 from tracebed.validation.verdict.metric import MetricComparison
@@ -150,7 +151,7 @@ def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_work
     Raises:
         InputError: the runs are swapped, the workloads differ, or the runs have no job in common.
     """
-    same_workload = _check_sides(real, predicted, allow_different_workloads)
+    same_workload = check_sides(real, predicted, allow_different_workloads)
     sides = MeasuredRun(real, tau), MeasuredRun(predicted, tau)
     jobs, matching = match(sides[0].jobs, sides[1].jobs)
     figures = summarize(sides[0]), summarize(sides[1])
@@ -192,7 +193,7 @@ def time_compression(info: RunInfo) -> float:
     return min(math.prod(factors), 1.0)
 
 
-def _check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> bool:
+def check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> bool:
     """Return whether the workloads are equal. Raises InputError if the runs cannot be compared."""
     if not real.info.is_real:
         raise InputError(

@@ -43,12 +43,17 @@ class Health:
     @property
     def headline(self) -> str:
         """The state and the texts of the causes of this state: `the real run is unhealthy: ...; ...`."""
-        return f"the real run is {self.state}: {'; '.join(self._decisive)}"
+        return f"the real run is {self.state}: {self.why}"
 
     @property
-    def _decisive(self) -> list[str]:
-        """Texts of the causes of the state, without the causes of a milder state."""
-        return [cause["text"] for cause in self.causes if cause["state"] == self.state] or ["cause unknown"]
+    def decisive(self) -> list[dict[str, Any]]:
+        """Causes of the state, without the causes of a milder state."""
+        return [cause for cause in self.causes if cause["state"] == self.state]
+
+    @property
+    def why(self) -> str:
+        """Texts of the decisive causes."""
+        return "; ".join(cause["text"] for cause in self.decisive) or "cause unknown"
 
     def warnings(self, run: Run) -> list[str]:
         """Return a sentence for each cause, preceded by one about a replay whose health is unknown."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 from tracebed.errors import ExitCode
-from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.comparison import Comparison
+from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.rule import Reason, Verdict
+from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
 
 SCHEMA = "tracebed-verdict/1"
@@ -44,7 +48,7 @@ class CaseMetric:
     predicted: float
     """Mean over the predictions, unit of the metric."""
     relative_error: float
-    """(predicted - real mean) / real mean."""
+    """(predicted - real mean) / real mean; NaN for a real mean of 0."""
     margin: float
     """Margin in the unit of the metric."""
     z: float
@@ -54,6 +58,10 @@ class CaseMetric:
     high: float
     noise_cv: float
     """Coefficient of variation of the real runs: real_sd / real_mean."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON values."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -76,28 +84,64 @@ class MetricVerdict:
     """Standard error of z."""
     df: float
     """Degrees of freedom of `se` (Welch-Satterthwaite)."""
+    relative_error: float
+    """Mean over the cases of (predicted - real mean) / real mean; NaN if a real mean is 0."""
+    relative_low: float
+    """Lower end of the confidence interval of `relative_error`."""
+    relative_high: float
     delta_needed: float
-    """Smallest relative margin with which the metric would be accurate."""
+    """Smallest relative margin with which the metric would be accurate; an absolute margin grows by the same factor."""
     repeats_needed: int | None
     """Repetitions of each case for a decision with 80 % power at this error and noise; None: unknown, or no number."""
+    profile_based: bool
+    """Whether the noise of a case comes from a noise profile, not from its repetitions."""
     verdict: Verdict
     reasons: tuple[Reason, ...]
 
+    @property
+    def name(self) -> str:
+        """Name of the metric."""
+        return self.metric.name
 
-@dataclass(frozen=True)
-class Repetition:
-    """One repetition of a real run, and whether it has a part in the verdict."""
+    @property
+    def part(self) -> str:
+        """Role of the metric in the verdict: `gate`, `advisory`, or `advisory, run times imposed`."""
+        if not self.evidence:
+            return "advisory, run times imposed"
+        return "gate" if self.gate else "advisory"
 
-    run: Run
-    name: str
-    state: str
-    """Health: `healthy`, `degraded`, `unhealthy` or `unknown`."""
-    causes: tuple[dict[str, Any], ...]
-    """Causes of the state, as in `RunInfo.health`."""
-    excluded: str = ""
-    """Why the repetition is excluded, as text that begins with H1, H2, H3, H6, H7 or `health`; empty: included."""
-    flags: str = ""
-    """Signals H4 and H5 of an unusual outcome, as text: a warning, never a reason to exclude."""
+    @property
+    def error(self) -> str:
+        """The error and its interval as text: `+2.1 % [+1.8, +2.4]`, or in margins if a real mean is 0."""
+        shares = (self.relative_error, self.relative_low, self.relative_high)
+        percent = not math.isnan(self.relative_error)
+        mean, low, high = (100 * each for each in shares) if percent else (self.z, self.low, self.high)
+        text = f"{mean:+.3g} {'%' if percent else 'margins'}"
+        return text if math.isnan(low) else f"{text} [{low:+.3g}, {high:+.3g}]"
+
+    @property
+    def sentence(self) -> str:
+        """The metric in one line: `wait, mean (s): +2.1 % [+1.8, +2.4], margin 10 %, at least 10 s, gate: accurate`."""
+        why = f" ({', '.join(reason.value for reason in self.reasons)})" if self.reasons else ""
+        imposed = "" if self.evidence else ", run times imposed"
+        allowed = self.margin.words(self.metric.unit)
+        return f"{self.metric.title}: {self.error}, margin {allowed}{imposed}: {self.verdict}{why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict on the metric as JSON values."""
+        names = ("gate", "evidence", "profile_based", "z", "low", "high", "se", "df", "relative_error")
+        names += ("relative_low", "relative_high", "delta_needed", "repeats_needed")
+        return {
+            "name": self.name,
+            "label": self.metric.label,
+            "unit": self.metric.unit,
+            "definition": self.metric.docs,
+            "delta": self.margin.relative,
+            "delta_abs": self.margin.absolute,
+            "verdict": self.verdict.value,
+            "reasons": [reason.value for reason in self.reasons],
+            "cases": [case.to_json() for case in self.cases],
+        } | {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -108,6 +152,30 @@ class CaseResult:
     repetitions: tuple[Repetition, ...]
     pair: Comparison
     """The most central prediction against the most central of the included repetitions."""
+    calibration: bool
+    """Whether the case has no part in the verdict, since the predictions use a calibration made from its workload."""
+    unmatched: float
+    """Largest share of the jobs of a pair of runs without a counterpart."""
+    per_job: PerJob | None
+    """Differences of the waits job by job; None if fewer than two jobs ended in all runs."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the case as JSON values, without the tables of the runs."""
+        matching, info = self.pair.matching, self.case.real[0].info
+        return {
+            "name": self.case.name,
+            "workload": self.case.workload,
+            "workload_sha256": info.workload.get("sha256"),
+            "policy": self.case.policy,
+            "policy_parameters": info.policy_parameters,
+            "calibration": self.calibration,
+            "time_compression": self.pair.compression,
+            "window": self.pair.real_metrics["utilization_window"],
+            "repetitions": [each.to_json() for each in self.repetitions],
+            "predictions": [identity(run) for run in self.case.predicted],
+            "matching": asdict(matching) | {"unmatched_share": self.unmatched},
+            "per_job": self.per_job.to_json() if self.per_job else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -136,15 +204,15 @@ class Validation:
     """Threshold of the bounded slowdown, s."""
     sensitivity: dict[float, Verdict]
     """Factor on all margins (0.5, 2) -> verdict."""
-    without_outliers: Verdict | None = None
+    without_outliers: Verdict | None
     """Verdict without the repetitions flagged by H4 or H5; None if no repetition is flagged."""
-    population: Population | None = None
+    population: Population | None
     """None for fewer than eight workloads."""
-    could_fail: list[str] = field(default_factory=list)
+    could_fail: list[str]
     """Parts of the prediction that the real runs could have shown to be wrong."""
-    could_not_fail: list[str] = field(default_factory=list)
+    could_not_fail: list[str]
     """Parts that are imposed, or the same code on both sides."""
-    same_scheduler: bool = False
+    same_scheduler: bool
     """Whether the same scheduler code decided on both sides."""
 
     @property
@@ -158,3 +226,51 @@ class Validation:
     def pair(self) -> Comparison:
         """The pair of runs of the first case."""
         return self.cases[0].pair
+
+    @property
+    def gated(self) -> tuple[MetricVerdict, ...]:
+        """The metrics on which the verdict depends."""
+        return tuple(item for item in self.metrics if item.gate)
+
+    @property
+    def title(self) -> str:
+        """The simulator and the cases: `tracebed 1.0: 10 cases, 50 real runs`."""
+        name = " ".join(filter(None, (self.simulator.name, self.simulator.version)))
+        runs = sum(len(each.repetitions) for each in self.cases)
+        about = self.cases[0].case.name if len(self.cases) == 1 else f"{len(self.cases)} cases"
+        return f"{name}: {about}, {runs:,} real {'run' if runs == 1 else 'runs'}"
+
+    def explain(self) -> str:
+        """Return the validation as text: verdict and headline, a line per metric, warnings."""
+        lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
+        if self.warnings:
+            lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Validation of {self.title}: {self.verdict}, warnings: {len(self.warnings)}>"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the validation as JSON values (schema `tracebed-verdict/1`), without the tables of the runs."""
+        without = self.without_outliers
+        return {
+            "schema": SCHEMA,
+            "tracebed": version("tracebed"),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "verdict": self.verdict.value,
+            "reasons": [reason.value for reason in self.reasons],
+            "exit_code": int(self.exit_code),
+            "headline": self.headline,
+            "simulator": asdict(self.simulator),
+            "tolerances": self.tolerances.to_json() | {"sha256": self.tolerances.sha256},
+            "tau": self.tau,
+            "metrics": [item.to_json() for item in self.metrics],
+            "cases": [each.to_json() for each in self.cases],
+            "sensitivity": {f"{factor:g}": verdict.value for factor, verdict in self.sensitivity.items()},
+            "without_outliers": without.value if without else None,
+            "population": asdict(self.population) if self.population else None,
+            "could_fail": self.could_fail,
+            "could_not_fail": self.could_not_fail,
+            "same_scheduler": self.same_scheduler,
+            "warnings": self.warnings,
+        }

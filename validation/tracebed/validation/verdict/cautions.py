@@ -1,0 +1,172 @@
+"""Warnings about a validation: exclusions, weak evidence, and practices that make a verdict mean less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tracebed.validation.metrics import all_metrics
+from tracebed.validation.verdict.evidence import Evidence
+from tracebed.validation.verdict.rule import Verdict
+from tracebed.validation.verdict.tolerances import Tolerances
+from tracebed.validation.verdict.validation import CaseResult, MetricVerdict
+
+WEAK = {"makespan_s", "utilization", "throughput"}
+"""Metrics that arrivals decide for the most part: they hardly show the errors of a schedule."""
+NAMED = 3
+"""Most cases that a warning names."""
+WIDE = 2.0
+"""Factor of an absolute margin over the relative one from which a warning names the case."""
+
+
+def cautions(
+    cases: Sequence[CaseResult],
+    metrics: Sequence[MetricVerdict],
+    tolerances: Tolerances,
+    found: Evidence,
+    without_outliers: Verdict | None,
+    verdict: Verdict,
+) -> list[str]:
+    """Return the warnings about a validation, one sentence each."""
+    return [
+        *_repetitions(cases, without_outliers, verdict),
+        *_comparability(cases),
+        *_calibration(cases),
+        *_gates(metrics, tolerances),
+        *_cancellation(metrics),
+        *_absolute(metrics, cases),
+        *_profile(metrics),
+        *_shared(found),
+    ]
+
+
+def changed_tolerances(tolerances: Tolerances, sha256: str) -> str:
+    """Return a warning if the tolerances are not those with the hash `sha256` of a baseline; empty if they are."""
+    if tolerances.sha256 == sha256:
+        return ""
+    return "the tolerances differ from those of the baseline: margins chosen after the results are no evidence"
+
+
+def _repetitions(cases: Sequence[CaseResult], without: Verdict | None, verdict: Verdict) -> Iterable[str]:
+    alone = len(cases) == 1
+    for each in cases:
+        for repetition in each.repetitions:
+            name = repetition.name if alone else f"{each.case.name} {repetition.name}"
+            if len(each.repetitions) == 1:
+                name = "the real run" if alone else each.case.name
+            if repetition.unfit and len(each.repetitions) == 1:
+                yield f"{name} is unhealthy: {repetition.excluded.partition(': ')[2]}"
+            elif repetition.excluded:
+                yield f"{name} is excluded: {repetition.excluded}"
+            if degraded := [cause["text"] for cause in repetition.causes if cause["state"] == "degraded"]:
+                yield f"{name} is degraded: {'; '.join(degraded)}"
+            if repetition.flags:
+                yield f"{name} has an unusual outcome: {repetition.flags}"
+    if without is not None:
+        change = "is the same" if without is verdict else f"is {without} instead of {verdict}"
+        yield f"without the repetitions with an unusual outcome, the verdict {change}"
+    unknown = [
+        f"{each.case.name} {repetition.name}"
+        for each in cases
+        for repetition in each.repetitions
+        if repetition.state == "unknown" and repetition.run.info.source == "replay"
+    ]
+    if unknown:
+        what = "the real run" if alone and len(cases[0].repetitions) == 1 else _names(unknown)
+        yield f"the health of {what} is unknown: the replay has no record of it; repeat the replay"
+
+
+def _comparability(cases: Sequence[CaseResult]) -> Iterable[str]:
+    """Yield the warnings about the pairs of runs, each once, with the cases if not all have it."""
+    found: dict[str, list[str]] = {}
+    for each in cases:
+        for text in each.pair.warnings[len(each.pair.health.warnings(each.pair.real)) :]:
+            found.setdefault(text, []).append(each.case.name)
+    for text, names in found.items():
+        yield text if len(names) == len(cases) else f"{_names(names)}: {text}"
+    for each in cases:
+        for what, values in (
+            ("speeds", [run.info.speed for run in each.case.real]),
+            ("parameters", [str(sorted(run.info.parameters.items())) for run in each.case.real]),
+            ("versions of tracebed", [run.info.versions.get("tracebed") for run in each.case.real]),
+        ):
+            if len(set(values)) > 1:
+                yield f"{each.case.name}: the repetitions have different {what}"
+
+
+def _calibration(cases: Sequence[CaseResult]) -> Iterable[str]:
+    names = [each.case.name for each in cases if each.calibration]
+    if names:
+        yield f"{_names(names)}: no part in the verdict, since the predictions were calibrated on this workload"
+
+
+def _gates(metrics: Sequence[MetricVerdict], tolerances: Tolerances) -> Iterable[str]:
+    gated = {item.name for item in metrics if item.gate}
+    if gated and gated <= WEAK:
+        labels = ", ".join(item.metric.label for item in metrics if item.gate)
+        yield f"the verdict depends on {labels} only: arrivals decide most of it, so large errors of waits stay unseen"
+    known = all_metrics()
+    for name, margin in tolerances.margins.items():
+        usual = known[name].margin if name in known else None
+        if usual is None or not usual.gate:
+            continue
+        if not margin.gate:
+            yield f"{known[name].label} has no part in the verdict, by {tolerances.source}"
+        elif margin.relative > usual.relative or margin.absolute > usual.absolute:
+            label, unit = known[name].label, known[name].unit
+            yield f"the margin of {label} ({margin.text(unit)}) is wider than the default ({usual.text(unit)})"
+    for name, metric in known.items():
+        if metric.margin is not None and metric.margin.gate and name not in tolerances.margins:
+            yield f"{metric.label} has no part in the verdict, by {tolerances.source}"
+        elif name in tolerances.margins and tolerances.margins[name].gate and name not in {m.name for m in metrics}:
+            yield f"{metric.label} has no part in the verdict: it is undefined for the real runs"
+
+
+def _cancellation(metrics: Sequence[MetricVerdict]) -> Iterable[str]:
+    for item in metrics:
+        if item.gate and abs(item.z) <= 1 and any(c.z > 1 for c in item.cases) and any(c.z < -1 for c in item.cases):
+            low, high = (extreme(item.cases, key=lambda case: case.z) for extreme in (min, max))
+            yield (
+                f"errors of {item.metric.label} cancel in the mean: {low.case} {low.z:+.2g} margins, "
+                f"{high.case} {high.z:+.2g} margins"
+            )
+
+
+def _absolute(metrics: Sequence[MetricVerdict], cases: Sequence[CaseResult]) -> Iterable[str]:
+    """Yield the gated metrics with an absolute margin much above the relative one, and the compression of amounts."""
+    for item in metrics:
+        wide = [
+            case
+            for case in item.cases
+            if item.gate and case.margin > WIDE * item.margin.relative * abs(case.real_mean) and case.real_mean
+        ]
+        if wide:
+            unit = f" {item.metric.unit}" if item.metric.unit else ""
+            share = max(case.margin / abs(case.real_mean) for case in wide)
+            yield (
+                f"the margin of {item.metric.label} is the amount of {wide[0].margin:g}{unit} in "
+                f"{_names([case.case for case in wide])}: up to {share:.0%} of the real value"
+            )
+    factors = {each.pair.compression for each in cases}
+    if min(factors) < 1:
+        shown = " to ".join(f"{factor:g}" for factor in sorted({min(factors), max(factors)}))
+        yield f"margins in seconds are multiplied by {shown}, the compression of the run times of the workload"
+
+
+def _profile(metrics: Sequence[MetricVerdict]) -> Iterable[str]:
+    labels = [item.metric.label for item in metrics if item.profile_based and item.gate]
+    if labels:
+        yield f"profile-based: the noise of {', '.join(labels)} comes from earlier runs, not from these repetitions"
+
+
+def _shared(found: Evidence) -> Iterable[str]:
+    if found.same_scheduler:
+        yield (
+            "the same scheduler code decided in the real runs and in the predictions: errors of its decisions could "
+            "not show"
+        )
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return some names as text: the first ones, and the number of others."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,288 @@
+"""The decision on a metric over the cases of a fixed suite.
+
+The error of a prediction in case w, in margins, is z_w = (S_w - Y_w) / M_w: Y_w is the mean over R_w repetitions of the
+real run, S_w the mean over the predictions, M_w the margin. The error of the suite is the mean of z_w over the cases.
+Its interval has the standard error and the degrees of freedom of Welch and Satterthwaite, because each case has its own
+noise. A prediction is
+
+- inaccurate if the interval lies outside [-1, 1], or if a single case is proved to be off by more than kappa margins.
+  Holm's procedure limits the probability of any false rejection over all gated metrics;
+- accurate if the interval lies inside (-1, 1), an equivalence test by two one-sided tests (Schuirmann 1987), and each
+  case is off by at most kappa margins. This guard stops errors of opposite sign that cancel in the mean;
+- inconclusive otherwise.
+
+All functions work on arrays whose last axis is the cases. Leading axes are independent trials, for simulations of the
+error rates (docs/explanation/verdict.md). NaN is an unknown value, for which no decision is made.
+
+References: Welch, Biometrika 34, 1947. Satterthwaite, Biometrics Bulletin 2, 1946. Holm, Scandinavian Journal of
+Statistics 6, 1979. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15, 1987.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tracebed.converters.workload import FloatArray
+from tracebed.validation.verdict.rule import Reason, Verdict
+
+BoolArray = NDArray[np.bool_]
+
+ROUNDING = 1e-9
+"""Smallest margin, as a share of the values: a margin of 0 accepts rounding errors only."""
+POWER = 0.8
+"""Power for which `repeats_needed` plans."""
+MOST_REPEATS = 1000
+"""Largest number of repetitions that `repeats_needed` returns."""
+NOISY = 0.5
+"""Half-width of the interval, in margins, above which the noise is the reason for an inconclusive verdict."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One metric in each case. Fields have shape (..., cases), or broadcast to this shape."""
+
+    real: FloatArray
+    """Mean over the repetitions, unit of the metric."""
+    sd: FloatArray
+    """Standard deviation of one repetition, unit of the metric; NaN if unknown."""
+    df: FloatArray
+    """Degrees of freedom of `sd`: the number of repetitions - 1, or those of a noise profile."""
+    repeats: FloatArray
+    """Number of repetitions."""
+    predicted: FloatArray
+    """Mean over the predictions, unit of the metric."""
+    margin: FloatArray
+    """Margin, unit of the metric."""
+    predicted_sd: ArrayLike = 0.0
+    """Standard deviation of one prediction; 0 for a deterministic simulator."""
+    runs: ArrayLike = 1
+    """Number of predictions."""
+    resolution: ArrayLike = 0.0
+    """Resolution q of the metric, its unit. `sd` is at least that of a rounding error, q / sqrt(12)."""
+
+    @classmethod
+    def of(cls, real: FloatArray, predicted: ArrayLike, margin: ArrayLike, **more: Any) -> Samples:
+        """Return the samples of repetitions: `real` has shape (..., cases, repetitions)."""
+        repeats = real.shape[-1]
+        mean = real.mean(axis=-1)
+        sd = real.std(axis=-1, ddof=1) if repeats > 1 else np.full_like(mean, np.nan)
+        numbers = (np.full(mean.shape, float(number)) for number in (repeats - 1, repeats))
+        return cls(mean, sd, *numbers, np.asarray(predicted, float), np.asarray(margin, float), **more)
+
+    def first(self, cases: int) -> Samples:
+        """Return the samples of the first cases."""
+        return replace(self, **{name: np.asarray(value)[..., :cases] for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The error of one metric in margins, in each case and over all cases."""
+
+    z: FloatArray
+    """Error of each case, shape (..., cases)."""
+    v: FloatArray
+    """Variance of z, shape (..., cases)."""
+    case_df: FloatArray
+    """Degrees of freedom of `v`."""
+    case_half: FloatArray
+    """Half-width of the interval of z of each case."""
+    mean: FloatArray
+    """Error of the suite, shape (...)."""
+    se: FloatArray
+    """Standard error of `mean`."""
+    df: FloatArray
+    """Degrees of freedom of `se`."""
+    half: FloatArray
+    """Half-width of the interval of `mean`."""
+    p: FloatArray
+    """p-value of the hypothesis that the prediction is inaccurate by chance only."""
+    worst: FloatArray
+    """Largest |z| of a case."""
+    kappa: float
+
+    @property
+    def low(self) -> FloatArray:
+        """Lower end of the interval of the error."""
+        return self.mean - self.half
+
+    @property
+    def high(self) -> FloatArray:
+        """Upper end of the interval of the error."""
+        return self.mean + self.half
+
+    @property
+    def outlier(self) -> BoolArray:
+        """Whether a case is off by more than kappa margins."""
+        return self.worst > self.kappa
+
+    @property
+    def inside(self) -> BoolArray:
+        """Whether the interval lies inside (-1, 1)."""
+        return np.asarray((self.low > -1) & (self.high < 1))
+
+    @property
+    def accurate(self) -> BoolArray:
+        """Whether the prediction is accurate: the interval lies inside the margin, and so does each case, nearly."""
+        return self.inside & ~self.outlier
+
+    @property
+    def factor_needed(self) -> FloatArray:
+        """Factor on the margin with which the prediction would just be accurate."""
+        farthest = np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.maximum(farthest, self.worst / self.kappa)
+
+
+def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
+    """Return the error of a metric in margins.
+
+    Args:
+        samples: the values of both sides.
+        alpha: level of each one-sided test.
+        kappa: largest accepted error of one case, in margins.
+    """
+    from scipy import stats
+
+    size = np.maximum(np.abs(samples.real), np.abs(samples.predicted))
+    margin = np.maximum(samples.margin, ROUNDING * np.where(size > 0, size, 1.0))
+    z = (samples.predicted - samples.real) / margin
+    sd = np.maximum(samples.sd, np.asarray(samples.resolution) / np.sqrt(12))
+    real_v = (sd / margin) ** 2 / samples.repeats
+    predicted_v = (np.asarray(samples.predicted_sd) / margin) ** 2 / np.asarray(samples.runs)
+    v, case_df = _sum(np.stack((real_v, predicted_v)), np.stack(np.broadcast_arrays(samples.df, samples.runs - 1.0)))
+    v = np.broadcast_to(v, z.shape)
+    cases = z.shape[-1]
+    variance, df = _sum(np.moveaxis(v, -1, 0), np.moveaxis(np.broadcast_to(case_df, z.shape), -1, 0))
+    mean, se = z.mean(axis=-1), np.sqrt(variance) / cases
+    worst = np.abs(z).max(axis=-1)
+    beyond = _tail(np.abs(z) - kappa, np.sqrt(v), case_df).min(axis=-1)
+    return Estimate(
+        z=z,
+        v=v,
+        case_df=case_df,
+        case_half=_times(stats.t.isf(alpha, case_df), np.sqrt(v)),
+        mean=mean,
+        se=se,
+        df=df,
+        half=_times(stats.t.isf(alpha, df), se),
+        p=np.minimum(_tail(np.abs(mean) - 1, se, df), cases * beyond),
+        worst=worst,
+        kappa=kappa,
+    )
+
+
+def _sum(variances: FloatArray, df: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the sum over the first axis of estimated variances, and its degrees of freedom (Satterthwaite 1946).
+
+    A variance of 0 adds nothing. If all variances are 0, the degrees of freedom are those of all estimates together.
+    """
+    total = variances.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(variances == 0, 0.0, variances**2 / df)
+        found = np.where(total == 0, df.sum(axis=0), total**2 / terms.sum(axis=0))
+    return total, found
+
+
+def _tail(excess: FloatArray, se: FloatArray, df: FloatArray) -> FloatArray:
+    """Return P(T >= excess / se) for Student's t; 1 if unknown."""
+    from scipy import stats
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = np.where(se > 0, stats.t.sf(excess / se, df), np.where(excess > 0, 0.0, 1.0))
+    return np.where(np.isnan(se), 1.0, p)
+
+
+def _times(t: FloatArray, se: FloatArray) -> FloatArray:
+    """Return the half-width of an interval; 0 without noise, whatever the degrees of freedom."""
+    return np.where(se == 0, 0.0, t * se)
+
+
+def rejected(p: Sequence[FloatArray], alpha: float) -> list[BoolArray]:
+    """Return for each of several metrics whether it is inaccurate, by Holm's procedure at level `alpha`.
+
+    Args:
+        p: the p-values of each metric, arrays of the same shape.
+        alpha: largest probability of any false rejection.
+    """
+    values = np.stack([np.asarray(each, dtype=float) for each in p])
+    order = np.argsort(values, axis=0, kind="stable")
+    levels = (alpha / np.arange(len(p), 0, -1)).reshape(-1, *([1] * (values.ndim - 1)))
+    passed = np.logical_and.accumulate(np.take_along_axis(values, order, axis=0) < levels, axis=0)
+    found = np.zeros(values.shape, dtype=bool)
+    np.put_along_axis(found, order, passed, axis=0)
+    return list(found)
+
+
+def decide(found: Estimate, inaccurate: bool) -> tuple[Verdict, tuple[Reason, ...]]:
+    """Return the verdict on one metric without leading axes, and the reasons for an inconclusive one."""
+    if inaccurate:
+        return Verdict.INACCURATE, ()
+    if found.accurate:
+        return Verdict.ACCURATE, ()
+    applies = {
+        Reason.WORKLOAD_OUTLIER: bool(found.outlier),
+        Reason.NOISE_EXCEEDS_MARGIN: not found.inside and bool(found.half > NOISY),
+        Reason.NEAR_MARGIN: not found.inside and bool(found.half <= NOISY),
+    }
+    return Verdict.INCONCLUSIVE, tuple(reason for reason, holds in applies.items() if holds)
+
+
+def tost_power(error: float, se: float, df: float, alpha: float) -> float:
+    """Return the probability that the interval of the error lies inside (-1, 1).
+
+    The probability is exact for normal means: the normal probability at a given estimate u of se / true se, integrated
+    over the distribution of u, u^2 ~ chi^2(df) / df (the power of two one-sided t tests; Phillips, J. Pharmacokinetics
+    and Biopharmaceutics 18, 1990).
+
+    Args:
+        error: true error, in margins.
+        se: true standard error of the mean, in margins.
+        df: degrees of freedom of the estimate of `se`.
+        alpha: level of each one-sided test.
+    """
+    from scipy import stats
+
+    if se == 0:
+        return float(abs(error) < 1)
+    half = float(stats.t.isf(alpha, df)) * se  # at u = 1; the interval cannot fit if u * half >= 1
+    most = float(stats.chi2.cdf(df / half**2, df))
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    u = np.sqrt(stats.chi2.ppf(most * (nodes + 1) / 2, df) / df)
+    fits = stats.norm.cdf((1 - error - u * half) / se) - stats.norm.cdf((u * half - 1 - error) / se)
+    return float(most / 2 * (weights @ np.maximum(fits, 0.0)))
+
+
+def repeats_needed(samples: Samples, found: Estimate, alpha: float, least: int) -> int | None:
+    """Return the repetitions of each case with which the verdict would be accurate with a probability of `POWER`.
+
+    The error and the noise are taken as they were observed.
+
+    Args:
+        samples, found: the values of one metric, shape (cases,).
+        alpha: level of each one-sided test.
+        least: smallest number of repetitions.
+
+    Returns:
+        The number, or None if the noise is unknown, the error is too large, or more than `MOST_REPEATS` are needed.
+    """
+    each = found.v * samples.repeats  # variance of one repetition, in squared margins
+    error = abs(float(found.mean))
+    if np.isnan(each).any() or error >= 1 or bool(found.outlier):
+        return None
+    cases = len(each)
+
+    def enough(repeats: int) -> bool:
+        v, df = _sum(each / repeats, np.full(cases, repeats - 1.0))
+        return tost_power(error, float(np.sqrt(v)) / cases, float(df), alpha) >= POWER
+
+    if not enough(MOST_REPEATS):
+        return None
+    low, high = least - 1, MOST_REPEATS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,162 @@
+"""Screening of the repetitions of a real run: which of them have a part in the verdict.
+
+A repetition is excluded only for causes that are measured independently of its metrics, with limits fixed before the
+runs. An exclusion by the outcome would bias the sample, so unusual outcomes (H4, H5) are warnings.
+
+    H1      another number of nodes than most repetitions
+    H2      more than 1 % of the jobs ended in another state than in most repetitions
+    H3      submissions too far from the planned times
+    H4, H5  unusual run time, makespan or loss of capacity: a warning (tracebed.validation.repetitions.outcomes)
+    H6      contradicting times: jobs start before their submission or end before their start
+    H7      the same log as an earlier repetition: counted once
+    health  the replay recorded that it is unhealthy, or was interrupted
+
+The recorded health of a replay contains stricter forms of H1, H2 and H3 (docs/reference/health.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.orchestrator.run import Run
+from tracebed.validation.repetitions import outcomes
+from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.health import UNHEALTHY, Health
+
+MAJORITY = 3
+"""Smallest number of repetitions among which there is a majority."""
+LATE_S = 5.0
+"""H3: accepted deviation of a submission from its planned time, trace s."""
+LATE_SHARE = 0.01
+"""H3: the same, as a share of the mean time between two submissions."""
+
+Figures = Mapping[str, Any]
+"""The dictionary of `metrics` of a run."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One repetition of a real run, and whether it has a part in the verdict."""
+
+    run: Run
+    name: str
+    state: str
+    """Health: `healthy`, `degraded`, `unhealthy` or `unknown`."""
+    causes: tuple[dict[str, Any], ...]
+    """Causes of the state, as in `RunInfo.health`."""
+    excluded: str = ""
+    """Why the repetition is excluded, as text that begins with H1, H2, H3, H6, H7 or `health`; empty: included."""
+    flags: str = ""
+    """Signals H4 and H5 of an unusual outcome, as text: a warning, never a reason to exclude."""
+
+    @property
+    def unfit(self) -> bool:
+        """Whether the repetition is excluded for its health, not as a duplicate."""
+        return bool(self.excluded) and not self.excluded.startswith("H7")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the repetition as JSON values, without the tables of the run."""
+        return {
+            "name": self.name,
+            "health": {"state": self.state, "causes": list(self.causes)},
+            "excluded": self.excluded or None,
+            "flags": self.flags or None,
+        } | identity(self.run)
+
+
+def identity(run: Run) -> dict[str, Any]:
+    """Return the identity of a run as JSON values."""
+    names = ("source", "execution", "state", "created", "seed", "speed", "resolution_s", "parameters", "calibration")
+    names += ("lateness_ms", "hosts", "versions", "warnings")
+    return {"jobs": len(run.jobs), "nodes": run.total_nodes} | {name: getattr(run.info, name) for name in names}
+
+
+def screen(case: Case, figures: Sequence[Figures], unmatched: float) -> tuple[Repetition, ...]:
+    """Return the repetitions of a case with the reasons to exclude them.
+
+    Args:
+        case: the case.
+        figures: the metrics of each repetition.
+        unmatched: H2: accepted share of the jobs with a different state.
+    """
+    runs = case.real
+    usual_nodes = _most_common([run.total_nodes for run in runs])
+    different = _different_states(runs)
+    found, seen = [], {}
+    for index, (run, measured) in enumerate(zip(runs, figures, strict=True)):
+        name, health = case.name_of(index), Health.of(run, measured["clock_skew_jobs"])
+        log = _log_hash(run)
+        late = lateness(run, measured)
+        reasons = {
+            _of_health(health, measured["clock_skew_jobs"]): health.state == UNHEALTHY,
+            f"H1: {run.total_nodes} nodes, most repetitions have {usual_nodes}": run.total_nodes != usual_nodes,
+            f"H2: {different[index]:.1%} of the jobs ended in another state than in most repetitions": different[index]
+            > unmatched,
+            f"H3: {late}": bool(late) and not run.info.health,
+            f"H7: the same log as {seen.get(log)}": log in seen,
+        }
+        excluded = next((reason for reason, holds in reasons.items() if holds), "")
+        seen.setdefault(log, name)
+        found.append(Repetition(run, name, health.state, health.causes, excluded))
+    return _flagged(found, figures)
+
+
+def lateness(run: Run, figures: Figures) -> str:
+    """Return by how much submissions deviate from their planned times, as text; empty if within the limits of H3."""
+    jobs = run.jobs
+    off = (jobs["submit"] - jobs["submit_planned"]).abs().max()
+    between = figures["utilization_window"]["end_s"] / max(len(jobs) - 1, 1)
+    if not off > max(LATE_S, LATE_SHARE * between):
+        return ""
+    return f"submissions deviate up to {off:,.1f} trace seconds from their planned times"
+
+
+def _of_health(health: Health, skewed: int) -> str:
+    by_clock = skewed and all(cause["signal"] == "clock_skew_jobs" for cause in health.decisive)
+    return f"{'H6' if by_clock else 'health'}: {health.why}"
+
+
+def _most_common(values: Sequence[int]) -> int:
+    """Return the most common value; the largest of several."""
+    counts = Counter(values)
+    return max(counts, key=lambda value: (counts[value], value))
+
+
+def _different_states(runs: Sequence[Run]) -> list[float]:
+    """Return for each repetition the share of its jobs whose state is not that of most repetitions, or which it lacks.
+
+    The shares are 0 for fewer than `MAJORITY` repetitions.
+    """
+    if len(runs) < MAJORITY:
+        return [0.0] * len(runs)
+    states = pd.concat(
+        [run.jobs.set_index("job_id")["state"].astype(str).rename(index) for index, run in enumerate(runs)], axis=1
+    ).fillna("missing")
+    codes, names = pd.factorize(states.to_numpy().ravel())
+    table = codes.reshape(states.shape)
+    counts = np.stack([(table == code).sum(axis=1) for code in range(len(names))])
+    usual = counts.argmax(axis=0)
+    return [float(share) for share in (table != usual[:, None]).mean(axis=0)]
+
+
+def _log_hash(run: Run) -> str:
+    """Return a hash of the times and states of the jobs, in any order of rows."""
+    rows = run.jobs[["job_id", "submit", "start", "end", "state"]].astype({"state": str, "job_id": str})
+    hashes = np.sort(pd.util.hash_pandas_object(rows, index=False).to_numpy())
+    return hashlib.sha256(hashes.tobytes()).hexdigest()
+
+
+def _flagged(repetitions: Sequence[Repetition], figures: Sequence[Figures]) -> tuple[Repetition, ...]:
+    """Return the repetitions with the signals H4 and H5 of those that are included."""
+    columns = ("mean_run_s", "makespan_s", "loss_of_capacity")
+    included = [index for index, repetition in enumerate(repetitions) if not repetition.excluded]
+    rows = [[figures[index][name] for name in columns] for index in included]
+    texts = dict(zip(included, outcomes.signals(pd.DataFrame(rows, columns=list(columns), dtype=float)), strict=True))
+    return tuple(replace(each, flags=texts.get(index, "")) for index, each in enumerate(repetitions))
