@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import re
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ import pandas as pd
 import pytest
 
 import packages
+from pages import Outline
 from runs import NAN, fcfs_run, make_run
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.comparison import show
@@ -25,7 +25,6 @@ from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.verdict import Comparison, compare
 
 EVIL = "<script>alert('x')</script>&\"$\\frac{1}{0}$"
-VOID = {"meta", "br", "rect", "circle", "path", "image", "use", "line", "polyline", "polygon"}
 
 
 def malleable(*, real: bool, shift: float = 0.0) -> Run:
@@ -48,38 +47,6 @@ def comparison() -> Comparison:
 @pytest.fixture(scope="module")
 def page(comparison: Comparison) -> str:
     return report.render(comparison)
-
-
-class Outline(html.parser.HTMLParser):
-    """A parser that collects what a browser would fetch or run, and checks that tags are balanced."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.references: list[str] = []
-        self.tags: set[str] = set()
-        self.ids: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        for name, value in attrs:
-            if name in ("src", "href", "xlink:href", "srcset", "action", "data", "poster"):
-                self.references.append(value or "")
-            if name == "id":
-                self.ids.append(value or "")
-            assert not name.startswith("on")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
 
 
 def test_the_page_is_self_contained(page: str) -> None:

@@ -38,4 +38,4 @@ def render(comparison: Comparison, more: Mapping[str, Section] | None = None) ->
     """Return the report as an HTML document. The same comparison gives the same text; `more` as in `write`."""
     name = comparison.real.info.workload.get("name") or "a workload"
     real = real_side(comparison.real.info)
-    return str(fill("page", c=comparison, name=name, real_side=real, sections=list(shown(comparison, more))))
+    return str(fill("page", c=comparison, name=name, real_side=real, sections=list(shown({"pair": comparison}, more))))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator, SymmetricalLogLocator
 
 from tracebed.converters.workload import FloatArray
+from tracebed.validation.report.style import MARKS
 
 DWARFED = 100.0
 """Ratio of the largest to the median absolute value above which an axis is partly logarithmic."""
+GRID = 300
+"""Number of columns and rows of the grid of a scatter plot with many points."""
 
 
 def threshold(*samples: FloatArray) -> float | None:
@@ -22,6 +27,19 @@ def threshold(*samples: FloatArray) -> float | None:
     if not len(amounts) or amounts.max() < DWARFED * np.median(amounts):
         return None
     return float(max(10.0 ** np.floor(np.log10(np.median(amounts) / 10)), amounts.max() * 1e-7, 1.0))
+
+
+def decades(*samples: FloatArray) -> float | None:
+    """Return the threshold of a logarithmic axis: a power of ten near the 10th percentile of the positive values.
+
+    Below the threshold, the axis is linear, so that 0 has a place. None if no value is positive.
+    """
+    values = np.concatenate(samples)
+    values = values[np.isfinite(values) & (values > 0)]
+    if not len(values):
+        return None
+    least = max(float(np.percentile(values, 10)), 1e-4 * float(values.max()))
+    return float(10.0 ** np.floor(np.log10(least)))
 
 
 def apply(axes: Axes, name: str, linear: float | None) -> None:
@@ -50,6 +68,31 @@ def edges(values: FloatArray, count: int, linear: float | None) -> FloatArray:
 def note(linear: float | None) -> str:
     """Return the sentence about the scale for a caption; empty for a linear scale."""
     return f" The scale is linear up to {linear:,.0f} s and logarithmic beyond." if linear is not None else ""
+
+
+def scatter(
+    axes: Axes, x: FloatArray, y: FloatArray, color: str, *, linear: Mapping[str, float | None] | None = None
+) -> None:
+    """Draw a mark for each point. More than `MARKS` points are drawn as an image: one mark per occupied cell of a grid.
+
+    Args:
+        axes: axes to draw on.
+        x, y: shape (points,).
+        color: color of the marks. The marks of cells with more points are darker.
+        linear: threshold of each axis (`x`, `y`), as in `apply`.
+    """
+    if len(x) <= MARKS:
+        axes.scatter(x, y, color=color, linewidths=0, s=9.0, alpha=0.6)
+        return
+    cells = np.zeros(len(x), dtype=np.int64)
+    for values, name in ((x, "x"), (y, "y")):
+        logarithmic = (linear or {}).get(name)
+        placed = values if logarithmic is None else _log(values, logarithmic)
+        low, high = float(placed.min()), float(placed.max())
+        cells = cells * GRID + ((placed - low) / max(high - low, 1e-12) * (GRID - 1)).astype(np.int64)
+    _, first, count = np.unique(cells, return_index=True, return_counts=True)
+    alpha = np.clip(0.2 + 0.25 * np.log10(count), 0.2, 0.95)
+    axes.scatter(x[first], y[first], color=color, linewidths=0, s=3.0, alpha=alpha, rasterized=True)
 
 
 def _log(values: FloatArray, linear: float) -> FloatArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 from markupsafe import Markup, escape
@@ -20,7 +20,6 @@ from tracebed.errors import InputError
 from tracebed.registry import Registry
 from tracebed.validation.report.style import NARROW, STYLE, WIDE, svg
 from tracebed.validation.report.templates import fill
-from tracebed.validation.verdict import Comparison
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,17 @@ class Picture:
     caption: str = ""
     alt: str = ""
     """Alternative text for screen readers."""
+    title: str = ""
+    """Title below that of the section, for one of several contents."""
 
 
-Content = Markup | Picture | Figure | str
-"""Content of a section: HTML (`Markup`), a picture, a matplotlib figure, or text. Text is escaped, HTML is not."""
+Part = Markup | Picture | Figure | str
+Content = Part | tuple[Part, ...]
+"""Content of a section: HTML (`Markup`), a picture, a matplotlib figure, text, or a tuple of these. Text is escaped,
+HTML is not."""
+
+
+Scope = Literal["pair", "validation"]
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,15 @@ class Section:
     title: str
     order: int
     """Sort key of the sections. The sections of tracebed have 100, 200, 300, ..."""
-    content: Callable[[Comparison], Content | None]
-    """Return the content for a comparison, or None to omit the section."""
+    content: Callable[[Any], Content | None]
+    """Return the content for a `Comparison` or a `Validation`, depending on `scope`, or None to omit the section."""
     half: bool = False
     """Whether a wide screen shows two such sections side by side."""
+    scope: Scope = "pair"
+    """`pair`: a section about a real run and its prediction (`Comparison`), in the page of one case.
+    `validation`: a section about all cases and repetitions (`Validation`)."""
+    folded: bool = False
+    """Whether the content is folded below its title on screens."""
 
 
 class Shown(NamedTuple):
@@ -61,16 +72,17 @@ class Shown(NamedTuple):
     title: str
     html: Markup
     half: bool
+    folded: bool
 
 
 SECTIONS: Registry[Section] = Registry("tracebed.report_sections", "report section")
 
 
-def shown(comparison: Comparison, more: Mapping[str, Section] | None = None) -> Iterator[Shown]:
-    """Yield the sections of all installed packages that have content for a comparison, in their order.
+def shown(subjects: Mapping[str, Any], more: Mapping[str, Section] | None = None) -> Iterator[Shown]:
+    """Yield the sections of all installed packages that have content, in their order.
 
     Args:
-        comparison: the comparison.
+        subjects: scope -> the subject of the sections with this scope. Sections with other scopes are omitted.
         more: further sections of this report, by name.
 
     Raises:
@@ -79,10 +91,13 @@ def shown(comparison: Comparison, more: Mapping[str, Section] | None = None) -> 
     found = [(_checked(name, section), name) for name, section in SECTIONS.all()]
     found += [(section, name) for name, section in (more or {}).items()]
     for section, name in sorted(found, key=lambda each: (each[0].order, each[1])):
+        if section.scope not in subjects:
+            continue
         with mpl.rc_context(STYLE):
-            content = section.content(comparison)
+            content = section.content(subjects[section.scope])
             if content is not None:
-                yield Shown(name, section.title, _html(content, name, section.title), section.half)
+                html = _html(content, name, section.title)
+                yield Shown(name, section.title, html, section.half, section.folded)
 
 
 def _checked(name: str, section: Any) -> Section:
@@ -93,12 +108,15 @@ def _checked(name: str, section: Any) -> Section:
 
 
 def _html(content: Any, name: str, title: str) -> Markup:
+    if isinstance(content, tuple):
+        return Markup("").join(_html(part, f"{name}-{number}", title) for number, part in enumerate(content, 1))
     if isinstance(content, Picture):
         sizes = {"wide": content.draw(WIDE), "narrow": content.draw(NARROW)}
         drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]
-        return fill("picture", drawn=drawn, caption=content.caption, alt=content.alt or title)
+        alt = content.alt or title
+        return fill("picture", drawn=drawn, caption=content.caption, alt=alt, title=content.title)
     if isinstance(content, Figure):
-        return fill("picture", drawn=[("any", Markup(svg(content, name)))], caption="", alt=title)
+        return fill("picture", drawn=[("any", Markup(svg(content, name)))], caption="", alt=title, title="")
     if isinstance(content, str):
         return escape(content)
     raise InputError(

@@ -68,6 +68,26 @@ def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tup
     return figure, axes
 
 
+def beside(height: float, width: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """Return a figure of two panels: side by side, or one below the other on phones.
+
+    Args:
+        height: height of the panels side by side, inches; panels one below the other are lower.
+        width: width of the figure, inches.
+        sharey: whether the panels have one y axis. Side by side, only the left panel shows its labels.
+    """
+    if width <= NARROW:
+        return panels(2, 0.8 * height, width, gap=0.75)
+    figure, (left,) = panels(1, height, width)
+    box = left.get_position()
+    share = 0.475 if sharey else 0.45
+    left.set_position((box.x0, box.y0, box.width * share, box.height))
+    place = (box.x0 + box.width * (1 - share), box.y0, box.width * share, box.height)
+    right = figure.add_axes(place, sharey=left if sharey else None)
+    right.tick_params(labelleft=not sharey)
+    return figure, [left, right]
+
+
 def heading(axes: Axes, text: str, color: str) -> None:
     """Set the title of a panel at its upper left."""
     axes.set_title(text, loc="left", fontsize=9.5, fontweight="bold", color=color, pad=4)

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from tracebed.converters.workload import FloatArray
 from tracebed.validation.report import scales
 from tracebed.validation.report.sections import Picture, Section
-from tracebed.validation.report.style import DASHED, MARKS, NARROW, PREDICTED, REAL, SOFT, heading, panels
+from tracebed.validation.report.style import DASHED, NARROW, PREDICTED, REAL, SOFT, beside, heading, panels
 from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
@@ -29,19 +29,17 @@ def _differences(comparison: Comparison) -> Picture | None:
     time = TimeAxis.of(comparison.real, comparison.predicted)
     submit = jobs["submit_real"].to_numpy(dtype=np.float64) / time.unit
     linear = scales.threshold(off)
-    many = len(off) > MARKS
 
     def draw(width: float) -> Figure:
         figure, (axes,) = panels(1, 2.3, width)
         box = axes.get_position()
         share = 0.80 if width > NARROW else 0.72
         axes.set_position((box.x0, box.y0, box.width * share, box.height))
-        beside = (box.x0 + box.width * (share + 0.03), box.y0, box.width * (0.97 - share), box.height)
-        histogram = figure.add_axes(beside, sharey=axes)
+        place = (box.x0 + box.width * (share + 0.03), box.y0, box.width * (0.97 - share), box.height)
+        histogram = figure.add_axes(place, sharey=axes)
         axes.axhspan(*agreement.limits, color=REAL, alpha=0.10, linewidth=0)
         axes.axhline(0.0, color=SOFT, linewidth=0.7)
-        size, alpha = (3.0, 0.25) if many else (9.0, 0.6)
-        axes.scatter(submit, off, color=PREDICTED, linewidths=0, s=size, alpha=alpha, rasterized=many)
+        scales.scatter(axes, submit, off, PREDICTED, linear={"y": linear})
         bins = scales.edges(off, BINS, linear).tolist()
         histogram.hist(off, bins=bins, orientation="horizontal", color=PREDICTED, alpha=0.7)
         for each in (axes, histogram):
@@ -79,15 +77,7 @@ def _distributions(comparison: Comparison) -> Picture | None:
     linear = {name: scales.threshold(*both) for name, both in samples.items()}
 
     def draw(width: float) -> Figure:
-        if width > NARROW:
-            figure, (left,) = panels(1, 1.9, width)
-            box = left.get_position()
-            left.set_position((box.x0, box.y0, box.width * 0.475, box.height))
-            right = figure.add_axes((box.x0 + box.width * 0.525, box.y0, box.width * 0.475, box.height), sharey=left)
-            right.tick_params(labelleft=False)
-            both = [left, right]
-        else:
-            figure, both = panels(2, 1.5, width, gap=0.75)
+        figure, both = beside(1.9, width, sharey=True)
         for axes, (name, pair) in zip(both, samples.items(), strict=True):
             for sample, side, color in zip(pair, ("real", "predicted"), (REAL, PREDICTED), strict=True):
                 _draw_distribution(axes, sample, side, color)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from tracebed.orchestrator.run import RunInfo
+
+if TYPE_CHECKING:
+    from tracebed.validation.verdict.rule import Reason
+    from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict
 
 EXECUTION = {
     "computed": "computed: real processes that used CPU time",
@@ -35,3 +40,65 @@ def percent(share: float) -> str:
         return "-"
     text = f"{100 * share:+.1f} %"
     return "0 %" if text in ("+0.0 %", "-0.0 %") else text
+
+
+def percentage(share: float) -> str:
+    """Return a share without a sign in percent, a dash if missing."""
+    return "-" if math.isnan(share) else f"{100 * share:.3g} %"
+
+
+def reason_text(reason: Reason) -> str:
+    """Return the name of a reason as words: `too few repeats`."""
+    return reason.value.replace("_", " ")
+
+
+def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
+    """Return the error of a metric, predicted - real mean, with its interval: `+1.2 % (+0.8 to +1.6)`.
+
+    The unit is percent of the real mean. It is the unit of the metric if the absolute amount of the margin applies to
+    a single case, and the margin if a real mean is 0.
+
+    Args:
+        item: the verdict on the metric.
+        case: one of its cases; by default, the mean over all cases.
+    """
+    if case is None and len(item.cases) == 1:
+        (case,) = item.cases
+    if case is not None:
+        scale, unit = _scale(item, case)
+        values = [scale * z for z in (case.z, case.low, case.high)]
+    elif math.isfinite(item.relative_error):
+        values = [100 * share for share in (item.relative_error, item.relative_low, item.relative_high)]
+        unit = " %"
+    else:
+        values, unit = [item.z, item.low, item.high], " margins"
+    mean, low, high = values
+    if math.isnan(mean):
+        return "not defined"
+    return f"{signed(mean)}{unit}" + ("" if math.isnan(low) else f" ({signed(low)} to {signed(high)})")
+
+
+def margin(item: MetricVerdict, case: CaseMetric | None = None) -> str:
+    """Return the margin of a metric in one case, or in general: `±3 %`, `±10 s`, `±10 %, at least 10 s`."""
+    if case is None and len(item.cases) == 1:
+        (case,) = item.cases
+    if case is None:
+        return "±" + item.margin.words(item.metric.unit).rpartition(",")[0]
+    scale, unit = _scale(item, case)
+    return "" if math.isnan(scale) else f"±{scale:.3g}{unit}"
+
+
+def _scale(item: MetricVerdict, case: CaseMetric) -> tuple[float, str]:
+    """Return the factor from multiples of the margin of a case to the unit of its error, and this unit."""
+    share = item.margin.relative
+    if share and math.isclose(case.margin, share * abs(case.real_mean), rel_tol=1e-6):
+        return 100 * share, " %"
+    return case.margin, f" {item.metric.unit}".rstrip()
+
+
+def signed(value: float) -> str:
+    """Return a number with its sign and two or three digits: `+0.42`, `-12.3`."""
+    if math.isnan(value):
+        return "-"
+    text = f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.2g}" if abs(value) < 10 else f"{value:+.3g}"
+    return "0" if float(text.replace(",", "")) == 0 else text.replace("-", "\N{MINUS SIGN}")

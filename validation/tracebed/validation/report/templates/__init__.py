@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from tracebed.display import cell
-from tracebed.validation.report.words import percent
+from tracebed.validation.report.words import percent, percentage, reason_text, signed
 
 
 def fill(template: str, /, **values: Any) -> Markup:
@@ -29,4 +29,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["cell"] = cell
     environment.filters["percent"] = percent
+    environment.filters["percentage"] = percentage
+    environment.filters["signed"] = signed
+    environment.filters["reason"] = reason_text
     return environment

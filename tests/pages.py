@@ -1,0 +1,39 @@
+"""A parser of the pages of reports."""
+
+from __future__ import annotations
+
+import html.parser
+
+VOID = {"meta", "br", "rect", "circle", "path", "image", "use", "line", "polyline", "polygon"}
+
+
+class Outline(html.parser.HTMLParser):
+    """A parser that collects what a browser would fetch or run, and checks that tags are balanced."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.references: list[str] = []
+        self.tags: set[str] = set()
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "srcset", "action", "data", "poster"):
+                self.references.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+            assert not name.startswith("on")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag

@@ -1,0 +1,144 @@
+"""Report section with the staircases of malleable jobs: nodes or cores held over time, real and predicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import origin
+from tracebed.validation.report.sections import Picture, Section
+from tracebed.validation.report.style import DASHED, NARROW, PREDICTED, REAL, SOFT
+from tracebed.validation.report.time_axis import TimeAxis
+from tracebed.validation.report.words import real_side
+from tracebed.validation.steps import Steps
+from tracebed.validation.verdict import Comparison
+
+SHOWN = 12
+"""Largest number of staircases in a report."""
+
+
+def _staircases(comparison: Comparison) -> Picture | None:
+    """Return the staircases of the jobs that differ most, or None if a run has no allocations of malleable jobs."""
+    jobs = comparison.jobs[(comparison.jobs["kind"] == "malleable").to_numpy()]
+    ids = pd.Index(jobs["job_id"])
+    runs = (comparison.real, comparison.predicted)
+    cores = not all(_whole_nodes(run, ids) for run in runs)
+    real, predicted = (held(run, ids, cores=cores) for run in runs)
+    if not (len(real) and len(predicted)):
+        return None
+    areas = areas_between(real, predicted, len(ids))
+    worst = np.argsort(-areas, kind="stable")[:SHOWN]
+    time = TimeAxis.of(*runs)
+    what = "cores" if cores else "nodes"
+
+    def draw(width: float) -> Figure:
+        columns = min(4 if width > NARROW else 2, len(worst))
+        rows = -(-len(worst) // columns)
+        height = 0.3 + 1.3 * rows + 0.35
+        figure = Figure(figsize=(width, height))
+        left, right, gap = 0.5, 0.1, 0.42
+        each = (width - left - right + gap) / (4 if width > NARROW else 2) - gap
+        for place, job in enumerate(worst):
+            row, column = divmod(place, columns)
+            bottom = height - 0.3 - 1.3 * (row + 1) + 0.45
+            axes = figure.add_axes(
+                ((left + column * (each + gap)) / width, bottom / height, each / width, 0.85 / height)
+            )
+            _draw(axes, real[real["job"] == job], time.unit, REAL)
+            _draw(axes, predicted[predicted["job"] == job], time.unit, PREDICTED)
+            axes.set_ylim(bottom=0, top=1.12 * axes.get_ylim()[1])
+            axes.margins(x=0.04)
+            axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(3))
+            axes.xaxis.set_major_formatter("{x:,.4g}")
+            axes.tick_params(labelsize=8)
+            axes.set_title(f"job {_short(str(ids[job]))}", loc="left", fontsize=9, color=SOFT, pad=3)
+        figure.text(left / width, 0.06 / height, f"time after the first submission ({time.name})", va="bottom")
+        figure.text(0.06 / width, 1 - 0.06 / height, what, va="top")
+        return figure
+
+    differing = int((areas > 0).sum())
+    which = "All" if len(ids) <= SHOWN else f"The {len(worst)} that differ most of"
+    caption = (
+        f"{what.capitalize()} held by malleable jobs over time: solid and shaded, the real run "
+        f"({real_side(comparison.real.info)}); dashed, the prediction. {which} {len(ids):,} malleable jobs, ordered by "
+        f"the area between both lines; {differing:,} of {len(ids):,} differ."
+    )
+    return Picture(draw, caption, "Staircases of malleable jobs, real and predicted overlaid")
+
+
+def held(run: Run, ids: pd.Index[Any], *, cores: bool = False) -> pd.DataFrame:
+    """Return the allocations of some jobs.
+
+    Args:
+        run: the run.
+        ids: ids of the jobs.
+        cores: whether to count cores instead of nodes.
+
+    Returns:
+        A row per allocation: job (position in `ids`), start and end (s after the first submission), held (nodes or
+        cores). Allocations without an end are omitted.
+    """
+    rows = run.allocations
+    job = ids.get_indexer(pd.Index(rows["job_id"]))
+    table = pd.DataFrame(
+        {
+            "job": job,
+            "start": rows["start"].to_numpy(dtype=np.float64) - origin(run),
+            "end": rows["end"].to_numpy(dtype=np.float64) - origin(run),
+            "held": (rows["count"] * (rows["cores"] if cores else 1)).to_numpy(dtype=np.float64),
+        }
+    )
+    return table[(job >= 0) & (table["end"] > table["start"])]
+
+
+def areas_between(real: pd.DataFrame, predicted: pd.DataFrame, jobs: int) -> FloatArray:
+    """Return the area between the staircases of each job, node-seconds (or core-seconds), shape (jobs,).
+
+    Args:
+        real, predicted: tables of `held`.
+        jobs: number of jobs.
+    """
+    sides = ((real, 1.0), (predicted, -1.0))
+    job: IntArray = np.concatenate([np.tile(table["job"], 2) for table, _ in sides])
+    time: FloatArray = np.concatenate([table[name] for table, _ in sides for name in ("start", "end")])
+    change: FloatArray = np.concatenate([sign * way * table["held"] for table, sign in sides for way in (1.0, -1.0)])
+    order = np.lexsort((time, job))
+    job, time = job[order], time[order]
+    apart = np.abs(np.cumsum(change[order]))[:-1]  # 0 between two jobs: each allocation that starts also ends
+    same = job[1:] == job[:-1]
+    return np.bincount(job[:-1][same], weights=(apart * np.diff(time))[same], minlength=jobs)
+
+
+def _whole_nodes(run: Run, ids: pd.Index[Any]) -> bool:
+    """Return whether every allocation of the jobs has all cores of its nodes."""
+    rows = run.allocations[run.allocations["job_id"].isin(ids).to_numpy()]
+    cores = np.array([node.cores for node in run.info.nodes], dtype=np.int64)
+    return not len(rows) or bool((rows["cores"].to_numpy() == cores[rows["node"].to_numpy()]).all())
+
+
+def _draw(axes: Axes, table: pd.DataFrame, unit: float, color: str) -> None:
+    """Draw the staircase of one job."""
+    if not len(table):
+        return
+    start, end, nodes = (table[name].to_numpy(dtype=np.float64) for name in ("start", "end", "held"))
+    steps = Steps.count(start, end, nodes)
+    x, y = np.append(steps.times[:1], steps.times) / unit, np.append(0.0, steps.values)
+    line = "-" if color == REAL else DASHED
+    axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line)
+    if color == REAL:
+        axes.fill_between(x, y, step="post", color=color, alpha=0.12, linewidth=0)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 14 else f"{name[:13]}…"
+
+
+STAIRCASES = Section("Staircases of malleable jobs", 650, _staircases)
