@@ -12,15 +12,13 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
-import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from tracebed import bounds
 from tracebed.errors import InputError
-from tracebed.files import replacing
-from tracebed.yaml_file import YamlFile
+from tracebed.stored import Part, StoredFile
 
 OVERHEADS = (
     *("launch_s", "launch_join_s", "launch_rank_s", "end_s", "end_rank_s"),
@@ -45,13 +43,6 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Instant = Annotated[str, AfterValidator(_instant)]
 Overhead = Annotated[str, AfterValidator(_overhead)]
-FileModel = TypeVar("FileModel", bound="CalibrationFile")
-
-
-class Part(BaseModel):
-    """A part of a calibration file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Estimate(Part):
@@ -66,7 +57,7 @@ class Estimate(Part):
     """Upper end of the confidence interval."""
     count: Annotated[int, Field(ge=0)]
     """Number of samples."""
-    repetitions: list[Number] = []
+    repetitions: list[Number] = Field(default_factory=list)
     """The constant estimated from each repetition alone."""
 
 
@@ -176,71 +167,11 @@ class FitRecord(Part):
     """A fold per workload; empty with a single workload."""
 
 
-class CalibrationFile(Part):
-    """A YAML file with a schema name and version."""
-
-    @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """Read a file.
-
-        Raises:
-            InputError: the file cannot be read, or its content is invalid. The error has the file and the line.
-        """
-        hint = "`tracebed calibrate` writes calibrations"
-        file = YamlFile.read(Path(path), "calibration", hint=hint, unreadable=hint)
-        expected = str(cls.model_fields["file_schema"].default)
-        name = file.raw.get("schema") if isinstance(file.raw, Mapping) else None
-        if name != expected:
-            found = f"schema is {name!r}" if name else "schema is missing"
-            raise file.error(f"{found}, not {expected!r}", "schema")
-        return file.checked(cls)
-
-    def save(self, path: Path | str) -> Path:
-        """Write the file atomically and return its path. Raises InputError if it cannot be written."""
-        with replacing(Path(path)) as file:
-            file.write(self.text.encode())
-        return Path(path)
-
-    @property
-    def text(self) -> str:
-        """The content of the file."""
-        raw = self.model_dump(mode="json", by_alias=True)
-        lines = {key: _lines(value) for key, value in raw.items()}
-        return yaml.dump(lines, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
-
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 of the content, in hexadecimal digits. Comments and layout of the file do not count."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-
-class _Line(dict[str, Any]):
-    """A mapping that is written on one line."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Dumper that writes lists of scalars and each `_Line` on one line."""
-
-    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
-        scalars = not any(isinstance(item, dict | list) for item in sequence)
-        return super().represent_sequence(tag, sequence, flow_style=scalars)
-
-
-_Dumper.add_representer(_Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, True))
-
-
-def _lines(value: Any) -> Any:
-    """Return `value` with each mapping of scalars and lists as a `_Line`."""
-    if isinstance(value, list):
-        return [_lines(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    nested = any(isinstance(item, dict) for item in value.values())
-    return {key: _lines(item) for key, item in value.items()} if nested else _Line(value)
-
-
-class Calibration(CalibrationFile):
+class Calibration(StoredFile):
     """A calibration of a testbed. All times are wall seconds."""
+
+    KIND: ClassVar[str] = "calibration"
+    HINT: ClassVar[str] = "`tracebed calibrate` writes calibrations"
 
     file_schema: Annotated[Literal["tracebed-calibration/1"], Field(alias="schema")] = "tracebed-calibration/1"
     name: str
@@ -268,24 +199,24 @@ class Calibration(CalibrationFile):
     duty_proposal: DutyProposal | None = None
     overheads: dict[Overhead, Estimate]
     """Overhead of the simulator -> estimate. A missing overhead is 0."""
-    launch: list[SizeEstimate] = []
+    launch: list[SizeEstimate] = Field(default_factory=list)
     """Time from the allocation of a job to its first work, by number of ranks."""
-    end: list[SizeEstimate] = []
+    end: list[SizeEstimate] = Field(default_factory=list)
     """Time from the planned end of the work of a job until its nodes are idle, by number of ranks."""
-    resizes: dict[str, Estimate] = {}
+    resizes: dict[str, Estimate] = Field(default_factory=dict)
     """Stage of a resize (`expand asked to decided`, ...) -> its duration."""
     grain: Estimate | None = None
     """Time from the request of a shrink to its malleability point, in durations of an iteration."""
-    speedups: list[SpeedupEstimate] = []
+    speedups: list[SpeedupEstimate] = Field(default_factory=list)
     sharing: Estimate | None = None
     """Slowdown of cores by work on the other cores of their node. 1: no slowdown."""
-    skipped: list[str] = []
+    skipped: list[str] = Field(default_factory=list)
     """Measurements that were left out, and why."""
     workloads: list[Sha256]
     """SHA-256 of the workloads from which the calibration was made. No verdict may be based on them."""
     fit: FitRecord | None = None
     """None: the overheads were measured, not fitted. The intervals of fitted overheads are ranges over the cloud."""
-    cloud: list[dict[Overhead, Number]] = []
+    cloud: list[dict[Overhead, Number]] = Field(default_factory=list)
     """Sets of overheads that fit the runs equally well; the first is the best."""
 
     @property
@@ -321,8 +252,11 @@ def _estimates(overheads: Mapping[str, float]) -> dict[str, Estimate]:
     }
 
 
-class StoredRate(CalibrationFile):
+class StoredRate(StoredFile):
     """The work rate of the computing nodes of a machine, by which replays on these nodes size the work of jobs."""
+
+    KIND: ClassVar[str] = "work rate"
+    HINT: ClassVar[str] = "delete the file to measure the work rate again"
 
     file_schema: Annotated[Literal["tracebed-rate/1"], Field(alias="schema")] = "tracebed-rate/1"
     created: Instant

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": (f"{CLI}.imports", "Make a run of the output of another simulator, or of a real log."),
     "metrics": (f"{CLI}.verdicts", "Print the metrics of runs: waits, slowdowns, utilization."),
     "compare": (f"{CLI}.verdicts", "Compare a predicted run with a real run: verdict and report."),
+    "baseline": (f"{CLI}.baseline", "Keep the results of a simulator, so that a CI job fails when they get worse."),
     "explain": (f"{CLI}.explain", "Explain the error of a prediction: the share of each cause."),
     "export": (f"{CLI}.export", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
 }

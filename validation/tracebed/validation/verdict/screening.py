@@ -57,6 +57,11 @@ class Repetition:
     """Signals H4 and H5 of an unusual outcome, as text: a warning, never a reason to exclude."""
 
     @property
+    def sha256(self) -> str:
+        """Hash of the times and states of the jobs."""
+        return log_sha256(self.run)
+
+    @property
     def unfit(self) -> bool:
         """Whether the repetition is excluded for its health, not as a duplicate."""
         return bool(self.excluded) and not self.excluded.startswith("H7")
@@ -92,7 +97,7 @@ def screen(case: Case, figures: Sequence[Figures], unmatched: float) -> tuple[Re
     found, seen = [], {}
     for index, (run, measured) in enumerate(zip(runs, figures, strict=True)):
         name, health = case.name_of(index), Health.of(run, measured["clock_skew_jobs"])
-        log = _log_hash(run)
+        log = log_sha256(run)
         late = lateness(run, measured)
         reasons = {
             _of_health(health, measured["clock_skew_jobs"]): health.state == UNHEALTHY,
@@ -146,11 +151,15 @@ def _different_states(runs: Sequence[Run]) -> list[float]:
     return [float(share) for share in (table != usual[:, None]).mean(axis=0)]
 
 
-def _log_hash(run: Run) -> str:
-    """Return a hash of the times and states of the jobs, in any order of rows."""
-    rows = run.jobs[["job_id", "submit", "start", "end", "state"]].astype({"state": str, "job_id": str})
-    hashes = np.sort(pd.util.hash_pandas_object(rows, index=False).to_numpy())
-    return hashlib.sha256(hashes.tobytes()).hexdigest()
+def log_sha256(run: Run) -> str:
+    """Return a hash of the times and states of the jobs, in any order of rows: equal on all machines."""
+    rows = run.jobs.sort_values("job_id")
+    digest = hashlib.sha256()
+    for column in ("job_id", "state"):
+        digest.update("\n".join(map(str, rows[column])).encode())
+    for column in ("submit", "start", "end"):
+        digest.update(rows[column].to_numpy(dtype="<f8").tobytes())
+    return digest.hexdigest()
 
 
 def _flagged(repetitions: Sequence[Repetition], figures: Sequence[Figures]) -> tuple[Repetition, ...]:

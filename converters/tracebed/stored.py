@@ -1,0 +1,98 @@
+"""Files that tracebed writes and reads again (calibrations, baselines): a validated model with a schema name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from tracebed.files import replacing
+from tracebed.yaml_file import YamlFile
+
+
+class Part(BaseModel):
+    """A part of a stored file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class StoredFile(Part):
+    """A YAML or JSON file with a schema name and version, in the field `file_schema` with the alias `schema`."""
+
+    KIND: ClassVar[str]
+    """The kind of file, for messages."""
+    HINT: ClassVar[str]
+    """The command that writes such files, as a hint in messages."""
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read a file.
+
+        Raises:
+            InputError: the file cannot be read, or its content is invalid. The error has the file and the line.
+        """
+        file = YamlFile.read(Path(path), cls.KIND, hint=cls.HINT, unreadable=cls.HINT)
+        expected = str(cls.model_fields["file_schema"].default)
+        name = file.raw.get("schema") if isinstance(file.raw, Mapping) else None
+        if name != expected:
+            found = f"schema is {name!r}" if name else "schema is missing"
+            raise file.error(f"{found}, not {expected!r}", "schema")
+        return file.checked(cls)
+
+    def save(self, path: Path | str) -> Path:
+        """Write the file atomically and return its path: JSON if its name ends in .json, otherwise YAML.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        path = Path(path)
+        with replacing(path) as file:
+            file.write((self.json_text if path.suffix == ".json" else self.text).encode())
+        return path
+
+    @property
+    def json_text(self) -> str:
+        """The content of the file as JSON."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False) + "\n"
+
+    @property
+    def text(self) -> str:
+        """The content of the file as YAML."""
+        raw = self.model_dump(mode="json", by_alias=True)
+        lines = {key: _lines(value) for key, value in raw.items()}
+        return yaml.dump(lines, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the content, in hexadecimal digits. Comments and layout of the file do not count."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class _Line(dict[str, Any]):
+    """A mapping that is written on one line."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Dumper that writes lists of scalars and each `_Line` on one line."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        scalars = not any(isinstance(item, dict | list) for item in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=scalars)
+
+
+_Dumper.add_representer(_Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, True))
+
+
+def _lines(value: Any) -> Any:
+    """Return `value` with each mapping of scalars and lists as a `_Line`."""
+    if isinstance(value, list):
+        return [_lines(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    nested = any(isinstance(item, dict) for item in value.values())
+    return {key: _lines(item) for key, item in value.items()} if nested else _Line(value)

@@ -1,0 +1,121 @@
+"""Summary of validations in Markdown, for the page of a CI job: the table of metrics first, details folded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from tracebed.display import cell
+from tracebed.validation.report.words import percent
+from tracebed.validation.verdict.gate import Finding
+from tracebed.validation.verdict.rule import REASONS, Verdict
+from tracebed.validation.verdict.validation import MetricVerdict, Validation
+
+LIMIT = 1000 * 1024
+"""Largest size, bytes. GitHub rejects a step summary above 1024 KiB; other commands of the step may add to it."""
+
+
+def markdown(validations: Sequence[Validation], findings: Iterable[Finding] = ()) -> str:
+    """Return the summary of the validations of one or several simulators, at most `LIMIT` bytes of UTF-8.
+
+    Args:
+        validations: one per simulator.
+        findings: differences from the baseline.
+    """
+    found = list(findings)
+    text = "\n".join(_overview(item, [f for f in found if f.simulator == item.simulator.name]) for item in validations)
+    size, left_out = len(text.encode()), 0
+    for item in validations:
+        for title, body in _details(item):
+            block = f"\n<details><summary>{title}</summary>\n\n{body}\n</details>\n"
+            size += len(block.encode())
+            if size > LIMIT - 200:  # the note below
+                left_out += 1
+            else:
+                text += block
+    note = f"\nToo long for this summary: {left_out} tables. The report and the JSON document have them.\n"
+    return text + (note if left_out else "")
+
+
+def number(z: float) -> str:
+    """Return an error in margins as text, with its sign; a dash if undefined."""
+    return "-" if math.isnan(z) else f"{z:+.2f}".replace("-0.00", "+0.00")
+
+
+def why(metric: MetricVerdict) -> str:
+    """Return the reasons for the verdict on a metric as text."""
+    return "; ".join(REASONS[reason] for reason in metric.reasons)
+
+
+def _overview(validation: Validation, findings: Sequence[Finding]) -> str:
+    """Return the verdict, the findings and the table of metrics of one simulator."""
+    simulator = validation.simulator
+    name = " ".join(word for word in (simulator.name, simulator.version) if word)
+    lines = [f"## {_plain(name)}: {validation.verdict}", "", _plain(validation.headline), ""]
+    lines += [f"- {'**worse than the baseline**: ' if f.failed else ''}{_plain(f.text)}" for f in findings]
+    lines += [""] if findings else []
+    columns = ("metric", "verdict", "error, mean [interval]", "error / margin", "margin", "margin needed", "reason")
+    lines += table(columns, [_row(metric) for metric in validation.metrics])
+    return "\n".join([*lines, ""])
+
+
+def _row(metric: MetricVerdict) -> tuple[str, ...]:
+    verdict = metric.verdict.value
+    return (
+        metric.metric.title,
+        f"**{verdict}**" if metric.gate and metric.verdict is not Verdict.ACCURATE else verdict,
+        metric.error,
+        number(metric.z),
+        metric.margin.words(metric.metric.unit) + ("" if metric.evidence else ", run times imposed"),
+        "-" if not math.isfinite(metric.delta_needed) else f"{100 * metric.delta_needed:.3g} %",
+        why(metric),
+    )
+
+
+def _details(validation: Validation) -> Iterator[tuple[str, str]]:
+    """Yield the title and the body of each folded part: warnings, runs, and a table of cases for each metric."""
+    name = _plain(validation.simulator.name)
+    if validation.warnings:
+        yield f"{name}: warnings ({len(validation.warnings)})", "\n".join(f"- {_plain(w)}" for w in validation.warnings)
+    excluded = [
+        (result.case.name, repetition.name, repetition.excluded)
+        for result in validation.cases
+        for repetition in result.repetitions
+        if repetition.excluded
+    ]
+    if excluded:
+        rows = table(("case", "repetition", "reason"), excluded)
+        yield f"{name}: excluded repetitions ({len(excluded)})", "\n".join(rows)
+    columns = ("case", "real runs", "real, mean", "predicted", "error", "error / margin", "interval", "noise")
+    for metric in validation.metrics:
+        cases = [
+            (
+                item.case,
+                str(item.repeats),
+                cell(item.real_mean),
+                cell(item.predicted),
+                percent(item.relative_error),
+                number(item.z),
+                f"{number(item.low)} to {number(item.high)}",
+                "-" if math.isnan(item.noise_cv) else f"{100 * item.noise_cv:.2f} %",
+            )
+            for item in metric.cases
+        ]
+        yield f"{name}: {metric.metric.title}, {len(cases)} cases", "\n".join(table(columns, cases))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table whose columns are aligned in plain text, too."""
+    texts = [list(columns), *([_plain(text) for text in row] for row in rows)]
+    widths = [max(len(row[index]) for row in texts) for index in range(len(columns))]
+    padded = [[text.ljust(width) for text, width in zip(row, widths, strict=True)] for row in texts]
+    lines = [f"| {' | '.join(row)} |" for row in padded]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return [lines[0], rule, *lines[1:]]
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line: names of files and jobs may contain any character."""
+    for letter in "\\`<|":
+        text = text.replace(letter, f"\\{letter}")
+    return " ".join(text.split())

@@ -1,0 +1,83 @@
+"""The ratchet: in which way the results of a simulator are worse than earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tracebed.display import cell
+from tracebed.validation.verdict.acceptance import MetricBaseline, SimulatorBaseline, title
+from tracebed.validation.verdict.gate import Finding
+from tracebed.validation.verdict.rule import Verdict
+
+
+def compare(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: float) -> Iterator[Finding]:
+    """Yield what `new` falls behind `old`, and what cannot be compared.
+
+    Args:
+        name: the simulator.
+        old, new: results with the same margins.
+        growth: largest accepted growth of the mean error of a metric, in margins.
+    """
+    other = [case for case in old.inputs if case in new.inputs and old.inputs[case] != new.inputs[case]]
+    for case in other:
+        yield Finding(name, "", case, "the real runs or the workload differ from those of the baseline", False)
+    for case in old.inputs.keys() - new.inputs.keys():
+        yield Finding(name, "", case, "the case is in the baseline, and is missing in the validation", True)
+    for case in new.inputs.keys() - old.inputs.keys():
+        yield Finding(name, "", case, "the case is not in the baseline", False)
+    for metric, before in old.metrics.items():
+        after = new.metrics.get(metric)
+        if after is None:
+            yield Finding(name, metric, title(metric), "the metric is missing in the validation", before.gate)
+        elif before.cases.keys() <= after.cases.keys() and (text := worse(before, after, old.kappa, growth, other)):
+            yield Finding(name, metric, title(metric), f"{title(metric)}: {text}", True)
+
+
+def worse(before: MetricBaseline, after: MetricBaseline, kappa: float, growth: float, other: Sequence[str] = ()) -> str:
+    """Return in which way a metric is worse than before, as text; empty if it is not worse.
+
+    Args:
+        before, after: the metric in the baseline, and now with the same cases.
+        kappa: largest accepted error of one case, in margins.
+        growth: largest accepted growth of the mean error, in margins.
+        other: cases with other real runs than in the baseline, for which its limits do not hold.
+    """
+    if before.z is None:
+        return ""
+    now = [after.cases[case].z for case in before.cases]
+    if any(z is None for z in now):
+        return "was defined in the baseline, and is undefined"
+    mean = float(np.mean([z for z in now if z is not None]))
+    texts = []
+    if abs(mean) > abs(before.z) + growth:
+        case = max(before.cases, key=lambda name: abs(after.cases[name].z or 0) - abs(before.cases[name].z or 0))
+        was, found = before.cases[case].z or 0.0, after.cases[case].z or 0.0
+        texts.append(
+            f"the error grew from {before.z:+.2f} to {mean:+.2f} margins, and may grow by {growth:g}; "
+            f"most in the case {case}, from {was:+.2f} to {found:+.2f}"
+        )
+    if before.verdict == Verdict.ACCURATE and not before.cases.keys() & set(other):
+        values = {case: after.cases[case].predicted for case in before.cases}
+        known = {case: value for case, value in values.items() if value is not None}
+        if not before.accepts(known, kappa):
+            outside = [
+                f"{case} {cell(known[case])} (limits {cell(limits[0])} to {cell(limits[1])})"
+                for case, item in before.cases.items()
+                if (limits := item.limits) and not limits[0] <= known[case] <= limits[1]
+            ]
+            texts.append(f"no longer accurate: {', '.join(outside) or 'the mean error of the cases is too large'}")
+    return "; ".join(texts)
+
+
+def changed_tolerances(old: SimulatorBaseline, new: SimulatorBaseline) -> str:
+    """Return the differences between the tolerances of two results as text; empty if they are equal."""
+    margins = [
+        f"{title(metric)}: {item.margin} became {after.margin}"
+        for metric, item in old.metrics.items()
+        if (after := new.metrics.get(metric)) and after.margin != item.margin
+    ]
+    if old.tolerances != new.tolerances:
+        margins = margins or ["a constant of the decision or a margin"]
+    return "; ".join(margins)
