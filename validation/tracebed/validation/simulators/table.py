@@ -24,7 +24,7 @@ from tracebed.validation.simulators.simulator import ReadOptions
 CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+(?:\.\d+)?))?")
 """A duration as Slurm prints it: `1-02:03:04`, `02:03:04`, `03:04`."""
 NEVER = -1.0
-"""Time of an event that never came, as several simulators write it."""
+"""An unknown time, or the time of an event that never came, as several simulators write it."""
 EPOCH = 5e8
 """Numbers above this, in s, are taken as times since 1970 (1985-11-05)."""
 
@@ -86,7 +86,7 @@ def read_table(path: Path, options: ReadOptions) -> Table:
                 unit = column.unit or options.unit
                 guessed = field in INSTANTS and not unit
                 jobs[field] = numbers.since_1970() if guessed else numbers.values * scale_of(field, column, unit)
-            if field in (*INSTANTS, *DURATIONS):
+            if field in (*INSTANTS, *DURATIONS, "time_limit", "run_time"):
                 jobs[field] = np.where(jobs[field] == NEVER, np.nan, jobs[field])
     instants = [np.asarray(jobs[name]) for name in INSTANTS if name in jobs]
     known = [values[np.isfinite(values)] for values in instants]

@@ -1,0 +1,167 @@
+"""Output of Batsim: `jobs.csv` of any version, with the schedule and the machine states beside it as checks.
+
+Format: the documentation of Batsim (batsim.readthedocs.io). Columns are found by name: versions before 1.2 have
+`hacky_job_id`, version 4 has `final_state` and `metadata`, version 5 has `profile`, too. Jobs that never started have
+-1 or no value as their times.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.provenance import System
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.validation.simulators.assembly import run_of
+from tracebed.validation.simulators.csv import observed_of
+from tracebed.validation.simulators.simulator import ReadOptions, Simulator
+from tracebed.validation.simulators.table import Table, names_of, read_table
+
+COLUMNS = {
+    "job_id": "job_id",
+    "submit": "submission_time",
+    "start": "starting_time",
+    "end": "finish_time",
+    "run": "execution_time",
+    "wait": "waiting_time",
+    "nodes": "requested_number_of_resources",
+    "time_limit": "requested_time",
+    "held": "allocated_resources",
+}
+"""Field -> column of `jobs.csv`."""
+MARKS = {"job_id", "submission_time", "requested_number_of_resources", "execution_time"}
+"""Columns by which the file is recognized."""
+STATES = ("nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing")
+"""Columns of the machine states whose sum is the number of machines."""
+AGREES = 0.001
+"""Largest relative difference from the figures that Batsim prints: machine states have six digits."""
+
+
+def recognizes(path: Path) -> bool:
+    """Return whether a file is a `jobs.csv` of Batsim, or a folder has one."""
+    return _jobs_file(path) is not None
+
+
+def _jobs_file(path: Path) -> Path | None:
+    files = [path] if path.is_file() else sorted(path.glob("*jobs.csv*")) if path.is_dir() else []
+    for file in files:
+        if file.stat().st_size and set(Input.at(file).columns) >= MARKS:
+            return file
+    return None
+
+
+def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
+    """Read `jobs.csv`, or a folder with it, as a run.
+
+    Raises:
+        InputError: the file is not a `jobs.csv` of Batsim, or its jobs are not those of the workload.
+    """
+    file = _jobs_file(path)
+    if file is None:
+        hint = "give the file jobs.csv of Batsim, or the folder with it"
+        raise InputError("is not an output of Batsim", where=str(path), hint=hint)
+    spelt = names_of(Input.at(file))
+    columns = {field: name for field, name in COLUMNS.items() if name in spelt}
+    columns["state"] = "final_state" if "final_state" in spelt else "success"
+    table = read_table(file, replace(options, columns=columns | dict(options.columns)))
+    beside = _Beside(file)
+    machines = beside.machines()
+    cores = options.cores_per_node or (workload.provenance.system.cores_per_node if workload else None) or 1
+    observed = observed_of(
+        replace(table, jobs=table.jobs.assign(job_id=_ids(table.jobs["job_id"]))),
+        "batsim",
+        program="batsim",
+        version=beside.version(spelt),
+        nodes=nodes_of(System(options.nodes or machines, cores)) if options.nodes or machines else None,
+        warnings=list(beside.disagreements(table)),
+    )
+    return run_of(observed, workload, options)
+
+
+def _ids(ids: pd.Series[str]) -> pd.Series[str]:
+    """Return job ids without the name of their workload, which precedes a `!`."""
+    return ids.str.rpartition("!")[2] if len(ids) else ids
+
+
+class _Beside:
+    """The other files of a simulation, with the same prefix as `jobs.csv`."""
+
+    def __init__(self, jobs: Path) -> None:
+        head = jobs.name.partition("jobs.csv")[0]
+        self.files = {
+            kind: file
+            for kind in ("machine_states.csv", "schedule.csv", "schedule.json")
+            for file in (jobs.parent / f"{head}{kind}", jobs.parent / f"{head}{kind}.gz")
+            if file.is_file()
+        }
+
+    def version(self, spelt: list[str]) -> str:
+        """Return the version of Batsim, as exactly as the files tell."""
+        if stated := self._schedule().get("batsim_version"):
+            return str(stated)
+        if "hacky_job_id" in spelt:
+            return "before 1.2"
+        return "5" if "schedule.json" in self.files else "4" if "schedule.csv" in self.files else ""
+
+    def _schedule(self) -> dict[str, object]:
+        """Return the figures of the schedule; empty without it."""
+        if file := self.files.get("schedule.json"):
+            try:
+                found = json.loads(Input.at(file).data)
+            except ValueError as error:
+                raise InputError(f"is not JSON: {error}", where=str(file), hint="run Batsim again") from error
+            return found if isinstance(found, dict) else {}
+        if file := self.files.get("schedule.csv"):
+            return dict(next(_rows(file), {}))
+        return {}
+
+    def machines(self) -> int | None:
+        """Return the number of machines, or None without machine states."""
+        file = self.files.get("machine_states.csv")
+        first = next(_rows(file), None) if file else None
+        return None if first is None else int(sum(_number(first, name, file) for name in STATES)) or None
+
+    def disagreements(self, table: Table) -> Iterator[str]:
+        """Yield a sentence for each figure of the other files that does not follow from `jobs.csv`."""
+        start, end, nodes, wait = (
+            table.jobs[name].to_numpy(dtype=np.float64) if name in table.jobs else np.full(len(table.jobs), np.nan)
+            for name in ("start", "end", "nodes", "wait")
+        )
+        ran = np.isfinite(start) & np.isfinite(end)
+        if "mean_waiting_time" in (schedule := self._schedule()):
+            theirs, ours = float(str(schedule["mean_waiting_time"])), float(np.nanmean(wait)) if ran.any() else 0.0
+            if abs(theirs - ours) > AGREES * max(abs(theirs), 1.0):
+                yield f"the schedule of Batsim has a mean waiting time of {theirs:g} s, jobs.csv of {ours:g} s"
+        if file := self.files.get("machine_states.csv"):
+            rows = list(_rows(file))
+            times = np.array([_number(row, "time", file) for row in rows])
+            busy = np.array([_number(row, "nb_computing", file) for row in rows])
+            theirs, ours = float(busy[:-1] @ np.diff(times)), float(((end - start) * nodes)[ran].sum())
+            if abs(theirs - ours) > AGREES * max(ours, 1.0):
+                yield f"machines compute for {theirs:g} node-seconds in the machine states, for {ours:g} in jobs.csv"
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of a small CSV file."""
+    yield from csv.DictReader(io.StringIO(Input.at(path).data.decode("utf-8", "replace")))
+
+
+def _number(row: dict[str, str], name: str, path: Path | None) -> float:
+    try:
+        return float(row[name])
+    except (KeyError, ValueError, TypeError):
+        raise InputError(f"{name} is missing or not a number", where=str(path), hint="run Batsim again") from None
+
+
+SIMULATOR = Simulator(name="batsim", title="output of Batsim: jobs.csv", read=read, recognizes=recognizes)
+"""Output of Batsim (all versions): jobs.csv, or the folder with it."""
