@@ -128,13 +128,15 @@ def _recorded(
     tolerance = max(observed.resolution, ROUNDING_S)
     outside = (start < begin - tolerance) | (end > until + tolerance)
     high = rows["node"].to_numpy() + rows["count"].to_numpy()
-    for bad, what in (
-        (high > len(nodes), lambda at: f"holds node number {high[at] - 1:,}, but there are {len(nodes):,} nodes"),
-        (outside, lambda at: f"holds nodes from {start[at]:,.6g} to {end[at]:,.6g} s, outside of its own times"),
-    ):
-        if bad.any():
-            at = int(bad.argmax())
-            raise observed.error(int(rows["row"].iloc[at]), what(at), "check --nodes and the files of the simulation")
+    hint = "check --nodes and the files of the simulation"
+    if (high > len(nodes)).any():
+        at = int((high > len(nodes)).argmax())
+        what = f"holds node number {high[at] - 1:,}, but there are {len(nodes):,} nodes"
+        raise observed.error(int(rows["row"].iloc[at]), what, hint)
+    if outside.any():
+        at = int(outside.argmax())
+        what = f"holds nodes from {start[at]:,.6g} to {end[at]:,.6g} s, outside of its own times"
+        raise observed.error(int(rows["row"].iloc[at]), what, hint)
     cores = np.array([node.cores for node in nodes], dtype=np.int64)
     table = pd.DataFrame(
         {
@@ -147,12 +149,13 @@ def _recorded(
             "cpus": "",
         }
     )
-    return table[np.isfinite(table["start"].to_numpy())].sort_values("start", kind="stable", ignore_index=True)
+    began: pd.DataFrame = table[np.isfinite(table["start"].to_numpy())]
+    return began.sort_values("start", kind="stable", ignore_index=True)
 
 
 def reconfigurations_of(observed: Observed, workload: Workload, pairing: Pairing) -> pd.DataFrame | None:
     """Return the resizes of the file with the ids of the workload, on the clock of the workload."""
-    rows, ids = observed.reconfigurations, workload.column("job_id")
+    rows, ids = observed.reconfigurations, workload.column("job_id").tolist()
     if rows is None:
         return None
     job_of = dict(zip(pairing.rows[pairing.found].tolist(), pairing.found.tolist(), strict=True))

@@ -51,7 +51,7 @@ def pair(observed: Observed, workload: Workload, options: ReadOptions) -> Pairin
         InputError: a job occurs twice, no row matches, the match is ambiguous, or sizes or submit times of the pairs
             contradict each other.
     """
-    by = "mapping" if options.mapping else options.match
+    by: str = "mapping" if options.mapping else options.match
     if by == "auto":
         by = observed.match
     if by == "auto":
