@@ -1,0 +1,265 @@
+"""The decision on a metric: by hand, against a slow reference, and its invariances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from tracebed.validation.verdict import Reason, Verdict
+from tracebed.validation.verdict.decision import (
+    Estimate,
+    Samples,
+    decide,
+    estimate,
+    rejected,
+    repeats_needed,
+    tost_power,
+)
+
+ALPHA, KAPPA = 0.025, 2.0
+Case = tuple[list[float], float]
+"""Real repetitions and the prediction of one case."""
+
+values = st.floats(50.0, 150.0)
+cases_of = st.integers(2, 5).flatmap(
+    lambda repeats: st.lists(
+        st.tuples(st.lists(values, min_size=repeats, max_size=repeats), values), min_size=1, max_size=5
+    )
+)
+
+
+def samples(cases: Sequence[Case], relative: float = 0.1, absolute: float = 0.0) -> Samples:
+    """Return the samples of cases with the margin max(relative x real mean, absolute)."""
+    real = np.array([runs for runs, _ in cases])
+    margin = np.maximum(relative * np.abs(real.mean(axis=1)), absolute)
+    return Samples.of(real, [predicted for _, predicted in cases], margin)
+
+
+def estimated(cases: Sequence[Case], relative: float = 0.1, absolute: float = 0.0) -> Estimate:
+    return estimate(samples(cases, relative, absolute), ALPHA, KAPPA)
+
+
+def verdict_of(found: Estimate) -> tuple[Verdict, tuple[Reason, ...]]:
+    """Return the verdict on a single gated metric."""
+    return decide(found, bool(rejected([found.p], ALPHA)[0]))
+
+
+def reference(cases: Sequence[Case], relative: float) -> tuple[Verdict, float, float]:
+    """Return the verdict on one gated metric, and its interval, by the formulas one number at a time."""
+    count = len(cases)
+    z, v = [], []
+    for runs, predicted in cases:
+        mean = sum(runs) / len(runs)
+        variance = sum((value - mean) ** 2 for value in runs) / (len(runs) - 1)
+        margin = relative * abs(mean)
+        z.append((predicted - mean) / margin)
+        v.append(variance / margin**2 / len(runs))
+    mean = sum(z) / count
+    se = math.sqrt(sum(v)) / count
+    if se == 0:
+        low = high = mean
+    else:
+        terms = sum((each / count**2) ** 2 / (len(runs) - 1) for each, (runs, _) in zip(v, cases, strict=True))
+        half = stats.t.ppf(1 - ALPHA, se**4 / terms) * se
+        low, high = mean - half, mean + half
+    proved = any(
+        abs(each) - stats.t.ppf(1 - ALPHA / count, len(runs) - 1) * math.sqrt(spread) > KAPPA
+        for each, spread, (runs, _) in zip(z, v, cases, strict=True)
+    )
+    if low > 1 or high < -1 or proved:
+        return Verdict.INACCURATE, low, high
+    if low > -1 and high < 1 and max(map(abs, z)) <= KAPPA:
+        return Verdict.ACCURATE, low, high
+    return Verdict.INCONCLUSIVE, low, high
+
+
+@given(cases_of, st.sampled_from([0.02, 0.1, 0.5]))
+def test_the_decision_is_that_of_the_reference(cases: list[Case], relative: float) -> None:
+    expected, low, high = reference(cases, relative)
+    found = estimated(cases, relative)
+    assume(all(abs(abs(end) - 1) > 1e-6 for end in (low, high)))
+    assert float(found.low) == pytest.approx(low, rel=1e-6, abs=1e-9)
+    assert float(found.high) == pytest.approx(high, rel=1e-6, abs=1e-9)
+    assert verdict_of(found)[0] is expected
+
+
+def test_one_case_by_hand() -> None:
+    found = estimated([([100.0, 102.0, 98.0, 101.0, 99.0], 103.0)], relative=0.05)
+    assert float(found.mean) == pytest.approx(0.6)
+    assert float(found.se) == pytest.approx(math.sqrt(2.5 / 5) / 5)
+    assert float(found.df) == pytest.approx(4)
+    assert float(found.half) == pytest.approx(2.7764 * math.sqrt(0.5) / 5, rel=1e-4)
+    assert verdict_of(found) == (Verdict.ACCURATE, ())
+    assert float(found.factor_needed) == pytest.approx(float(found.high))
+
+
+@pytest.mark.parametrize(
+    ("cases", "verdict", "reasons"),
+    [
+        ([([99.0, 100.0, 101.0], 101.0)] * 3, Verdict.ACCURATE, ()),
+        ([([99.0, 100.0, 101.0], 120.0)] * 3, Verdict.INACCURATE, ()),
+        ([([60.0, 100.0, 140.0], 100.0)], Verdict.INCONCLUSIVE, (Reason.NOISE_EXCEEDS_MARGIN,)),
+        ([([99.0, 100.0, 101.0], 110.0)] * 3, Verdict.INCONCLUSIVE, (Reason.NEAR_MARGIN,)),
+        # The errors cancel in the mean. The noise is too small to excuse them, so that the case is proved to be off.
+        ([([99.9, 100.0, 100.1], 130.0), ([99.9, 100.0, 100.1], 70.0)], Verdict.INACCURATE, ()),
+        # Here the noise could excuse them, and still the mean is no evidence.
+        ([([96.0, 100.0, 104.0], 121.0)] + [([96.0, 100.0, 104.0], 97.0)] * 6, Verdict.INCONCLUSIVE,
+         (Reason.WORKLOAD_OUTLIER,)),
+    ],
+)  # fmt: skip
+def test_verdicts_and_reasons(cases: list[Case], verdict: Verdict, reasons: tuple[Reason, ...]) -> None:
+    assert verdict_of(estimated(cases)) == (verdict, reasons)
+
+
+def test_identical_repetitions_have_no_noise_and_are_decided_by_the_error_alone() -> None:
+    same = [100.0] * 3
+    assert verdict_of(estimated([(same, 109.9)]))[0] is Verdict.ACCURATE
+    assert verdict_of(estimated([(same, 110.1)]))[0] is Verdict.INACCURATE
+    assert float(estimated([(same, 109.0)]).half) == 0
+
+
+def test_the_resolution_of_the_times_is_a_lower_bound_of_the_noise() -> None:
+    plain = samples([([100.0] * 5, 100.0)])
+    coarse = estimate(Samples(**(vars(plain) | {"resolution": 1.0})), ALPHA, KAPPA)
+    assert float(coarse.se) == pytest.approx(1 / math.sqrt(12) / 10 / math.sqrt(5))
+
+
+def test_a_margin_of_zero_accepts_rounding_errors_only() -> None:
+    exact = [0.3] * 3
+    assert verdict_of(estimated([(exact, 0.1 + 0.2)], relative=0.0))[0] is Verdict.ACCURATE
+    assert verdict_of(estimated([(exact, 0.31)], relative=0.0))[0] is Verdict.INACCURATE
+    zero = [0.0] * 3
+    assert verdict_of(estimated([(zero, 0.0)]))[0] is Verdict.ACCURATE
+    assert verdict_of(estimated([(zero, 0.01)]))[0] is Verdict.INACCURATE
+
+
+def test_one_repetition_decides_nothing() -> None:
+    for predicted in (100.0, 105.0, 1e6):
+        found = estimated([([100.0], predicted)])
+        assert verdict_of(found)[0] is Verdict.INCONCLUSIVE
+        assert math.isnan(float(found.half))
+
+
+def test_an_undefined_value_decides_nothing() -> None:
+    for case in ([math.nan, 1.0, 1.0], 1.0), ([1.0, 1.0, 1.0], math.nan):
+        assert verdict_of(estimated([case]))[0] is Verdict.INCONCLUSIVE
+
+
+def test_a_case_without_noise_estimate_does_not_hide_another_that_is_proved_off() -> None:
+    real = np.array([[100.0, 100.1, 99.9, 100.0, 100.0], [100.0] * 5])
+    found = Samples.of(real, [150.0, 100.0], [10.0, 10.0])
+    unknown = Samples(**(vars(found) | {"sd": np.array([found.sd[0], math.nan])}))
+    assert verdict_of(estimate(unknown, ALPHA, KAPPA))[0] is Verdict.INACCURATE
+
+
+def test_the_runs_of_a_stochastic_simulator_add_their_noise() -> None:
+    real = np.array([[99.0, 100.0, 101.0, 100.0, 100.0]])
+    single = Samples.of(real, [100.0], [10.0])
+    several = Samples.of(real, [100.0], [10.0], predicted_sd=np.array([2.0]), runs=np.array([4]))
+    a, b = (estimate(each, ALPHA, KAPPA) for each in (single, several))
+    assert float(b.se) == pytest.approx(math.sqrt(float(a.se) ** 2 + (2 / 10) ** 2 / 4))
+    # Welch-Satterthwaite: (v1 + v2)^2 / (v1^2 / 4 + v2^2 / 3).
+    v1, v2 = float(a.se) ** 2, 0.01
+    assert float(b.df) == pytest.approx((v1 + v2) ** 2 / (v1**2 / 4 + v2**2 / 3))
+
+
+# Invariances.
+
+
+@given(cases_of, st.floats(0.01, 0.5), st.floats(1.0, 5.0))
+def test_a_wider_margin_never_makes_an_accurate_prediction_worse(
+    cases: list[Case], relative: float, factor: float
+) -> None:
+    narrow, wide = estimated(cases, relative), estimated(cases, relative * factor)
+    if narrow.accurate:
+        assert wide.accurate
+    if rejected([wide.p], ALPHA)[0]:
+        assert rejected([narrow.p], ALPHA)[0]
+
+
+@given(cases_of, st.floats(0.01, 0.5))
+def test_with_the_margin_needed_a_prediction_is_just_accurate(cases: list[Case], relative: float) -> None:
+    factor = float(estimated(cases, relative).factor_needed)
+    assume(1e-6 < factor < 1e6)
+    assert estimated(cases, relative * factor * 1.001).accurate
+    assert not estimated(cases, relative * factor * 0.999).accurate
+
+
+@given(cases_of, st.sampled_from([1e-6, 0.1, 3600.0, 1e9]))
+def test_the_unit_does_not_matter(cases: list[Case], factor: float) -> None:
+    scaled = [([factor * run for run in runs], factor * predicted) for runs, predicted in cases]
+    one, other = estimated(cases), estimated(scaled)
+    np.testing.assert_allclose([other.mean, other.half], [one.mean, one.half], rtol=1e-6, atol=1e-9)
+
+
+@given(cases_of, st.integers(0, 1000))
+def test_the_order_of_repetitions_and_cases_does_not_matter(cases: list[Case], seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    turned = [(list(generator.permutation(runs)), predicted) for runs, predicted in cases]
+    turned = [turned[index] for index in generator.permutation(len(turned))]
+    one, other = estimated(cases), estimated(turned)
+    np.testing.assert_allclose([other.mean, other.half, other.p], [one.mean, one.half, one.p], rtol=1e-6, atol=1e-9)
+
+
+@given(cases_of)
+def test_leading_axes_are_independent_trials(cases: list[Case]) -> None:
+    one = estimated(cases)
+    real = np.array([runs for runs, _ in cases])
+    both = Samples.of(np.stack([real, real]), [p for _, p in cases], 0.1 * np.abs(real.mean(axis=1)))
+    two = estimate(both, ALPHA, KAPPA)
+    for name in ("mean", "half", "df", "p", "worst"):
+        np.testing.assert_allclose(getattr(two, name), [getattr(one, name)] * 2, rtol=1e-9)
+
+
+# Holm's procedure.
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_rejects_in_the_order_of_the_p_values(p: list[float]) -> None:
+    found = [bool(each) for each in rejected([np.array(each) for each in p], ALPHA)]
+    expected = [False] * len(p)
+    for place, index in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        if p[index] >= ALPHA / (len(p) - place):
+            break
+        expected[index] = True
+    assert found == expected
+
+
+# Power.
+
+
+@pytest.mark.parametrize(
+    ("noise", "exact", "half"), [(0.25, 3, 5), (0.5, 5, 10), (0.75, 9, 20), (1.0, 13, 34), (2.0, 44, 128)]
+)
+def test_repetitions_for_a_power_of_80_percent(noise: float, exact: int, half: int) -> None:
+    """Published with the protocol: repetitions of one case for noise / margin, at the errors 0 and half a margin."""
+    for error, expected in ((0.0, exact), (0.5, half)):
+        powers = [tost_power(error, noise / math.sqrt(count), count - 1, ALPHA) for count in (expected - 1, expected)]
+        assert powers[0] < 0.8 <= powers[1]
+
+
+def test_the_repetitions_needed_follow_from_noise_and_error() -> None:
+    def needed(error: float, noise: float, cases: int = 1) -> int | None:
+        count = np.full(cases, 5.0)
+        some = Samples(np.full(cases, 100.0), np.full(cases, 10 * noise), count - 1, count,
+                       np.full(cases, 100 + 10 * error), np.full(cases, 10.0))  # fmt: skip
+        return repeats_needed(some, estimate(some, ALPHA, KAPPA), ALPHA, least=2)
+
+    assert [needed(0.0, noise) for noise in (0.25, 0.5, 0.75, 1.0, 2.0)] == [3, 5, 9, 13, 44]
+    assert [needed(0.5, noise) for noise in (0.25, 0.5, 0.75, 1.0, 2.0)] == [5, 10, 20, 34, 128]
+    more = needed(0.0, 1.0, cases=5)
+    assert more is not None
+    assert more < 13
+    assert needed(1.0, 0.1) is None  # more repetitions never show that the error is below the margin
+    assert needed(0.99, 2.0) is None
+    assert needed(0.0, math.nan) is None
+
+
+def test_power_without_noise_is_certainty() -> None:
+    assert (tost_power(0.9, 0.0, 4, ALPHA), tost_power(1.1, 0.0, 4, ALPHA)) == (1.0, 0.0)
