@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "repeat": (f"{CLI}.repeat", "Replay the cells of a campaign several times each, in random order."),
     "recover": (f"{CLI}.runs", "Make the run of a killed replay from its journal."),
     "import": (f"{CLI}.imports", "Make a run of the output of another simulator, or of a real log."),
+    "recorded": (f"{CLI}.recorded", "Copy a recorded suite of real runs, by which simulators are validated."),
     "metrics": (f"{CLI}.verdicts", "Print the metrics of runs: waits, slowdowns, utilization."),
     "compare": (f"{CLI}.verdicts", "Compare a predicted run with a real run: verdict and report."),
     "baseline": (f"{CLI}.baseline", "Keep the results of a simulator, so that a CI job fails when they get worse."),
