@@ -31,6 +31,7 @@ from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.registry import one_of
 from tracebed.validation.metrics.measured import WindowName
+from tracebed.validation.simulators import simulator as simulators
 from tracebed.validation.verdict import compare as compare_runs
 
 AnyPolicy: TypeAlias = str | type[Policy] | Policy
@@ -61,6 +62,10 @@ def simulate(
     calibration: AnyCalibration | None = None,
     speed: float = 1.0,
     engine: EngineChoice = "auto",
+    simulator: str = "tracebed",
+    simulator_options: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    keep: Path | str | None = None,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -84,7 +89,12 @@ def simulate(
         calibration: calibration of the testbed whose replays are predicted, or its file: all overheads, and the grain.
             No overhead or malleability interval may be given with it.
         speed: trace seconds per wall second; converts the overheads from wall to trace time.
-        engine: simulator; `auto` uses the compiled one where it can. The results are the same.
+        engine: engine of tracebed's simulator; `auto` uses the compiled one where it can. The results are the same.
+        simulator: `tracebed`, or the name of an installed simulator of another project (`elastisim`), which then
+            simulates the jobs. Options that it does not support are refused.
+        simulator_options: options of that simulator by name, for example `program`, the path of its program.
+        timeout_s: time after which that simulator is stopped, wall s; by default an hour.
+        keep: folder in which the files of that simulator are kept.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of submitted jobs.
 
@@ -111,6 +121,30 @@ def simulate(
         overheads = Overheads(**chosen.constants)
         if isinstance(nodes, Inventory | Path | str):
             warn_of_another_testbed(chosen, inventory(nodes))
+    if simulator != "tracebed":
+        if not isinstance(policy, str):
+            raise InputError(f"{simulator} needs a policy that is given by name", hint="give the name of the policy")
+        for given, usual, option in ((engine, "auto", "engine"), (runtime_model, "ideal", "runtime_model")):
+            if given != usual:
+                what = f"{option} is an option of tracebed's simulator, not of {simulator}"
+                raise InputError(what, hint="leave the option out")
+        options = simulators.SimulateOptions(
+            policy_parameters=policy_parameters or {},
+            priority=priority,
+            over_limit=OverLimit(over_limit),
+            timeout_s=simulators.TIMEOUT_S if timeout_s is None else timeout_s,
+            folder=None if keep is None else Path(keep),
+            interval_s=interval_s,
+            malleability_interval_s=malleability_interval_s,
+            overheads=overheads.times(speed),
+            calibration=chosen.facts() if chosen else {},
+            speed=speed,
+            on_progress=on_progress,
+            name=name,
+            options=simulator_options or {},
+        )
+        nodes_of_machine = machine(workload, nodes, cores_per_node)
+        return Run.of(simulators.simulate(simulator, workload, nodes_of_machine, policy, options))
     run = predict(
         workload,
         machine(workload, nodes, cores_per_node),

@@ -18,6 +18,8 @@ from tracebed.orchestrator.cli.options import (
     SECONDS,
     SIZE,
     SPEED,
+    ExtensionName,
+    ExtensionOption,
     inventory_option,
     json_option,
     output_option,
@@ -96,6 +98,17 @@ if TYPE_CHECKING:
 @click.option(
     "--cloud", is_flag=True, help="Print the range of each gated metric over the cloud of a fitted --calibration."
 )
+@click.option(
+    "--with",
+    "simulator",
+    cls=ExtensionOption,
+    type=ExtensionName("tracebed.simulators"),
+    metavar="NAME",
+    help="Simulator of another project that simulates the jobs: {names}.  [default: tracebed's]",
+)
+@click.option("--timeout", type=DURATION, metavar="S", help="Time limit of that simulator.  [default: 1h]")
+@click.option("--keep", type=PATH, metavar="FOLDER", help="Keep the files of that simulator in this folder.")
+@click.option("--program", metavar="FILE", help="Program of that simulator.")
 @output_option("Folder of the run.")
 @json_option
 def simulate(
@@ -117,6 +130,10 @@ def simulate(
     engine: EngineChoice,
     calibration: Path | None,
     cloud: bool,
+    simulator: str | None,
+    timeout: float | None,
+    keep: Path | None,
+    program: str | None,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -124,6 +141,9 @@ def simulate(
 
     The nodes are those of --inventory or --nodes, by default those of the workload's system. The same input gives
     the same bytes.
+
+    --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
+    of tracebed decides.
 
     \b
     Example:
@@ -133,6 +153,10 @@ def simulate(
     from tracebed.orchestrator.run import check_target
 
     check_target(output)
+    if simulator is None and (timeout is not None or keep or program):
+        raise InputError("--timeout, --keep and --program are for the simulator of another project", hint="give --with")
+    if simulator is not None:
+        end_on_signals()
     if inventory and (nodes or cores_per_node):
         raise InputError("both --inventory and a size are given", hint="give one of them")
     if cloud and (calibration is None or as_json):
@@ -162,6 +186,10 @@ def simulate(
             calibration=made,
             speed=speed,
             engine=engine,
+            simulator=simulator or "tracebed",
+            simulator_options={"program": program} if program else {},
+            timeout_s=timeout,
+            keep=keep,
             name=workload.name,
             on_progress=on_progress,
         )
