@@ -1,4 +1,4 @@
-"""Programs for tests of the driver of ElastiSim: the real one where it is present, and fakes that fail in known ways."""
+"""Programs for tests of the driver of ElastiSim: the real one where it is present, and fakes that fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ socket.bind(configuration["zmq_url"])
 
 
 def invoke(kind, time, job):
-    socket.send_json({{"code": 0xFFEC4400, "time": time, "invocation_type": kind, "job_id": job, "jobs": [], "nodes": []}})
+    socket.send_json({{"code": 0xFFEC4400, "time": time, "invocation_type": kind, "job_id": job}})
     return socket.recv_json()["jobs"]
 
 

@@ -142,8 +142,8 @@ def _warnings(overheads: Overheads) -> list[str]:
 def _scratch(kept: Path | None) -> Iterator[Path]:
     """Create the folder of ElastiSim's files: `kept`, or a temporary one."""
     if kept is None:
-        with tempfile.TemporaryDirectory(prefix="tracebed-elastisim-") as folder:
-            yield Path(folder)
+        with tempfile.TemporaryDirectory(prefix="tracebed-elastisim-") as scratch:
+            yield Path(scratch)
         return
     folder = check_folder(kept, FILES, "a folder of ElastiSim")
     if folder.exists():

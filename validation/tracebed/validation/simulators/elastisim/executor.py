@@ -88,14 +88,25 @@ class ElastisimExecutor:
             InputError: the policy needs a call at an instant without an event.
         """
         self._orders = Orders()
-        now = max(self._now, message.time + self.origin)
-        if message.occasion is Occasion.PERIODIC:
-            now = max(self._now, round(now / self.interval_s) * self.interval_s)
-        self._now = now
+        self._now = now = max(self._now, self._instant(message))
         self._happened |= self._handle(message.occasion, message.job, now)
         if not self._more_at(now):
             self._decide(now)
         return self._orders
+
+    def _instant(self, message: Invocation) -> float:
+        """Return the trace time of a message, s: the exact time of a known event that is closer than `INSTANT_S`.
+
+        A policy may compare the time with that of a reservation, which is later by a rounding error otherwise.
+        """
+        now = message.time + self.origin
+        if message.occasion is Occasion.PERIODIC:
+            known = round(now / self.interval_s) * self.interval_s
+        elif message.occasion is Occasion.SUBMITTED:
+            known = self.jobs.submit[self.sent[message.job]]
+        else:
+            _, _, _, known = self._progress[self.sent[message.job]]
+        return known if abs(known - now) < INSTANT_S else now
 
     def _handle(self, occasion: Occasion, number: int, now: float) -> bool:
         """Report the event to the scheduler; return whether there was one."""

@@ -6,21 +6,22 @@ time of the workload plus the printed wait, and an end is the start plus the pri
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from tracebed.validation.simulators.assembly import run_of
-from tracebed.validation.simulators.observed import Observed
-from tracebed.validation.simulators.pairing import read_mapping
 
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import FloatArray, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.elastisim import outputs, staircase
 from tracebed.validation.simulators.elastisim.stages import Stages
+from tracebed.validation.simulators.observed import Observed
+from tracebed.validation.simulators.pairing import read_mapping
 from tracebed.validation.simulators.simulator import ReadOptions
 
 MAPPING = "mapping.csv"
@@ -34,8 +35,8 @@ KINDS = {"adaptive": "malleable"}
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     """Read the output of a simulation.
 
-    ElastiSim numbers the jobs by submit time. Number k is the k-th job of the workload that has a run time and nodes,
-    unless `options.mapping`, or mapping.csv beside the output, says otherwise.
+    ElastiSim numbers the jobs by submit time. Number k is the k-th job of the workload, or the k-th that has a run time
+    and nodes, unless `options.mapping`, or mapping.csv beside the output, says otherwise.
 
     Args:
         path: job_statistics.csv, or its folder. Files beside it with the names that ElastiSim uses are read, too:
@@ -89,8 +90,7 @@ def _ids(table: pd.DataFrame, file: Path, workload: Workload | None, options: Re
     numbers = [str(number) for number in table["id"]]
     mapping = options.mapping or file.with_name(MAPPING)
     if options.mapping or mapping.is_file():
-        names = read_mapping(mapping)
-        names.pop("id", None)  # the header of the export
+        names = read_mapping(mapping) if options.mapping else _exported(mapping)
         if lacking := [number for number in numbers if number not in names]:
             raise InputError(
                 f"lacks job {lacking[0]} of {file.name}", where=str(mapping), hint="a line per job: id, job_id"
@@ -101,10 +101,17 @@ def _ids(table: pd.DataFrame, file: Path, workload: Workload | None, options: Re
     if options.match == "id":
         return numbers
     runnable, _ = workload.runnable()
-    if len(runnable) != len(table):
-        what = f"has {len(table):,} jobs, the workload has {len(runnable):,} with a run time and nodes"
-        raise InputError(what, where=str(file), hint="check --workload, or give the ids by --map FILE")
-    return [str(name) for name in runnable.column("job_id")]
+    for jobs in (runnable, workload):  # the export leaves out jobs without run time or nodes
+        if len(jobs) == len(table):
+            return [str(name) for name in jobs.column("job_id")]
+    what = f"has {len(table):,} jobs, the workload has {len(runnable):,} with a run time and nodes"
+    raise InputError(what, where=str(file), hint="check --workload, or give the ids by --map FILE")
+
+
+def _exported(path: Path) -> dict[str, str]:
+    """Return the content of the mapping of an export: number in ElastiSim -> job id."""
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        return {row[0]: row[1] for row in csv.reader(file) if len(row) == 2}
 
 
 def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, file: Path) -> tuple[FloatArray, float]:
@@ -134,7 +141,7 @@ def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, fil
 
 def _resolution(*durations: pd.Series[float]) -> float:
     """Return the resolution of times that are sums of two printed durations, s."""
-    return 2.0 * max(float(outputs.unit(values.to_numpy()).max()) for values in durations)
+    return 2.0 * max(float(outputs.unit(values.to_numpy(dtype=np.float64)).max()) for values in durations)
 
 
 def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int, offset: float) -> Observed:
@@ -156,6 +163,7 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
     if without.any():
         raise InputError(f"has no nodes of job {int(without.argmax())}", where=str(path), hint=hint)
     changes = staircase.resizes(held, start, end)
+    applied = Stages(path.parent).applied(changes, offset)
     reconfigurations = pd.DataFrame(
         {
             "row": changes["row"],
@@ -164,8 +172,8 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
             "nodes_to": changes["nodes_to"],
             "asked": np.nan,  # ElastiSim does not print when the scheduler decided
             "decided": changes["time"],
-            "applied": Stages(path.parent).applied(changes, offset),
-            "ended": changes["time"],
+            "applied": applied,
+            "ended": applied,
             "state": "applied",
         }
     )
