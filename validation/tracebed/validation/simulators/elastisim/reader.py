@@ -141,7 +141,7 @@ def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, fil
 
 def _resolution(*durations: pd.Series[float]) -> float:
     """Return the resolution of times that are sums of two printed durations, s."""
-    return 2.0 * max(float(outputs.unit(values.to_numpy(dtype=np.float64)).max()) for values in durations)
+    return 2.0 * max(float(outputs.unit(np.asarray(values, dtype=np.float64)).max()) for values in durations)
 
 
 def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int, offset: float) -> Observed:

@@ -15,7 +15,7 @@ IDLE = "none"
 
 
 class Held(NamedTuple):
-    """Periods in which a job holds a node, an entry each; sorted by job, start and node. Shapes (periods,)."""
+    """Periods in which a job holds a node, an entry each; grouped by job. Shapes (periods,)."""
 
     job: IntArray
     node: IntArray
@@ -52,8 +52,7 @@ def held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], Held]:
     goes_on = (job[1:] == job[:-1]) & (row[1:] == row[:-1] + 1) & (node[row[1:]] == node[row[:-1]])
     begins, ends = np.append(True, ~goes_on)[: len(job)], np.append(~goes_on, True)[: len(job)]
     held = Held(job[begins], node[row[begins]], time[row[begins]], until[row[ends]])
-    ordered = np.lexsort((held.node, held.start, held.job))
-    return list(map(str, names)), Held(*(values[ordered] for values in held))
+    return list(map(str, names)), held
 
 
 def within(
@@ -109,9 +108,9 @@ def resizes(held: Held, start: FloatArray, end: FloatArray) -> pd.DataFrame:
             "change": np.repeat([1, -1], len(held.job)),
         }
     )
-    table = table.groupby(["row", "time"], as_index=False)["change"].sum()  # sorted by job and time
+    table = table.groupby(["row", "time"])[["change"]].sum().reset_index()  # sorted by job and time
     table["nodes_to"] = table.groupby("row")["change"].cumsum()
     table["nodes_from"] = table["nodes_to"] - table["change"]
     row, time = table["row"].to_numpy(), table["time"].to_numpy()
     inside = (time > start[row]) & (time < end[row]) & (table["change"].to_numpy() != 0)
-    return table.loc[inside, ["row", "time", "nodes_from", "nodes_to"]].reset_index(drop=True)
+    return table[["row", "time", "nodes_from", "nodes_to"]][inside].reset_index(drop=True)
