@@ -113,4 +113,5 @@ def resizes(held: Held, start: FloatArray, end: FloatArray) -> pd.DataFrame:
     table["nodes_from"] = table["nodes_to"] - table["change"]
     row, time = table["row"].to_numpy(), table["time"].to_numpy()
     inside = (time > start[row]) & (time < end[row]) & (table["change"].to_numpy() != 0)
-    return table[["row", "time", "nodes_from", "nodes_to"]][inside].reset_index(drop=True)
+    found: pd.DataFrame = table.loc[inside, ["row", "time", "nodes_from", "nodes_to"]].reset_index(drop=True)
+    return found
