@@ -38,9 +38,7 @@ def find(given: str | None) -> Path:
     chosen = given or os.environ.get(VARIABLE) or "elastisim"
     found = shutil.which(chosen)
     if found is None:
-        hint = (
-            f"give --program FILE, set {VARIABLE}, or put it on the PATH; docs/how-to/elastisim.md says how to build it"
-        )
+        hint = f"install ElastiSim, and give --program FILE, set {VARIABLE}, or put it on the PATH"
         raise InputError(f"the program of ElastiSim is not found: {chosen}", hint=hint)
     return Path(found).resolve()
 
