@@ -121,3 +121,50 @@ def fcfs_run(count: int, *, machine: int = 16, seed: int = 0, stretch: float = 1
         jobs.append((float(submit), float(earliest), float(earliest + time), int(size)))
     plain = {str(n + 1): float(t) for n, t in enumerate(times)}
     return make_run(jobs, machine=machine, run_times=plain, **options)
+
+
+def large_run(count: int, *, real: bool, noise: float = 0.0, machine: int = 1024, cores: int = 8) -> Run:
+    """Return a run of `count` jobs of one to five nodes; nodes are drawn, so some are allocated twice."""
+    generator = np.random.default_rng(0)
+    submit = np.sort(generator.uniform(0, 30.0 * count, count))
+    start = submit + generator.exponential(500.0, count) * (generator.random(count) < 0.5)
+    end = start + generator.lognormal(6.0, 1.5, count) * (1 + noise)
+    nodes = generator.integers(1, 6, count)
+    ids = np.arange(count).astype(str)
+    jobs = pd.DataFrame(
+        {
+            "job_id": ids,
+            "kind": "rigid",
+            "submit_planned": submit,
+            "submit": submit,
+            "start": start,
+            "launched": start,
+            "end": end,
+            "state": "completed",
+            "reason": "",
+            "nodes": nodes,
+            "run_time": end - start,
+            "time_limit": 2 * (end - start),
+            "user": "",
+        }
+    )
+    row = np.repeat(np.arange(count), nodes)
+    held = pd.DataFrame(
+        {
+            "job_id": ids[row],
+            "node": generator.integers(0, machine, len(row)),
+            "count": 1,
+            "start": start[row],
+            "end": end[row],
+            "cores": cores,
+            "cpus": "",
+        }
+    )
+    info = RunInfo(
+        "replay" if real else "simulator",
+        "emulated" if real else "simulated",
+        [NodeFacts(f"n{index}", cores) for index in range(machine)],
+        {"name": "large", "sha256": "a", "jobs": count},
+        "easy",
+    )
+    return Run(info, jobs, held)

@@ -40,9 +40,10 @@ def _utilization(comparison: Comparison) -> Picture | None:
 
     caption = (
         f"Share of all cores held by jobs, real ({real_side(comparison.real.info)}) and predicted. Shaded: after the "
-        f"last submission, outside the window of the utilization in the verdict.{_averaged(comparison, busy_cores)}"
+        "last submission, outside the window of the utilization in the verdict."
     )
-    return Picture(draw, caption, "Utilization over time, real and predicted overlaid")
+    alt = "Utilization over time, real and predicted overlaid"
+    return Picture(draw, caption, alt, chart="utilization", about_figure=_averaged(comparison, busy_cores))
 
 
 def _queue(comparison: Comparison) -> Picture:
@@ -58,8 +59,9 @@ def _queue(comparison: Comparison) -> Picture:
         return figure
 
     side = real_side(comparison.real.info)
-    caption = f"Number of waiting jobs, real ({side}) and predicted.{_averaged(comparison, waiting)}"
-    return Picture(draw, caption, "Queue length over time, real and predicted overlaid")
+    caption = f"Number of waiting jobs, real ({side}) and predicted."
+    alt = "Queue length over time, real and predicted overlaid"
+    return Picture(draw, caption, alt, chart="queue", about_figure=_averaged(comparison, waiting))
 
 
 UTILIZATION = Section("Utilization", 500, _utilization)

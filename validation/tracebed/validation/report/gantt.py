@@ -88,9 +88,16 @@ def _compared(comparison: Comparison) -> Picture | None:
     )
     caption = (
         f"Jobs on nodes over time: the real run ({real_side(comparison.real.info)}) above, the prediction below. A job "
-        f"has the same color in both charts.{shades}{pixels} Dashed: last end.{time.note('real', 'predicted')}"
+        f"has the same color in both charts.{shades}"
     )
-    return Picture(draw_both, caption, "Two Gantt charts, real above predicted, on one time axis")
+    about = f"{pixels} Dashed: last end.{time.note('real', 'predicted')}"
+    return Picture(
+        draw_both,
+        caption,
+        "Two Gantt charts, real above predicted, on one time axis",
+        chart="gantt",
+        about_figure=about,
+    )
 
 
 def draw(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tracebed.errors import InputError
 from tracebed.files import replacing
+from tracebed.validation.report.interactive import POLICY, charts
 from tracebed.validation.report.sections import Section, shown
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import real_side
@@ -38,4 +39,9 @@ def render(comparison: Comparison, more: Mapping[str, Section] | None = None) ->
     """Return the report as an HTML document. The same comparison gives the same text; `more` as in `write`."""
     name = comparison.real.info.workload.get("name") or "a workload"
     real = real_side(comparison.real.info)
-    return str(fill("page", c=comparison, name=name, real_side=real, sections=list(shown({"pair": comparison}, more))))
+    sections = list(shown({"pair": comparison}, more))
+    interactive = charts(comparison) if any("<figure data-chart=" in section.html for section in sections) else None
+    policy = interactive.policy if interactive else POLICY
+    return str(
+        fill("page", c=comparison, name=name, real_side=real, sections=sections, charts=interactive, policy=policy)
+    )

@@ -33,6 +33,11 @@ class Picture:
     """Alternative text for screen readers."""
     title: str = ""
     """Title below that of the section, for one of several contents."""
+    chart: str = ""
+    """Name of the interactive chart that replaces the figure: `gantt`, `utilization`, `queue`, `differences`,
+    `scatter`; empty for a figure without such a chart."""
+    about_figure: str = ""
+    """Part of the caption that applies to the figure only, not to its interactive chart."""
 
 
 Part = Markup | Picture | Figure | str
@@ -113,10 +118,10 @@ def _html(content: Any, name: str, title: str) -> Markup:
     if isinstance(content, Picture):
         sizes = {"wide": content.draw(WIDE), "narrow": content.draw(NARROW)}
         drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]
-        alt = content.alt or title
-        return fill("picture", drawn=drawn, caption=content.caption, alt=alt, title=content.title)
+        return fill("picture", picture=content, drawn=drawn, alt=content.alt or title)
     if isinstance(content, Figure):
-        return fill("picture", drawn=[("any", Markup(svg(content, name)))], caption="", alt=title, title="")
+        drawn = [("any", Markup(svg(content, name)))]
+        return fill("picture", picture=Picture(lambda _: content), drawn=drawn, alt=title)
     if isinstance(content, str):
         return escape(content)
     raise InputError(

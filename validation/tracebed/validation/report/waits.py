@@ -62,7 +62,7 @@ def _differences(comparison: Comparison) -> Picture | None:
         "Positive: the job waits longer in the prediction than in the real run "
         f"({real_side(comparison.real.info)}).{scales.note(linear)}"
     )
-    return Picture(draw, caption, "Difference of the wait of each job, and a histogram")
+    return Picture(draw, caption, "Difference of the wait of each job, and a histogram", chart="differences")
 
 
 def _distributions(comparison: Comparison) -> Picture | None:

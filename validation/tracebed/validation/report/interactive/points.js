@@ -1,0 +1,228 @@
+// Charts with a point per job: differences of waits over submit times, and predicted over real waits.
+
+const RADIUS = 2; // CSS pixels
+const NEAR = 12;
+const BINS = 40;
+
+class Points {
+  // `x` and `y` return the coordinates of a job (s), NaN if unknown; `linear` is the threshold of each axis or null.
+  constructor(state, x, y, linear) {
+    this.state = state;
+    this.data = state.data;
+    this.linear = linear;
+    const jobs = [];
+    const [xs, ys] = [[], []];
+    for (let job = 0; job < this.data.ids.length; job++) {
+      const [across, up] = [x(job), y(job)];
+      if (Number.isNaN(across) || Number.isNaN(up)) continue;
+      jobs.push(job);
+      xs.push(across);
+      ys.push(up);
+    }
+    this.jobs = Int32Array.from(jobs);
+    this.scaled = { x: this.scaledOf("x", xs), y: this.scaledOf("y", ys) };
+    this.extent = { x: extent(xs), y: extent(ys) };
+    this.scales = Object.fromEntries(["x", "y"].filter((axis) => linear[axis]).map((axis) => [axis, asinhScale(linear[axis])]));
+    this.yAxis = { values: (u, splits) => splits.map((split) => (split === null ? "" : short(split))) };
+  }
+
+  // Returns values on the scale of an axis: linear up to the threshold and logarithmic beyond.
+  scaledOf(axis, values) {
+    const linear = this.linear[axis];
+    return Float64Array.from(values, (value) => (linear ? Math.asinh(value / linear) : value));
+  }
+
+  // Returns the functions from points to device pixels of the plotting area: from the left and from the top.
+  place(u) {
+    const along = (axis, length) => {
+      const [low, high] = this.scaledOf(axis, [u.scales[axis].min, u.scales[axis].max]);
+      const values = this.scaled[axis];
+      return (n) => ((values[n] - low) / (high - low)) * length;
+    };
+    const up = along("y", u.bbox.height);
+    return [along("x", u.bbox.width), (n) => u.bbox.height - up(n)];
+  }
+
+  // Draws the points into an image: the more points share a pixel, the stronger its color.
+  drawPoints(u) {
+    const raster = new Raster(u);
+    const { width, height, pixels } = raster;
+    const [across, down] = this.place(u);
+    const radius = Math.max(Math.round(RADIUS * devicePixelRatio * (this.jobs.length > 20000 ? 0.5 : 1)), 1);
+    const counts = new Uint16Array(width * height);
+    for (let n = 0; n < this.jobs.length; n++) {
+      const [x, y] = [Math.round(across(n)), Math.round(down(n))];
+      if (!(x > -radius && y > -radius && x < width + radius && y < height + radius)) continue;
+      for (let row = Math.max(y - radius, 0); row <= Math.min(y + radius, height - 1); row++) {
+        const half = Math.round(Math.sqrt(radius * radius - (row - y) * (row - y)));
+        const end = Math.min(x + half, width - 1);
+        for (let column = Math.max(x - half, 0); column <= end; column++) counts[row * width + column]++;
+      }
+    }
+    const color = css("predicted");
+    const shades = Uint32Array.from({ length: 16 }, (_, n) => pixel(color, 1 - 0.6 ** n));
+    for (let n = 0; n < counts.length; n++) if (counts[n]) pixels[n] = shades[Math.min(counts[n], 15)];
+    raster.drawTo(u);
+  }
+
+  drawMark(u) {
+    const n = this.jobs.indexOf(this.state.marked);
+    if (this.state.marked < 0 || n < 0) return;
+    const [across, down] = this.place(u);
+    const { ctx, bbox } = u;
+    ctx.strokeStyle = css("ink");
+    ctx.setLineDash([]);
+    ctx.lineWidth = 2 * devicePixelRatio;
+    ctx.beginPath();
+    ctx.arc(bbox.left + across(n), bbox.top + down(n), 7 * devicePixelRatio, 0, 2 * Math.PI);
+    ctx.stroke();
+  }
+
+  line(u, axis, value, color, dash = []) {
+    const { ctx, bbox } = u;
+    const place = u.valToPos(value, axis, true);
+    ctx.strokeStyle = css(color);
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash(dash.map((length) => length * devicePixelRatio));
+    ctx.beginPath();
+    ctx.moveTo(bbox.left, place);
+    ctx.lineTo(bbox.left + bbox.width, place);
+    ctx.stroke();
+  }
+
+  at(u, x, y, { left, top }) {
+    const [across, down] = this.place(u);
+    const [column, row] = [left * devicePixelRatio, top * devicePixelRatio];
+    let [best, distance] = [-1, (NEAR * devicePixelRatio) ** 2];
+    for (let n = 0; n < this.jobs.length; n++) {
+      const off = (across(n) - column) ** 2 + (down(n) - row) ** 2;
+      if (off < distance) [best, distance] = [n, off];
+    }
+    return best < 0 ? null : { job: this.jobs[best] };
+  }
+}
+
+// The difference of waits of each job over its submit time, with bias, limits of agreement and histogram.
+class Differences extends Points {
+  constructor(state) {
+    const data = state.data;
+    const wait = (side, job) => timeOf(data, "start", side, job) - timeOf(data, "submit", side, job);
+    super(
+      state,
+      (job) => timeOf(data, "submit", "real", job),
+      (job) => (ended(data, job) ? wait("predicted", job) - wait("real", job) : NaN),
+      { y: data.linear },
+    );
+    Object.assign(this, { label: "Difference of waits", height: 221 + 52 });
+    this.yAxis.label = "predicted \u2212 real wait (s)";
+  }
+
+  yRange() {
+    const [low, high] = this.extent.y;
+    const linear = this.linear.y;
+    if (linear) return [low < 0 ? 1.5 * low : -linear, high > 0 ? 1.5 * high : linear];
+    const margin = 0.06 * (high - low) || 1;
+    return [low - margin, high + margin];
+  }
+
+  draw(u) {
+    const { ctx, bbox } = u;
+    if (this.data.agreement) {
+      const [bias, low, high] = this.data.agreement;
+      const [top, bottom] = [u.valToPos(high, "y", true), u.valToPos(low, "y", true)];
+      ctx.globalAlpha = 0.1;
+      ctx.fillStyle = css("real");
+      ctx.fillRect(bbox.left, top, bbox.width, bottom - top);
+      ctx.globalAlpha = 1;
+      this.line(u, "y", bias, "real", [6, 4]);
+    }
+    this.line(u, "y", 0, "rule");
+    this.drawPoints(u);
+    this.drawHistogram(u);
+    this.drawMark(u);
+  }
+
+  // Draws the distribution of the visible jobs at the right edge, up to a tenth of the width.
+  drawHistogram(u) {
+    const { ctx, bbox } = u;
+    const [across, down] = this.place(u);
+    const counts = new Array(BINS).fill(0);
+    for (let n = 0; n < this.jobs.length; n++) {
+      const [x, y] = [across(n), down(n)];
+      if (x >= 0 && x <= bbox.width && y >= 0 && y < bbox.height) counts[Math.floor((y / bbox.height) * BINS)]++;
+    }
+    const most = Math.max(...counts, 1);
+    ctx.fillStyle = css("soft");
+    ctx.globalAlpha = 0.35;
+    counts.forEach((count, bin) => {
+      const length = (0.1 * bbox.width * count) / most;
+      const top = bbox.top + (bin * bbox.height) / BINS;
+      ctx.fillRect(bbox.left + bbox.width - length, top, length, bbox.height / BINS - 1);
+    });
+    ctx.globalAlpha = 1;
+  }
+}
+
+// The predicted over the real wait of each job.
+class Scatter extends Points {
+  constructor(state) {
+    const data = state.data;
+    const wait = (side) => (job) =>
+      ended(data, job) ? timeOf(data, "start", side, job) - timeOf(data, "submit", side, job) : NaN;
+    super(state, wait("real"), wait("predicted"), { x: data.decades, y: data.decades });
+    Object.assign(this, { own: true, selectsRows: true, label: "Predicted and real waits", height: 380 });
+    this.xAxis = { label: "real wait (s)", values: this.yAxis.values };
+    this.yAxis.label = "predicted wait (s)";
+    this.reset();
+  }
+
+  reset() {
+    const largest = 1.1 * (Math.max(this.extent.x[1], this.extent.y[1]) || 1);
+    this.range = { x: [0, largest], y: [0, largest] };
+  }
+
+  xRange() {
+    return this.range.x;
+  }
+
+  yRange() {
+    return this.range.y;
+  }
+
+  select(x, y) {
+    this.range = { x, y };
+  }
+
+  draw(u) {
+    const { ctx } = u;
+    const ends = [Math.max(this.range.x[0], this.range.y[0]), Math.min(this.range.x[1], this.range.y[1])];
+    ctx.strokeStyle = css("rule");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([]);
+    ctx.beginPath();
+    for (const value of ends) ctx.lineTo(u.valToPos(value, "x", true), u.valToPos(value, "y", true));
+    ctx.stroke();
+    this.drawPoints(u);
+    this.drawMark(u);
+  }
+}
+
+// Returns whether a job ended in both runs, so that its waits are compared.
+function ended(data, job) {
+  return SIDES.every((side) => data[`end_${side}`][job] !== data.missing);
+}
+
+// A scale that is linear up to a threshold and logarithmic beyond.
+function asinhScale(threshold) {
+  return { distr: 4, asinh: threshold };
+}
+
+// Returns the smallest and the largest of values and 0.
+function extent(values) {
+  let [low, high] = [0, 0];
+  for (const value of values) {
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  return [low, high];
+}
