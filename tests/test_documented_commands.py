@@ -36,6 +36,7 @@ FASTEST = 20_000.0
 NOT_RUN = {
     "docs/explanation/calibration.md": 1,
     "docs/explanation/health.md": 1,
+    "docs/explanation/noise.md": 1,
     "docs/explanation/pace.md": 1,
     "docs/how-to/calibrate.md": 5,
     "docs/how-to/elastisim.md": 2,

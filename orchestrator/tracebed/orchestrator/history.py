@@ -64,6 +64,7 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
             "run_time": workload.floats("run_time"),
             "time_limit": workload.floats("time_limit"),
             "user": workload.column("user"),
+            "deadline": workload.floats("deadline"),
         }
     )
     allocations = pd.DataFrame(

@@ -29,6 +29,7 @@ TABLES: dict[str, dict[str, Column]] = {
         "run_time": Column("float64", "run time in the workload, s: dedicated, on the requested nodes; NaN: unknown"),
         "time_limit": Column("float64", "time limit, s; NaN: none"),
         "user": Column("str", "user of the job", ""),
+        "deadline": Column("float64", "deadline in the workload, s; NaN: none", NAN),
     },
     # A row per job, range of consecutive nodes, and period in which the job holds the same cores of these nodes.
     "allocations": {
@@ -57,7 +58,7 @@ TABLES: dict[str, dict[str, Column]] = {
         "time": Column("float64", "time of the sample, s"),
         "node": Column("int64", "index into `info.nodes`"),
         "cpu_busy": Column("float64", "busy cores, by whatever process", NAN),
-        "power_w": Column("float64", "power, W", NAN),
+        "power_w": Column("float64", "power of the node, or of its machine (one node has this figure), W", NAN),
         "work_rate": Column("float64", "units of work of the ranks per second of CPU time", NAN),
         "cpu_share": Column("float64", "CPU time over wall time of the ranks while they compute", NAN),
         "pressure": Column("float64", "share of time in which a task on the machine waited for a CPU", NAN),

@@ -15,6 +15,7 @@ import pandas as pd
 from tracebed.converters.workload import IntArray
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.run_schema import NAN
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.states import JobState
@@ -62,6 +63,7 @@ def jobs_table(record: Record) -> pd.DataFrame:
         "run_time": jobs.run_time,
         "time_limit": jobs.limit,
         "user": jobs.user,
+        "deadline": jobs.deadline or NAN,
     }
     return pd.DataFrame(columns, copy=False)
 

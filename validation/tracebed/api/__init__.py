@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
     from tracebed.api.calibrations import calibrate, fit
     from tracebed.api.imports import import_run
+    from tracebed.api.noises import noise
     from tracebed.api.results import Comparison, Run, Workload
     from tracebed.api.runs import (
         as_run,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from tracebed.orchestrator.calibration import Calibration
     from tracebed.orchestrator.scheduling.state import Policy
     from tracebed.orchestrator.testbeds.nodes import Inventory
+    from tracebed.validation.metrics.measured import PowerModel
+    from tracebed.validation.verdict.noise import NoiseProfile
 
 __all__ = [
     "Calibration",
@@ -57,7 +60,9 @@ __all__ = [
     "ErrorBudget",
     "InputError",
     "Inventory",
+    "NoiseProfile",
     "Policy",
+    "PowerModel",
     "Run",
     "System",
     "TestbedError",
@@ -79,6 +84,7 @@ __all__ = [
     "inventory",
     "make_malleable",
     "metrics",
+    "noise",
     "policies",
     "read",
     "repeat",
@@ -93,6 +99,7 @@ _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
     "tracebed.api.calibrations": ("calibrate", "fit"),
     "tracebed.api.imports": ("import_run",),
+    "tracebed.api.noises": ("noise",),
     "tracebed.api.results": ("Comparison", "Run", "Workload"),
     "tracebed.api.runs": (*("as_run", "compare", "inventory", "metrics", "policies", "replay", "simulate"),),
     "tracebed.api.studies": ("repeat", "sweep"),
@@ -105,6 +112,8 @@ _HOME = {
     "tracebed.orchestrator.calibration": ("Calibration",),
     "tracebed.orchestrator.scheduling.state": ("Policy",),
     "tracebed.orchestrator.testbeds.nodes": ("Inventory",),
+    "tracebed.validation.metrics.measured": ("PowerModel",),
+    "tracebed.validation.verdict.noise": ("NoiseProfile",),
 }
 """Module -> the names it defines. A module is imported when one of its names is first used."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tracebed.validation.budget import ErrorBudget
-    from tracebed.validation.metrics.measured import WindowName
+    from tracebed.validation.metrics.measured import PowerModel, WindowName
 
 CHARTED = 100_000
 """Most rows of allocations for which a notebook shows a chart."""
@@ -68,12 +68,18 @@ class Run(orchestrator.Run):
         return self.info.health
 
     def metrics(
-        self, tau: float = 10.0, window: WindowName = "arrivals", *, after: float = 0.0, ended: bool = False
+        self,
+        tau: float = 10.0,
+        window: WindowName = "arrivals",
+        *,
+        after: float = 0.0,
+        ended: bool = False,
+        power: PowerModel | None = None,
     ) -> dict[str, Any]:
         """Return the metrics of the run by name, such as `mean_wait_s`; see `tracebed.validation.metrics.metrics`."""
         from tracebed.validation.metrics import metrics
 
-        return metrics(self, tau, window, after=after, ended=ended)
+        return metrics(self, tau, window, after=after, ended=ended, power=power)
 
     def plot_gantt(self, *, width: float = 11.0) -> Figure:
         """Return a matplotlib figure of the nodes over time, each bar a job.

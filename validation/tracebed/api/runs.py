@@ -30,7 +30,7 @@ from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.registry import one_of
-from tracebed.validation.metrics.measured import WindowName
+from tracebed.validation.metrics.measured import PowerModel, WindowName
 from tracebed.validation.simulators import simulator as simulators
 from tracebed.validation.verdict import compare as compare_runs
 
@@ -306,6 +306,7 @@ def metrics(
     window: WindowName = "arrivals",
     after: float = 0.0,
     ended: bool = False,
+    power: PowerModel | None = None,
 ) -> pd.DataFrame:
     """Return the metrics of runs side by side.
 
@@ -316,6 +317,7 @@ def metrics(
             in s after the first submission.
         after: leave out the jobs of the first seconds, s.
         ended: leave out jobs that have not ended by the last submission.
+        power: parameters of the modelled energy.
 
     Returns:
         a row per metric (index `metric`), column `unit`, and a column per run, NaN where a metric is not defined.
@@ -339,9 +341,8 @@ def metrics(
         runs = dict(zip(names, runs, strict=True))
     if not runs:
         raise InputError("no runs are given", hint="give a run, or several by name")
-    return metrics_table(
-        {name: _loaded(run) for name, run in runs.items()}, tau=tau, window=window, after=after, ended=ended
-    )
+    options: dict[str, Any] = {"tau": tau, "window": window, "after": after, "ended": ended, "power": power}
+    return metrics_table({name: _loaded(run) for name, run in runs.items()}, **options)
 
 
 def compare(

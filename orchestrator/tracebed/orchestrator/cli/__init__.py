@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, with tables and plots."),
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
     "repeat": (f"{CLI}.repeat", "Replay the cells of a campaign several times each, in random order."),
+    "noise": (f"{CLI}.noise", "Print the noise of repeated real runs, and write the noise profile of a testbed."),
     "recover": (f"{CLI}.runs", "Make the run of a killed replay from its journal."),
     "import": (f"{CLI}.imports", "Make a run of the output of another simulator, or of a real log."),
     "recorded": (f"{CLI}.recorded", "Copy a recorded suite of real runs, by which simulators are validated."),

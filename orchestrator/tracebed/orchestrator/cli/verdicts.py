@@ -14,6 +14,7 @@ from tracebed.orchestrator.cli.options import DURATION, PATH, duration, json_opt
 
 if TYPE_CHECKING:
     from tracebed.api import Run
+    from tracebed.validation.metrics import PowerModel
 
 tau_option = click.option(
     "--tau",
@@ -52,6 +53,13 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 @click.option(
     "--after", type=DURATION, default=0.0, metavar="S", help="Warm-up: leave out jobs submitted in the first S seconds."
 )
+@click.option(
+    "--power",
+    default="100:5",
+    show_default=True,
+    metavar="IDLE:CORE",
+    help="Power of an idle node and of a busy core for the modelled energy, in watts.",
+)
 @click.option("--ended", is_flag=True, help="Leave out jobs that have not ended by the last submission.")
 @click.option(
     "--definitions",
@@ -62,16 +70,19 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     help="Print the definitions and margins of all metrics, and exit.",
 )
 @json_option
-def metrics(runs: tuple[Path, ...], tau: float, window: str, after: float, ended: bool, as_json: bool) -> None:
+def metrics(
+    runs: tuple[Path, ...], tau: float, window: str, after: float, power: str, ended: bool, as_json: bool
+) -> None:
     """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
 
     Several runs are shown side by side.
     """
     found: dict[str, dict[str, Any]] = {}
+    model = _power_model(power)
     for path in dict.fromkeys(runs):
         run = _load(path)
         with progress(f"measuring {path.name}"):
-            found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended)
+            found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended, power=model)
     if as_json:
         print_json("tracebed-metrics/1", {"runs": [{"run": run, "metrics": figures} for run, figures in found.items()]})
     else:
@@ -163,6 +174,17 @@ def _window(text: str) -> str | tuple[float, float]:
     return (duration(start), duration(end)) if colon else text
 
 
+def _power_model(text: str) -> PowerModel:
+    """Parse IDLE:CORE, in watts."""
+    from tracebed.validation.metrics import PowerModel
+
+    idle, _, core = text.partition(":")
+    try:
+        return PowerModel(float(idle), float(core))
+    except ValueError:
+        raise InputError(f"--power {text} is not IDLE:CORE", hint="for example --power 100:5, in watts") from None
+
+
 def _show(found: dict[str, dict[str, Any]]) -> None:
     """Print the metrics of the runs, one column per run."""
     from tracebed.validation.metrics import all_metrics
@@ -191,5 +213,5 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
     for path, side in found.items():
         for reason in dict.fromkeys(side["undefined"].values()):
             metrics = [all_metrics()[name] for name, why in side["undefined"].items() if why == reason]
-            if labels := [metric.label for metric in metrics if not metric.of_malleable_jobs]:
+            if labels := [item.label for item in metrics if not (item.of_malleable_jobs or item.optional)]:
                 say(f"{path}: {reason}: no {', '.join(labels)}")

@@ -51,6 +51,7 @@ def health(witness: Witness, info: RunInfo, record: Record, thresholds: Threshol
     """
     kind, times = execution_kind(info), _times(record, info.speed)
     values = {name: function(witness, info, record) for name, function in _FIGURES.items()}
+    values |= _overheads(witness, info, record)
     causes = []
     for name, limits in thresholds.limits[kind].items():
         found = values[name]
@@ -149,16 +150,16 @@ def _lost_time(witness: Witness, info: RunInfo, record: Record) -> Value:
     return Value(_rounded(sum(map(abs, witness.residuals.values())) / planned) if planned else None)
 
 
-def _overhead_late(witness: Witness, info: RunInfo, record: Record) -> Value:
+def _overheads(witness: Witness, info: RunInfo, record: Record) -> dict[str, Value]:
+    """Return the largest delay of a launch or an end, and the sum of these delays relative to the run times."""
     late = _late_overheads(witness, record)
     seconds, job = max(late, default=(0.0, ""))
-    return Value(_rounded(seconds), f"job {job}" if job else "")
-
-
-def _overhead_excess(witness: Witness, info: RunInfo, record: Record) -> Value:
     planned = sum(seconds for seconds in record.jobs.run_time if not math.isnan(seconds)) / info.speed
-    excess = sum(seconds for seconds, _ in _late_overheads(witness, record))
-    return Value(_rounded(excess / planned) if planned else None)
+    excess = sum(seconds for seconds, _ in late)
+    return {
+        "overhead_late_s": Value(_rounded(seconds), f"job {job}" if job else ""),
+        "overhead_excess": Value(_rounded(excess / planned) if planned else None),
+    }
 
 
 def _late_overheads(witness: Witness, record: Record) -> list[tuple[float, str]]:
@@ -230,8 +231,6 @@ _FIGURES: Mapping[str, Callable[[Witness, RunInfo, Record], Value]] = {
     "rank_late_s": _rank_late,
     "residual_s": _residual,
     "lost_time": _lost_time,
-    "overhead_late_s": _overhead_late,
-    "overhead_excess": _overhead_excess,
     "loop_late_s": lambda witness, info, record: Value(_rounded(witness.loop_late.value), witness.loop_late.place),
     "agent_late_s": lambda witness, info, record: Value(_rounded(witness.agent_late.value), witness.agent_late.place),
     "submission_late_s": _submission_late,

@@ -283,7 +283,7 @@ class Witness:
                 entry.time,
                 number,
                 busy,
-                NAN,
+                rate("host", "energy_j"),
                 work.rate,
                 work.cpu_share,
                 rate("host", "cpu"),

@@ -56,6 +56,8 @@ class Jobs:
     user: list[str] = field(repr=False)
     speedup: list[SpeedupFunction | None] = field(repr=False)
     """S(n) of a malleable job; None for all others, which run on the requested nodes."""
+    deadline: list[float] = field(default_factory=list, repr=False)
+    """Deadline, s; NaN: none. Empty if no job has a deadline."""
     over_limit: OverLimit = OverLimit.EXTEND
     """Treatment of jobs that exceed their time limit."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -163,9 +165,14 @@ class Jobs:
             malleable=is_malleable.tolist(),
             user=[str(value) for value in runnable.column("user")],
             speedup=_speedups(runnable, is_malleable),
+            deadline=_if_known(runnable.floats("deadline")),
             over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
         )
+
+
+def _if_known(values: FloatArray) -> list[float]:
+    return [] if np.isnan(values).all() else values.tolist()
 
 
 def _speedups(workload: Workload, malleable: BoolArray) -> list[SpeedupFunction | None]:

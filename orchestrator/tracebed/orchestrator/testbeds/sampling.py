@@ -11,6 +11,7 @@ import os
 import resource
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -18,6 +19,8 @@ FIELDS = 9
 """Number of fields of a line of `/proc/stat` up to the stolen time."""
 RESOURCES = ("cpu", "io", "memory")
 """The resources for which the kernel reports pressure."""
+POWERCAP = Path("/sys/class/powercap")
+"""The folder with the energy counters of the machine (RAPL, for CPUs of Intel and AMD)."""
 
 
 class Sampler:
@@ -25,15 +28,18 @@ class Sampler:
 
     Args:
         cpus: the CPUs of the node; empty for an emulated node.
-        host: whether to sample the whole machine as well.
+        host: whether to sample the whole machine as well. Its energy is sampled only for nodes with CPUs, because it
+            says nothing about emulated nodes.
+        powercap: the folder with the energy counters.
     """
 
-    def __init__(self, cpus: Sequence[int] = (), *, host: bool = False) -> None:
+    def __init__(self, cpus: Sequence[int] = (), *, host: bool = False, powercap: Path = POWERCAP) -> None:
         """Open the files of the kernel. A file that does not exist leaves its figures unknown."""
         self._cpus = {b"cpu%d" % cpu for cpu in cpus}
         self._host = host
         self._stat = _opened("/proc/stat") if cpus or host else None
         self._pressure = {name: _opened(f"/proc/pressure/{name}") for name in RESOURCES} if host else {}
+        self._energy = [EnergyCounter(zone) for zone in energy_zones(powercap)] if host and cpus else []
 
     def sample(self, ranks: Iterable[int] = ()) -> dict[str, Any]:
         """Return the current figures.
@@ -44,8 +50,8 @@ class Sampler:
         Returns:
             `cpu_s`: CPU time of this process and of all its ranks, s. `busy_s`, `steal_s`: time in which the CPUs of
             the node were busy or taken by the hypervisor, summed over the CPUs, s. `host`: the same of the machine,
-            with its number of CPUs, and the time in which some task waited for a resource (`cpu`, `io`, `memory`), s.
-            An unknown figure is missing or None.
+            with its number of CPUs, the time in which some task waited for a resource (`cpu`, `io`, `memory`), s, and
+            the energy since the first sample (`energy_j`), J. An unknown figure is missing or None.
         """
         own = resource.getrusage(resource.RUSAGE_SELF)
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -59,7 +65,64 @@ class Sampler:
             busy_s, steal_s = _busy(lines[:1]) if lines else (None, None)
             host = {"cpus": max(1, len(lines) - 1), "busy_s": busy_s, "steal_s": steal_s}
             figures["host"] = host | {name: _waited(file) for name, file in self._pressure.items()}
+        if self._energy:
+            figures["host"]["energy_j"] = self._energy_j()
         return figures
+
+    def _energy_j(self) -> float | None:
+        """Return the energy of all zones, J; None: a counter cannot be read, or no counter has advanced yet.
+
+        Some virtual machines have counters that stand still.
+        """
+        found = [counter.read() for counter in self._energy]
+        total = sum(energy for energy in found if energy is not None)
+        return None if None in found or not total else round(total, 6)
+
+
+class EnergyCounter:
+    """The energy counter of a zone, from 0 at the first reading, without the wrap-around of the counter.
+
+    A counter of 32 bits wraps around after 262 kJ, which is about 20 minutes at 200 W. Readings must be more frequent.
+
+    Args:
+        zone: folder of the zone.
+    """
+
+    def __init__(self, zone: Path) -> None:
+        """Open the counter and read it once."""
+        self._file = _opened(str(zone / "energy_uj"))
+        self._range = _number(_opened(str(zone / "max_energy_range_uj")), close=True)
+        self._last = _number(self._file)
+        self._total = 0
+
+    def read(self) -> float | None:
+        """Return the energy since the first reading, J; None: the counter cannot be read."""
+        now = _number(self._file)
+        if now is None or self._last is None:
+            return None
+        grown = now - self._last
+        if grown < 0:
+            if self._range is None:
+                return None
+            grown += self._range
+        self._last = now
+        self._total += grown
+        return self._total / 1e6
+
+
+def energy_zones(powercap: Path = POWERCAP) -> list[Path]:
+    """Return the folders of the zones that add up to the energy of the machine, in the order of their names.
+
+    These are the packages (CPU sockets) and the memory of each package. Other zones are parts of a package (`core`,
+    `uncore`), contain the packages (`psys`), or repeat a package through another interface (`intel-rapl-mmio`).
+    """
+    zones = []
+    for zone in sorted(powercap.glob("intel-rapl:*")):
+        with contextlib.suppress(OSError):
+            name = (zone / "name").read_text(encoding="ascii", errors="replace").strip()
+            if name.startswith("package") or name == "dram":
+                zones.append(zone)
+    return zones
 
 
 def _opened(path: str) -> int | None:
@@ -67,6 +130,19 @@ def _opened(path: str) -> int | None:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+
+
+def _number(file: int | None, *, close: bool = False) -> int | None:
+    """Return the whole number in an open file of the kernel; None: it cannot be read."""
+    if file is None:
+        return None
+    try:
+        return int(os.pread(file, 64, 0))
+    except (OSError, ValueError):
+        return None
+    finally:
+        if close:
+            os.close(file)
 
 
 def _cpu_s(pid: int) -> float:

@@ -2,7 +2,7 @@
 
 from tracebed.validation.metrics.jobs import TAU, origin, per_job
 from tracebed.validation.metrics.machine import busy_cores, total_cores, waiting
-from tracebed.validation.metrics.measured import MeasuredRun, Undefined
+from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
 from tracebed.validation.metrics.registry import all_metrics
 from tracebed.validation.metrics.summary import metrics, summarize
@@ -12,6 +12,7 @@ __all__ = [
     "Margin",
     "MeasuredRun",
     "Metric",
+    "PowerModel",
     "Undefined",
     "all_metrics",
     "busy_cores",

@@ -20,7 +20,7 @@ def margins() -> str:
     """Return the table of the margins as Markdown, gated metrics first."""
     with_margin = [(metric, metric.margin) for metric in METRICS if metric.margin is not None]
     rows = [
-        f"| {metric.label} | {100 * margin.relative:g} % | "
+        f"| {metric.label} | {f'{100 * margin.relative:g} %' if margin.relative else ''} | "
         f"{f'{margin.absolute:g} {metric.unit}'.strip() if margin.absolute else ''} | "
         f"{'gate' if margin.gate else 'advisory'} |"
         for metric, margin in sorted(with_margin, key=lambda item: not item[1].gate)

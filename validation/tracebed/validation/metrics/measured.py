@@ -45,6 +45,21 @@ class Window:
         return self.end_s - self.start_s if self.end_s > self.start_s else float("nan")
 
 
+@dataclass(frozen=True)
+class PowerModel:
+    """Parameters of the modelled energy, for runs whose power was not recorded."""
+
+    idle_w: float = 100.0
+    """Power of a node without jobs, W: about that of a server with two sockets."""
+    busy_core_w: float = 5.0
+    """Power that a busy core adds, W."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.idle_w < np.inf and 0 <= self.busy_core_w < np.inf):
+            what = f"the powers {self.idle_w:g} W a node and {self.busy_core_w:g} W a core are invalid"
+            raise InputError(what, hint="use finite numbers of at least 0")
+
+
 class MeasuredRun:
     """A run, the measures of its jobs, and its window.
 
@@ -54,10 +69,12 @@ class MeasuredRun:
         window: `arrivals`, `full`, or two instants in s after the first submission (see `metrics`).
         after: length of the warm-up, s after the first submission. Jobs submitted earlier are excluded from `jobs`.
         ended: whether jobs that end after the last submission are also excluded from `jobs`.
+        power: parameters of the modelled energy.
 
     Attributes:
         run: the run.
         tau: threshold of the bounded slowdown, s.
+        power_model: parameters of the modelled energy.
         jobs: the table of `per_job` without excluded jobs.
         finished: the finished jobs of `jobs`; means are over these jobs.
         last_end_s: last end of a finished job, s after the first submission; NaN if no job finished.
@@ -68,10 +85,18 @@ class MeasuredRun:
     """
 
     def __init__(
-        self, run: Run, tau: float = TAU, window: WindowName = "arrivals", *, after: float = 0.0, ended: bool = False
+        self,
+        run: Run,
+        tau: float = TAU,
+        window: WindowName = "arrivals",
+        *,
+        after: float = 0.0,
+        ended: bool = False,
+        power: PowerModel | None = None,
     ) -> None:
         self.run = run
         self.tau = tau
+        self.power_model = power or PowerModel()
         everything = per_job(run, tau)
         self.jobs = _sample(everything, after, ended)
         self.finished = self.jobs[self.jobs["finished"]]

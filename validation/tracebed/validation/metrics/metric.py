@@ -77,6 +77,8 @@ class Metric:
     """Whether the metric is only about malleable jobs. Comparisons of rigid jobs omit such metrics."""
     of_run_times: bool = False
     """Whether the metric measures run times alone. Where the run times were imposed, such a metric is no evidence."""
+    optional: bool = False
+    """Whether most runs lack what the metric measures, such as deadlines. Tables omit the metric for such runs."""
     mean_of: str = ""
     """Column of `per_job` whose mean the metric is; gives quartiles, and stability in a comparison."""
     mean_over_time: Callable[[MeasuredRun], Steps] | None = None

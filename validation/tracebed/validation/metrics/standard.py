@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracebed.validation.metrics import deadlines, energy
 from tracebed.validation.metrics.machine import lost_capacity
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Margin, Metric
@@ -45,6 +46,30 @@ def _loss_of_capacity(run: MeasuredRun) -> float:
 def _operations(run: MeasuredRun, column: str, jobs: int) -> float:
     run.require("reconfigurations")
     return int(run.finished[column].sum()) / jobs if jobs else float("nan")
+
+
+def _delivered_nodes(run: MeasuredRun) -> float:
+    return run.busy.mean(run.window.start_s, run.window.end_s) * run.run.total_nodes / run.cores
+
+
+def _area_weighted(run: MeasuredRun) -> float:
+    area = (run.finished["nodes"] * run.finished["run"]).to_numpy(dtype=np.float64)
+    return float(area @ run.finished["bounded_slowdown"]) / float(area.sum()) if area.sum() > 0 else float("nan")
+
+
+def _moved_nodes(run: MeasuredRun) -> float:
+    applied = run.run.reconfigurations[(run.run.reconfigurations["state"] == "applied").to_numpy()]
+    return mean((applied["nodes_to"] - applied["nodes_from"]).abs())
+
+
+def _blocked_node_seconds(run: MeasuredRun) -> float:
+    """Return the node seconds between the decision and the end of reconfigurations on the nodes that change hands."""
+    applied = run.run.reconfigurations[(run.run.reconfigurations["state"] == "applied").to_numpy()]
+    since = applied["asked"].where(applied["kind"] == "expand", applied["applied"])
+    until = applied["applied"].where(applied["kind"] == "expand", applied["ended"])
+    nodes = (applied["nodes_to"] - applied["nodes_from"]).abs()
+    blocked = (nodes * (until - since)).to_numpy(dtype=np.float64)
+    return float(np.nansum(blocked)) if (~np.isnan(blocked)).any() else float("nan")
 
 
 METRICS = (
@@ -181,6 +206,13 @@ METRICS = (
         docs="geometric mean of the bounded slowdown; a few jobs dominate the arithmetic mean",
     ),
     Metric(
+        name="area_bounded_slowdown",
+        label="bounded slowdown, area-weighted",
+        definition=_area_weighted,
+        undefined="no job with a run time above 0 ended",
+        docs="mean of the bounded slowdown, weighted with requested nodes x (c - s)",
+    ),
+    Metric(
         name="mean_bounded_slowdown_ref",
         label="bounded slowdown by dedicated run time, mean",
         definition=lambda run: mean(run.finished["bounded_slowdown_ref"]),
@@ -220,6 +252,14 @@ METRICS = (
         undefined=NO_WINDOW,
         margin=Margin(0.03),
         docs="jobs that ended in the window / its length",
+    ),
+    Metric(
+        name="delivered_nodes",
+        label="nodes delivered in the window",
+        unit="node s/s",
+        definition=_delivered_nodes,
+        undefined=NO_WINDOW,
+        docs="node seconds held by jobs in the window / its length",
     ),
     Metric(
         name="loss_of_capacity",
@@ -296,5 +336,25 @@ METRICS = (
         of_malleable_jobs=True,
         docs="95th percentile of the time from the request for a reconfiguration until the new size is effective",
     ),
+    Metric(
+        name="nodes_moved_per_operation",
+        label="nodes moved per operation",
+        definition=_moved_nodes,
+        undefined=NO_OPERATION,
+        of_malleable_jobs=True,
+        docs="mean of |new size - old size| over applied reconfigurations",
+    ),
+    Metric(
+        name="blocked_node_s",
+        label="nodes blocked by reconfigurations",
+        unit="node s",
+        definition=_blocked_node_seconds,
+        undefined=NO_OPERATION,
+        of_malleable_jobs=True,
+        docs="sum over applied reconfigurations of moved nodes x time in which they do no work: of an expand operation "
+        "from the request until the new size is effective, of a shrink operation from then until the nodes are idle",
+    ),
+    *deadlines.METRICS,
+    *energy.METRICS,
 )
 """The metrics in the order of tables."""

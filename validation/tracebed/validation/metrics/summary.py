@@ -13,8 +13,9 @@ from tracebed.converters.workload import FloatArray
 from tracebed.errors import tolerate
 from tracebed.orchestrator.run import Run
 from tracebed.states import JobState
+from tracebed.validation.metrics.energy import energy_facts
 from tracebed.validation.metrics.jobs import TAU, resolution
-from tracebed.validation.metrics.measured import STAGES, MeasuredRun, Undefined, WindowName
+from tracebed.validation.metrics.measured import STAGES, MeasuredRun, PowerModel, Undefined, WindowName
 from tracebed.validation.metrics.metric import Metric
 from tracebed.validation.metrics.registry import all_metrics
 from tracebed.validation.statistics import mean, percentile
@@ -25,7 +26,13 @@ KINDS = ("expand", "shrink")
 
 
 def metrics(
-    run: Run, tau: float = TAU, window: WindowName = "arrivals", *, after: float = 0.0, ended: bool = False
+    run: Run,
+    tau: float = TAU,
+    window: WindowName = "arrivals",
+    *,
+    after: float = 0.0,
+    ended: bool = False,
+    power: PowerModel | None = None,
 ) -> dict[str, Any]:
     """Return the metrics of a run.
 
@@ -38,19 +45,20 @@ def metrics(
         after: length of the warm-up, s after the first submission. Jobs submitted earlier enter only the metrics of
             the machine. The window `arrivals` begins at the end of the warm-up.
         ended: whether jobs that have not ended by the last submission are also excluded.
+        power: parameters of the modelled energy.
 
     Returns:
-        The metrics of `all_metrics`, in s, jobs/s or without a unit, NaN if a metric is undefined; and
+        The metrics of `all_metrics`, in their units, NaN if a metric is undefined; and
         `undefined` (metric -> reason), `quartiles` (metric -> first and third quartile over jobs; over time for
         utilization), `jobs_by_state`, `jobs_malleable`, `jobs_unfinished`, `clock_skew_jobs`, `zero_run_jobs`,
         `operations` (expand and shrink: requested, executed; empty if not recorded), `reconfiguration_s` (kind ->
-        stage -> count, median, p95, sum), `trimmed` (means without the first and last 5 % of the arrivals),
-        `utilization_window`, `tau`.
+        stage -> count, median, p95, sum), `trimmed` (means without the first and last 5 % of the arrivals), `energy`
+        (parameters of the model, and facts of the recorded power), `utilization_window`, `tau`.
 
     Raises:
         InputError: `tau` or `window` is invalid, or no job is submitted after the warm-up.
     """
-    return summarize(MeasuredRun(run, tau, window, after=after, ended=ended))
+    return summarize(MeasuredRun(run, tau, window, after=after, ended=ended, power=power))
 
 
 def summarize(run: MeasuredRun) -> dict[str, Any]:
@@ -79,6 +87,7 @@ def summarize(run: MeasuredRun) -> dict[str, Any]:
         "reconfiguration_s": {} if unrecorded else _reconfigurations(run),
         "trimmed": _trimmed(run),
         "quartiles": quartiles,
+        "energy": energy_facts(run),
         "utilization_window": asdict(run.window),
         "tau": run.tau,
         "undefined": undefined,

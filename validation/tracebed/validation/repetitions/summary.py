@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Summary:
     missing: int
     """Number of repetitions without an attempt."""
 
-    @property
+    @cached_property
     def states(self) -> dict[str, dict[str, int]]:
         """Cell -> state of health -> number of repetitions."""
         counts = pd.crosstab(self.runs["cell"], self.runs["health"]).reindex(columns=list(STATES), fill_value=0)

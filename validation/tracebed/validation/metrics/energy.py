@@ -1,0 +1,168 @@
+"""Energy: from recorded power, or from a model of busy cores, under names that say which.
+
+Both count the energy of trace time: power in W times trace seconds. A replay at a speed of 60 draws this power for a
+sixtieth of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tracebed.converters.workload import FloatArray
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics.jobs import origin
+from tracebed.validation.metrics.measured import MeasuredRun, Undefined
+from tracebed.validation.metrics.metric import Margin, Metric
+
+GAP = 3.0
+"""Largest time between two samples, in median periods; a longer one is a gap."""
+COVERED = 0.95
+"""Smallest share of the window for which the power must be recorded."""
+IDLE = 0.05
+"""Quantile of the recorded power over time that is taken as the power of idle nodes."""
+MARGIN = Margin(0.05)
+NO_POWER = "the run has no samples of power"
+
+
+@dataclass(frozen=True)
+class RecordedPower:
+    """The recorded power in the window of a run, summed over the nodes with samples."""
+
+    mean_w: float
+    """Mean power over the recorded part of the window, W."""
+    idle_w: float
+    """Baseline: the sum over the nodes of the power that each exceeds in 95 % of the window, W. It is too high for a
+    machine that is never idle."""
+    nodes: int
+    """Number of nodes with samples. The power of a machine with several nodes belongs to one of them."""
+    covered: float
+    """Share of the window for which the power is recorded, over all nodes with samples."""
+    gaps: int
+    """Number of samples that follow the previous one after more than `GAP` median periods."""
+
+
+def recorded_power(run: MeasuredRun) -> RecordedPower:
+    """Return the recorded power in the window of the run.
+
+    A sample is the mean power since the previous sample of the node, so the sum of power times duration is the exact
+    energy between the first and the last sample. The first sample counts for one median period.
+
+    Raises:
+        Undefined: there are no samples of power, they lack for some machine, or they cover less than `COVERED` of the
+            window.
+    """
+    rows, start, end = _power_rows(run.run), run.window.start_s, run.window.end_s
+    if rows is None:
+        raise Undefined(NO_POWER)
+    node, begins, ends, power, gaps = rows
+    nodes = len(np.unique(node))
+    machines = len(run.run.info.hosts) or len(run.run.info.nodes)
+    if nodes < machines:
+        raise Undefined(f"power was recorded on {nodes} of {machines} machines")
+    if not end > start:
+        raise Undefined("the window is empty")
+    held = np.maximum(np.minimum(ends, end) - np.maximum(begins, start), 0.0)
+    covered = float(held.sum()) / (nodes * (end - start))
+    if covered < COVERED:
+        raise Undefined(f"the samples of power cover {100 * covered:.0f} % of the window")
+    mean = float(held @ power) / float(held.sum()) * nodes
+    idle = sum(_quantile(power[node == each], held[node == each]) for each in np.unique(node))
+    return RecordedPower(mean, idle, nodes, covered, gaps)
+
+
+def _quantile(power: FloatArray, held: FloatArray) -> float:
+    """Return the power that is exceeded in all but the share `IDLE` of the recorded time, W."""
+    order = np.argsort(power)
+    passed = np.cumsum(held[order])
+    return float(power[order][np.searchsorted(passed, IDLE * passed[-1])])
+
+
+def _power_rows(run: Run) -> tuple[Any, ...] | None:
+    """Return node, begin and end (s after the first submission) and power of each sample, and the number of gaps."""
+    table = run.nodes.sort_values(["node", "time"], kind="stable")
+    node, time, power = (table[name].to_numpy() for name in ("node", "time", "power_w"))
+    known = ~np.isnan(power)
+    if not known.any():
+        return None
+    time = time - origin(run)
+    first = np.append(True, node[1:] != node[:-1])
+    span = np.append(np.nan, np.diff(time))
+    period = float(np.median(span[known & ~first])) if (known & ~first).any() else 0.0
+    span[first] = period
+    gaps = int((span[known] > GAP * period).sum())
+    return node[known], (time - span)[known], time[known], power[known], gaps
+
+
+def energy_facts(run: MeasuredRun) -> dict[str, Any]:
+    """Return the facts of the energy metrics as JSON values: `model`, and `recorded` (None without samples)."""
+    try:
+        recorded: dict[str, Any] | None = asdict(recorded_power(run))
+    except Undefined:
+        recorded = None
+    return {"model": asdict(run.power_model), "recorded": recorded}
+
+
+def _recorded(run: MeasuredRun) -> float:
+    return recorded_power(run).mean_w * run.window.length_s
+
+
+def _recorded_above_idle(run: MeasuredRun) -> float:
+    power = recorded_power(run)
+    return (power.mean_w - power.idle_w) * run.window.length_s
+
+
+def _modelled(run: MeasuredRun) -> float:
+    idle = run.power_model.idle_w * run.run.total_nodes * run.window.length_s
+    return idle + _modelled_above_idle(run)
+
+
+def _modelled_above_idle(run: MeasuredRun) -> float:
+    busy = run.busy.mean(run.window.start_s, run.window.end_s)
+    return run.power_model.busy_core_w * busy * run.window.length_s
+
+
+METRICS = (
+    Metric(
+        name="energy_j",
+        label="energy in the window, recorded",
+        unit="J",
+        definition=_recorded,
+        undefined=NO_POWER,
+        margin=MARGIN,
+        optional=True,
+        docs="integral of the recorded power (`nodes.parquet`) over the window, in trace seconds; of computed nodes "
+        "with energy counters (RAPL), and of simulators that write power",
+    ),
+    Metric(
+        name="energy_above_idle_j",
+        label="energy above idle in the window, recorded",
+        unit="J",
+        definition=_recorded_above_idle,
+        undefined=NO_POWER,
+        optional=True,
+        docs="recorded energy - baseline x length of the window; the baseline is the power that a node exceeds in 95 % "
+        "of the window",
+    ),
+    Metric(
+        name="modelled_energy_j",
+        label="energy in the window, modelled",
+        unit="J",
+        definition=_modelled,
+        undefined="the window is empty",
+        margin=MARGIN,
+        docs="not measured: (idle power x nodes + power of a busy core x mean number of busy cores) x length of the "
+        "window; 100 W a node and 5 W a core unless `--power IDLE:CORE` is given",
+    ),
+    Metric(
+        name="modelled_energy_above_idle_j",
+        label="energy above idle in the window, modelled",
+        unit="J",
+        definition=_modelled_above_idle,
+        undefined="the window is empty",
+        docs="not measured: power of a busy core x core seconds held by jobs in the window",
+    ),
+)
+"""The metrics of energy."""

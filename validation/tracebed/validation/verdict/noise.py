@@ -1,0 +1,324 @@
+"""Noise profiles: how much the metrics of a testbed vary from repetition to repetition.
+
+A profile pools the variances of the logarithm of each metric over cells (a workload under a policy), each around its
+own mean. It supplies the noise of a real run that was not repeated, if that run is from a testbed of the same class
+(docs/explanation/noise.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.calibration import Instant, Number, Sha256
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.stored import Part, StoredFile
+from tracebed.validation.metrics import TAU, Margin, MeasuredRun, all_metrics, summarize
+from tracebed.validation.verdict.comparison import time_compression
+from tracebed.validation.verdict.decision import Samples, estimate, repeats_needed
+from tracebed.validation.verdict.health import UNHEALTHY, Health
+from tracebed.validation.verdict.screening import log_sha256
+from tracebed.validation.verdict.tolerances import Tolerances
+
+LEAST_DF = 4
+"""Smallest number of degrees of freedom of a profile: those of five repetitions of one cell."""
+
+
+class TestbedClass(Part):
+    """The facts of a testbed on which the noise depends. Profiles are valid for runs with equal facts."""
+
+    __test__: ClassVar[bool] = False  # for pytest
+
+    execution: str
+    """`computed`, `emulated`, `logged` or a mixture."""
+    testbed: str
+    """Type of testbed: `local`; empty for a log."""
+    nodes: Annotated[int, Field(ge=1)]
+    cores: list[Annotated[int, Field(ge=1)]]
+    """The different numbers of cores per node."""
+    duty: list[Number]
+    """The different duties of the nodes."""
+    clock: str
+    """`wall` or `steady`; empty for a log."""
+    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Trace seconds per wall second."""
+    cpu: list[str]
+    """The different models of CPUs."""
+
+    @classmethod
+    def of(cls, info: RunInfo) -> Self:
+        """Return the class of the testbed of a run."""
+        return cls(
+            execution=info.execution,
+            testbed=str(info.parameters.get("testbed", "")),
+            nodes=len(info.nodes),
+            cores=sorted({node.cores for node in info.nodes}),
+            duty=sorted({float(each) for each in info.duties}),
+            clock=str(info.parameters.get("clock", "")),
+            speed=info.speed,
+            cpu=sorted({str(host.get("cpu", "")) for host in info.hosts}),
+        )
+
+    def differences(self, other: TestbedClass) -> list[str]:
+        """Return the facts that differ, as text: `speed 500 and 1000`."""
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in type(self).model_fields]
+        return [f"{name} {_shown(a)} and {_shown(b)}" for name, a, b in pairs if a != b]
+
+
+def _shown(value: Any) -> str:
+    values = value if isinstance(value, list) else [value]
+    return "/".join(f"{each:g}" if isinstance(each, float) else str(each) for each in values) or "unknown"
+
+
+class MetricNoise(Part):
+    """The noise of one metric."""
+
+    log_sd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Standard deviation of the logarithm of the metric: about its coefficient of variation."""
+    df: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    """Degrees of freedom of `log_sd`: repetitions - cells."""
+    cells: Annotated[int, Field(ge=1)]
+
+
+class ProfiledCell(Part):
+    """The repetitions of a workload under a policy."""
+
+    workload: str
+    policy: str
+    runs: list[Sha256]
+    """Hash of the times and states of the jobs of each repetition."""
+
+
+class NoiseProfile(StoredFile):
+    """The noise of a class of testbeds, from earlier repetitions."""
+
+    KIND: ClassVar[str] = "noise profile"
+    HINT: ClassVar[str] = "`tracebed noise RUN... -o FILE` writes noise profiles"
+
+    file_schema: Annotated[Literal["tracebed-noise/1"], Field(alias="schema")] = "tracebed-noise/1"
+    created: Instant
+    """ISO 8601, with the time zone."""
+    tracebed: str
+    """Version of tracebed."""
+    tau: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Threshold of the bounded slowdown, s."""
+    testbed: TestbedClass
+    metrics: dict[str, MetricNoise]
+    cells: list[ProfiledCell]
+
+    def noise(self, metric: str) -> MetricNoise | None:
+        """Return the noise of a metric, or None if it is unknown."""
+        return self.metrics.get(metric)
+
+    def require(self, info: RunInfo, where: str | None = None) -> None:
+        """Check that a run is from a testbed of the class of the profile.
+
+        Args:
+            info: the facts of the real run to be judged.
+            where: the run or the profile, for messages.
+
+        Raises:
+            InputError: the class differs. The error names the facts.
+        """
+        if different := self.testbed.differences(TestbedClass.of(info)):
+            raise InputError(
+                f"the noise profile is from another class of testbed: {'; '.join(different)}",
+                where=where,
+                hint="make a profile from repetitions on the same testbed, with the same settings",
+            )
+
+
+@dataclass(frozen=True)
+class CellNoise:
+    """The variation of one metric over the repetitions of a cell."""
+
+    cell: str
+    metric: str
+    repetitions: int
+    mean: float
+    sd: float
+    """Standard deviation of a repetition, unit of the metric; NaN for one repetition."""
+    compression: float = 1.0
+    """Factor on margins in seconds: the compression of the run times of the workload."""
+
+    @property
+    def cv(self) -> float:
+        """Coefficient of variation: sd / mean; NaN for a mean of 0."""
+        return self.sd / abs(self.mean) if self.mean else math.nan
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """The noise of repeated real runs, by cell and metric, and the profile that pools it."""
+
+    cells: tuple[CellNoise, ...]
+    profile: NoiseProfile | None
+    """None if the repetitions are too few for a profile."""
+    left_out: tuple[str, ...]
+    """Runs that are not used, with the reason."""
+
+
+def noise_floor(runs: Mapping[str, Run] | Sequence[Run], tau: float = TAU) -> NoiseFloor:
+    """Return the noise of repetitions of one or several cells on one testbed.
+
+    Unhealthy and interrupted runs are left out, and a run with the times of an earlier one.
+
+    Args:
+        runs: the real runs, by name or in a sequence. The workload, the policy and its parameters make the cell.
+        tau: threshold of the bounded slowdown, s.
+
+    Raises:
+        InputError: a run is a prediction, the runs are from different classes of testbeds, or no run is usable.
+    """
+    named = runs if isinstance(runs, Mapping) else {f"run {number}": run for number, run in enumerate(runs, 1)}
+    if not named:
+        raise InputError("no runs are given", hint="name the repetitions of a real run")
+    _check_class(named)
+    cells: dict[tuple[str, ...], _Cell] = {}
+    left_out: list[str] = []
+    seen: dict[str, str] = {}
+    for name, run in named.items():
+        figures = summarize(MeasuredRun(run, tau))
+        health, digest = Health.of(run, figures["clock_skew_jobs"]), log_sha256(run)
+        if health.state == UNHEALTHY:
+            left_out.append(f"{name}: unhealthy: {health.why}")
+        elif digest in seen:
+            left_out.append(f"{name}: the same times as {seen[digest]}")
+        else:
+            seen[digest] = name
+            cells.setdefault(_key(run.info), _Cell(run.info, [], [])).add(figures, digest)
+    if not cells:
+        raise InputError(f"no run is usable: {left_out[0]}", hint="repeat the runs on an idle machine")
+    labels = _labels([cell.info for cell in cells.values()])
+    found = [item for label, cell in zip(labels, cells.values(), strict=True) for item in cell.noise(label)]
+    return NoiseFloor(tuple(found), _profile(list(cells.values()), tau), tuple(left_out))
+
+
+@dataclass
+class _Cell:
+    """The figures of the repetitions of a cell."""
+
+    info: RunInfo
+    figures: list[Mapping[str, Any]]
+    hashes: list[str]
+
+    def add(self, figures: Mapping[str, Any], digest: str) -> None:
+        self.figures.append(figures)
+        self.hashes.append(digest)
+
+    def values(self, metric: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return a metric of each repetition; empty if it is undefined for some."""
+        found = np.array([figures[metric] for figures in self.figures], dtype=np.float64)
+        return found if np.isfinite(found).all() else found[:0]
+
+    def noise(self, label: str) -> Iterable[CellNoise]:
+        """Yield the noise of each metric with a margin that is defined."""
+        for name, metric in all_metrics().items():
+            values = self.values(name)
+            if metric.margin is not None and len(values):
+                sd = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+                yield CellNoise(label, name, len(values), float(values.mean()), sd, time_compression(self.info))
+
+
+def _check_class(runs: Mapping[str, Run]) -> None:
+    """Raise InputError for a prediction, and for runs from different classes of testbeds."""
+    first: tuple[str, TestbedClass] | None = None
+    for name, run in runs.items():
+        if not run.info.is_real:
+            raise InputError(f"is a prediction ({run.info.source})", where=name, hint="name real runs only")
+        own = TestbedClass.of(run.info)
+        first = first or (name, own)
+        if different := first[1].differences(own):
+            what = f"another class of testbed than {first[0]}: {'; '.join(different)}"
+            raise InputError(what, where=name, hint="make a profile of each class")
+
+
+def _key(info: RunInfo) -> tuple[str, ...]:
+    parameters = json.dumps(info.policy_parameters, sort_keys=True, default=str)
+    return str(info.workload.get("sha256")), info.policy, parameters
+
+
+def _labels(infos: Sequence[RunInfo]) -> list[str]:
+    """Return `workload-policy` for each cell, numbered where this is ambiguous."""
+    names = [f"{Path(str(info.workload.get('name') or 'workload')).stem}-{info.policy}" for info in infos]
+    return [
+        f"{name}-{names[: index + 1].count(name)}" if names.count(name) > 1 else name
+        for index, name in enumerate(names)
+    ]
+
+
+def _profile(cells: Sequence[_Cell], tau: float) -> NoiseProfile | None:
+    """Return the profile of the cells, or None if no metric has `LEAST_DF` degrees of freedom."""
+    pooled = {name: _pooled([cell.values(name) for cell in cells]) for name in all_metrics()}
+    metrics = {name: noise for name, noise in pooled.items() if noise is not None and noise.df >= LEAST_DF}
+    if not metrics:
+        return None
+    return NoiseProfile(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        tracebed=version("tracebed"),
+        tau=tau,
+        testbed=TestbedClass.of(cells[0].info),
+        metrics=metrics,
+        cells=[
+            ProfiledCell(workload=str(cell.info.workload.get("name") or ""), policy=cell.info.policy, runs=cell.hashes)
+            for cell in cells
+        ],
+    )
+
+
+def _pooled(samples: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> MetricNoise | None:
+    """Return the pooled standard deviation of the logarithms around the mean of each cell.
+
+    A cell needs two repetitions with values above 0.
+    """
+    logs = [np.log(values) for values in samples if len(values) > 1 and (values > 0).all()]
+    if not logs:
+        return None
+    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
+    df = sum(len(values) - 1 for values in logs)
+    return MetricNoise(log_sd=math.sqrt(squares / df), df=float(df), cells=len(logs))
+
+
+def repeats_for(floor: NoiseFloor, tolerances: Tolerances) -> dict[str, int | None]:
+    """Return for each metric the repetitions of each cell with which an exact prediction is proved accurate.
+
+    The probability is 80 %, in a validation of all cells together. The metrics are those with a margin and with two
+    repetitions in some cell. None: more than 1,000 repetitions.
+    """
+    known: dict[str, list[CellNoise]] = {}
+    for item in floor.cells:
+        if item.repetitions > 1 and item.metric in tolerances.margins:
+            known.setdefault(item.metric, []).append(item)
+    needed = {}
+    for name, items in known.items():
+        mean, sd, count = (np.array([getattr(item, key) for item in items]) for key in ("mean", "sd", "repetitions"))
+        margin = np.array([_margin(tolerances.margins[name], item) for item in items])
+        samples = Samples(mean, sd, count - 1.0, count, mean, margin)
+        found = estimate(samples, tolerances.alpha, tolerances.kappa)
+        needed[name] = repeats_needed(samples, found, tolerances.alpha, tolerances.repeats(len(items)))
+    return needed
+
+
+def _margin(margin: Margin, item: CellNoise) -> float:
+    """Return the margin of a metric in a cell, unit of the metric."""
+    if all_metrics()[item.metric].unit == "s":
+        margin = replace(margin, absolute=margin.absolute * item.compression)
+    return margin.at(item.mean)
+
+
+def folders_of_runs(path: Path) -> list[Path]:
+    """Return the folders of the runs at `path`: itself, its repetitions `rep-*`, or those of a campaign."""
+    if (path / "run.json").is_file():
+        return [path]
+    found = sorted(path.glob("rep-*/run.json")) or sorted(path.glob("*/rep-*/run.json"))
+    return [file.parent for file in found]

@@ -1,0 +1,119 @@
+"""Rates of the same jobs in two runs: paired differences, with discordant counts and a confidence interval.
+
+With repetitions, a rate is a metric like any other, and the rule of the verdict applies to it. For one real run the
+interval here takes the place of the noise of the system. It treats jobs as independent, so it is information only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracebed.converters.workload import BoolArray
+from tracebed.validation.metrics import MeasuredRun
+from tracebed.validation.metrics.deadlines import outcomes
+
+ALPHA = 0.025
+"""Level of each side of an interval."""
+
+
+@dataclass(frozen=True)
+class PairedRate:
+    """A rate in a real run and in a prediction, over the same jobs."""
+
+    name: str
+    """`acceptance_rate`, `guarantee_rate` or `cancel_rate`."""
+    jobs: int
+    """Number of jobs for which the rate is defined in both runs."""
+    real: float
+    predicted: float
+    only_predicted: int
+    """Discordant jobs (b): those counted in the prediction only."""
+    only_real: int
+    """Discordant jobs (c): those counted in the real run only."""
+    low: float
+    """Lower end of the interval of predicted - real, by `tango_interval`."""
+    high: float
+    mcnemar_p: float
+    """Exact p-value of McNemar's test (1947), for information: a large p-value is no evidence of accuracy."""
+
+    @property
+    def difference(self) -> float:
+        """Predicted - real."""
+        return self.predicted - self.real
+
+
+def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = ALPHA) -> list[PairedRate]:
+    """Return the acceptance, guarantee and cancel rates of the jobs with deadlines in both runs.
+
+    The guarantee rate is over the jobs that both runs accepted. The list is empty without such jobs.
+    """
+    a, b = outcomes(real), outcomes(predicted)
+    common = a.index[a.index.isin(b.index)]
+    a, b = a.loc[common], b.loc[common]
+    both = (a["accepted"] & b["accepted"]).to_numpy()
+    everything = np.ones(len(common), dtype=bool)
+    found = []
+    for name, column, where in (
+        ("acceptance_rate", "accepted", everything),
+        ("guarantee_rate", "met", both),
+        ("cancel_rate", "cancelled", everything),
+    ):
+        if where.any():
+            found.append(paired_rate(name, a[column].to_numpy()[where], b[column].to_numpy()[where], alpha=alpha))
+    return found
+
+
+def paired_rate(name: str, real: BoolArray, predicted: BoolArray, *, alpha: float = ALPHA) -> PairedRate:
+    """Return the paired difference of a rate.
+
+    Args:
+        name: name of the rate.
+        real, predicted: whether each job is counted, shape (jobs,), at least one job.
+        alpha: level of each side of the interval.
+    """
+    from scipy import stats
+
+    jobs = len(real)
+    b, c = int((predicted & ~real).sum()), int((real & ~predicted).sum())
+    low, high = tango_interval(b, c, jobs, alpha)
+    p = float(stats.binomtest(min(b, c), b + c).pvalue) if b + c else 1.0
+    return PairedRate(name, jobs, float(real.mean()), float(predicted.mean()), b, c, low, high, p)
+
+
+def tango_interval(b: int, c: int, n: int, alpha: float = ALPHA) -> tuple[float, float]:
+    """Return the score interval of the difference (b - c) / n of two paired proportions.
+
+    Reference: Tango, Equivalence test and confidence interval for the difference in proportions for the paired-sample
+    design, Statistics in Medicine 17, 1998. The interval holds the differences that the score test accepts.
+
+    Args:
+        b, c: numbers of pairs of which only the first, and only the second, is counted.
+        n: number of pairs.
+        alpha: level of each side.
+    """
+    from scipy import optimize, stats
+
+    z = float(stats.norm.ppf(1 - alpha))
+
+    def excess(difference: float, quantile: float) -> float:
+        return b - c - n * difference - quantile * math.sqrt(max(0.0, _variance(difference, b, c, n)))
+
+    estimate, next_to = (b - c) / n, 1e-9  # at the estimate itself, both sides of the equation may be 0
+    low = optimize.brentq(excess, -1.0, estimate - next_to, args=(z,), xtol=1e-12) if c < n else -1.0
+    high = optimize.brentq(excess, estimate + next_to, 1.0, args=(-z,), xtol=1e-12) if b < n else 1.0
+    return float(low), float(high)
+
+
+def _variance(difference: float, b: int, c: int, n: int) -> float:
+    """Return the variance of b - c - n difference, with the probabilities that maximize the likelihood.
+
+    The probability q of a pair of which only the second is counted solves 2 n q^2 + B q + C = 0 under the constraint
+    that the difference is `difference`.
+    """
+    second = (2 * n - b + c) * difference - b - c
+    third = -c * difference * (1 - difference)
+    q = (math.sqrt(max(0.0, second**2 - 8 * n * third)) - second) / (4 * n)
+    return n * (2 * q + difference * (1 - difference))
