@@ -158,13 +158,13 @@ def _metric(
     item: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], tolerances: Mapping[str, Any]
 ) -> MetricBaseline:
     """Return the baseline of one metric in these cases."""
-    unmatched = {case["name"]: case["matching"]["largest_share"] for case in cases}
+    unmatched = {case["name"]: case["matching"]["unmatched_share"] for case in cases}
     found = [case for case in item["cases"] if case["case"] in unmatched]
     needed = tolerances["repeats_many" if len(found) >= MANY else "repeats_few"]
     decidable = item["profile_based"] or min((case["repeats"] for case in found), default=0) >= needed
     decidable &= all(unmatched[case["case"]] <= tolerances["unmatched"] for case in found)
-    low, high = map(_number, item["ci"])
-    reach = reach_of((high - low) / 2) if decidable else None
+    half = (_number(item["high"]) - _number(item["low"])) / 2
+    reach = reach_of(half) if decidable else None
     z = np.array([_number(case["z"]) for case in found])
     return MetricBaseline(
         gate=item["gate"],

@@ -67,7 +67,8 @@ def worse(before: MetricBaseline, after: MetricBaseline, kappa: float, growth: f
                 for case, item in before.cases.items()
                 if (limits := item.limits) and not limits[0] <= known[case] <= limits[1]
             ]
-            texts.append(f"no longer accurate: {', '.join(outside) or 'the mean error of the cases is too large'}")
+            joint = f"mean error {mean:+.2f} margins, limit {before.reach or 0:.2f}"
+            texts.append(f"no longer accurate: {', '.join(outside) or joint}")
     return "; ".join(texts)
 
 

@@ -70,6 +70,7 @@ class Repetition:
         """Return the repetition as JSON values, without the tables of the run."""
         return {
             "name": self.name,
+            "sha256": self.sha256,
             "health": {"state": self.state, "causes": list(self.causes)},
             "excluded": self.excluded or None,
             "flags": self.flags or None,
