@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,13 @@ def decide(found: Estimate, inaccurate: bool) -> tuple[Verdict, tuple[Reason, ..
     return Verdict.INCONCLUSIVE, tuple(reason for reason, holds in applies.items() if holds)
 
 
+@cache
+def _quadrature() -> tuple[FloatArray, FloatArray]:
+    """Return the nodes and weights of the quadrature of `tost_power`; computing them takes longer than using them."""
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    return nodes, weights
+
+
 def tost_power(error: float, se: float, df: float, alpha: float) -> float:
     """Return the probability that the interval of the error lies inside (-1, 1).
 
@@ -250,7 +258,7 @@ def tost_power(error: float, se: float, df: float, alpha: float) -> float:
         return float(abs(error) < 1)
     half = float(stats.t.isf(alpha, df)) * se  # at u = 1; the interval cannot fit if u * half >= 1
     most = float(stats.chi2.cdf(df / half**2, df))
-    nodes, weights = np.polynomial.legendre.leggauss(200)
+    nodes, weights = _quadrature()
     u = np.sqrt(stats.chi2.ppf(most * (nodes + 1) / 2, df) / df)
     fits = stats.norm.cdf((1 - error - u * half) / se) - stats.norm.cdf((u * half - 1 - error) / se)
     return float(most / 2 * (weights @ np.maximum(fits, 0.0)))
