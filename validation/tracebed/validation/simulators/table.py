@@ -101,7 +101,7 @@ class _Numbers:
     def __init__(self, file: Input, columns: Columns, name: str, texts: pd.Series[str]) -> None:
         self.file, self.columns, self.name, self.texts = file, columns, name, texts
         missing = texts.isin(NOTHING).to_numpy()
-        values = pd.to_numeric(texts.where(~missing), errors="coerce").to_numpy(dtype=np.float64)
+        values = pd.to_numeric(texts.where(~missing), errors="coerce").to_numpy(dtype=np.float64, copy=True)
         for row in np.flatnonzero(np.isnan(values) & ~missing).tolist():
             values[row] = _clock(texts.iloc[row])
         self._numbers = values
