@@ -228,6 +228,8 @@ def test_a_search_finds_a_job(opened: Callable[..., Page]) -> None:
     search(page, "job-123")
     page.wait_for("document.querySelector('.card').innerText.includes('job-123')")
     settled(page)
+    top = page.run("document.querySelector('[data-chart=gantt] .panel').getBoundingClientRect().top")
+    assert 0 < top < 900  # the chart is in the window
     assert "response" in text(page, ".card")
     assert text(page, ".range") != ""
     assert painted(page, GANTT_PIXELS) != before

@@ -50,6 +50,17 @@ class Toolbar {
     const place = found.indexOf(next) + 1;
     this.message.textContent = found.length > 1 ? `${number(place, 0)} of ${number(found.length, 0)} ids with this start` : "";
     this.state.jump(exact >= 0 ? exact : next);
+    this.scrollToChart();
+  }
+
+  // Scrolls to the first chart if the window shows none.
+  scrollToChart() {
+    const panels = [...document.querySelectorAll(".panel")];
+    const visible = panels.some((panel) => {
+      const { top, bottom } = panel.getBoundingClientRect();
+      return bottom > 0 && top < innerHeight;
+    });
+    if (!visible) panels[0].scrollIntoView({ block: "center" });
   }
 
   show() {
