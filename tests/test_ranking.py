@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from runs import fcfs_run
+from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.ranking import Observation, rank, welch_interval
+from tracebed.validation.verdict.validate import validate
 
 
 def observed(
@@ -82,6 +85,24 @@ def test_undefined_values_and_single_policies_give_no_ranking() -> None:
     assert single.decisive == 0
     assert single.passed
     assert "decides none of the 1 pairs" in single.headline
+
+
+def test_a_validation_ranks_the_policies_of_each_workload() -> None:
+    def case(policy: str, real: float, predicted: float) -> Case:
+        runs = [fcfs_run(40, stretch=real * (1 + 0.001 * k), policy=policy) for k in range(5)]
+        return Case.of(runs, [fcfs_run(40, stretch=predicted, real=False, policy=policy)])
+
+    good = validate([case("easy", 1.0, 1.0), case("fcfs", 1.3, 1.3)])
+    assert good.ranking is not None
+    assert good.ranking.passed
+    assert good.ranking.concordant == good.ranking.decisive > 0
+    assert good.to_json()["ranking"]["passed"]
+    wrong = validate([case("easy", 1.0, 1.3), case("fcfs", 1.3, 1.0)])
+    assert any(
+        "policies in the wrong order: tiny, wait, mean: easy below fcfs in the real runs" in text
+        for text in wrong.warnings
+    )
+    assert validate([case("easy", 1.0, 1.0)]).ranking is None
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
+from tracebed.validation.metrics import all_metrics
 
 ALPHA = 0.025
 """Level of each side of the interval that decides about a pair."""
@@ -70,9 +71,11 @@ class PolicyPair:
     @property
     def sentence(self) -> str:
         """The pair as text: `cirne, wait: easy below pref in the real runs, above in the predictions`."""
+        metric = all_metrics().get(self.metric)
+        label = metric.label if metric else self.metric
         real, predicted = ("below" if x < 0 else "above" if x > 0 else "equal" for x in (self.real, self.predicted))
         return (
-            f"{self.workload}, {self.metric}: {self.first} {real} {self.second} in the real runs, "
+            f"{self.workload}, {label}: {self.first} {real} {self.second} in the real runs, "
             f"{predicted} in the predictions"
         )
 

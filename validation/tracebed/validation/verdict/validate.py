@@ -21,6 +21,8 @@ from tracebed.validation.verdict.evidence import evidence
 from tracebed.validation.verdict.judging import Judgment, Noises, common_reasons, judge
 from tracebed.validation.verdict.measuring import MeasuredCase
 from tracebed.validation.verdict.per_job import per_job
+from tracebed.validation.verdict.ranking import Observation, Ranking, rank
+from tracebed.validation.verdict.rates import paired_rates
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict, combine
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import (
@@ -81,6 +83,8 @@ def validate(
         return _overall(judge(measured, changed, profile, flagged=flagged), measured, changed)[0]
 
     without = again(flagged=False) if flagged else None
+    ranking = _ranking(judged, measured, tolerances)
+    discordant = ranking.discordant if ranking else ()
     return Validation(
         simulator=simulator or _simulator(run for case in cases for run in case.predicted),
         cases=results,
@@ -88,12 +92,14 @@ def validate(
         verdict=verdict,
         reasons=reasons,
         headline=_headline(metrics, results, verdict, reasons),
-        warnings=cautions(results, metrics, tolerances, found, without, verdict),
+        warnings=cautions(results, metrics, tolerances, found, without, verdict)
+        + [f"policies in the wrong order: {pair.sentence}" for pair in discordant],
         tolerances=tolerances,
         tau=tau,
         sensitivity={factor: again(factor) for factor in SENSITIVITY},
         without_outliers=without,
         population=_population(judged, tolerances),
+        ranking=ranking,
         could_fail=list(found.could_fail),
         could_not_fail=list(found.could_not_fail),
         same_scheduler=found.same_scheduler,
@@ -181,7 +187,17 @@ def _result(each: MeasuredCase, tolerances: Tolerances, tau: float, allow_differ
         calibration=each.calibration,
         unmatched=each.unmatched,
         per_job=per_job([each.real[index] for index in each.selected()], each.predicted),
+        rates=tuple(paired_rates(each.real[real], each.predicted[predicted], alpha=tolerances.alpha)),
     )
+
+
+def _ranking(judged: Sequence[Judgment], cases: Sequence[MeasuredCase], tolerances: Tolerances) -> Ranking | None:
+    """Return the order of the policies by each gated metric, on each workload with several policies."""
+    names = [item.metric.name for item in judged if item.gate]
+    observations = [
+        Observation(each.case.workload, each.case.policy, name, *each.values(name)) for name in names for each in cases
+    ]
+    return rank(observations, alpha=tolerances.alpha)
 
 
 def _headline(

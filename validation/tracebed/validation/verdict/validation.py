@@ -13,6 +13,8 @@ from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.comparison import Comparison
 from tracebed.validation.verdict.per_job import PerJob
+from tracebed.validation.verdict.ranking import Ranking
+from tracebed.validation.verdict.rates import PairedRate
 from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -158,6 +160,8 @@ class CaseResult:
     """Largest share of the jobs of a pair of runs without a counterpart."""
     per_job: PerJob | None
     """Differences of the waits job by job; None if fewer than two jobs ended in all runs."""
+    rates: tuple[PairedRate, ...]
+    """Rates of the jobs with deadlines in the pair of runs; empty without deadlines."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the case as JSON values, without the tables of the runs."""
@@ -175,6 +179,7 @@ class CaseResult:
             "predictions": [identity(run) for run in self.case.predicted],
             "matching": asdict(matching) | {"unmatched_share": self.unmatched},
             "per_job": self.per_job.to_json() if self.per_job else None,
+            "rates": [asdict(rate) for rate in self.rates],
         }
 
 
@@ -208,6 +213,8 @@ class Validation:
     """Verdict without the repetitions flagged by H4 or H5; None if no repetition is flagged."""
     population: Population | None
     """None for fewer than eight workloads."""
+    ranking: Ranking | None
+    """Order of the policies on each workload; None if no workload has several policies."""
     could_fail: list[str]
     """Parts of the prediction that the real runs could have shown to be wrong."""
     could_not_fail: list[str]
@@ -269,6 +276,7 @@ class Validation:
             "sensitivity": {f"{factor:g}": verdict.value for factor, verdict in self.sensitivity.items()},
             "without_outliers": without.value if without else None,
             "population": asdict(self.population) if self.population else None,
+            "ranking": self.ranking.to_json() if self.ranking else None,
             "could_fail": self.could_fail,
             "could_not_fail": self.could_not_fail,
             "same_scheduler": self.same_scheduler,
