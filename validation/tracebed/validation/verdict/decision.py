@@ -59,11 +59,11 @@ class Samples:
     """Mean over the predictions, unit of the metric."""
     margin: FloatArray
     """Margin, unit of the metric."""
-    predicted_sd: ArrayLike = 0.0
+    predicted_sd: FloatArray | float = 0.0
     """Standard deviation of one prediction; 0 for a deterministic simulator."""
-    runs: ArrayLike = 1
+    runs: FloatArray | float = 1.0
     """Number of predictions."""
-    resolution: ArrayLike = 0.0
+    resolution: FloatArray | float = 0.0
     """Resolution q of the metric, its unit. `sd` is at least that of a rounding error, q / sqrt(12)."""
 
     @classmethod
@@ -72,8 +72,8 @@ class Samples:
         repeats = real.shape[-1]
         mean = real.mean(axis=-1)
         sd = real.std(axis=-1, ddof=1) if repeats > 1 else np.full_like(mean, np.nan)
-        numbers = (np.full(mean.shape, float(number)) for number in (repeats - 1, repeats))
-        return cls(mean, sd, *numbers, np.asarray(predicted, float), np.asarray(margin, float), **more)
+        count = np.full(mean.shape, float(repeats))
+        return cls(mean, sd, count - 1, count, np.asarray(predicted, float), np.asarray(margin, float), **more)
 
     def first(self, cases: int) -> Samples:
         """Return the samples of the first cases."""
@@ -151,9 +151,9 @@ def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
     size = np.maximum(np.abs(samples.real), np.abs(samples.predicted))
     margin = np.maximum(samples.margin, ROUNDING * np.where(size > 0, size, 1.0))
     z = (samples.predicted - samples.real) / margin
-    sd = np.maximum(samples.sd, np.asarray(samples.resolution) / np.sqrt(12))
+    sd = np.maximum(samples.sd, samples.resolution / np.sqrt(12))
     real_v = (sd / margin) ** 2 / samples.repeats
-    predicted_v = (np.asarray(samples.predicted_sd) / margin) ** 2 / np.asarray(samples.runs)
+    predicted_v = (samples.predicted_sd / margin) ** 2 / samples.runs
     v, case_df = _sum(np.stack((real_v, predicted_v)), np.stack(np.broadcast_arrays(samples.df, samples.runs - 1.0)))
     v = np.broadcast_to(v, z.shape)
     cases = z.shape[-1]
@@ -197,7 +197,7 @@ def _tail(excess: FloatArray, se: FloatArray, df: FloatArray) -> FloatArray:
     return np.where(np.isnan(se), 1.0, p)
 
 
-def _times(t: FloatArray, se: FloatArray) -> FloatArray:
+def _times(t: FloatArray | float, se: FloatArray) -> FloatArray:
     """Return the half-width of an interval; 0 without noise, whatever the degrees of freedom."""
     return np.where(se == 0, 0.0, t * se)
 
@@ -224,10 +224,11 @@ def decide(found: Estimate, inaccurate: bool) -> tuple[Verdict, tuple[Reason, ..
         return Verdict.INACCURATE, ()
     if found.accurate:
         return Verdict.ACCURATE, ()
+    open_ended = bool(np.isfinite(found.mean)) and not found.inside
     applies = {
         Reason.WORKLOAD_OUTLIER: bool(found.outlier),
-        Reason.NOISE_EXCEEDS_MARGIN: not found.inside and bool(found.half > NOISY),
-        Reason.NEAR_MARGIN: not found.inside and bool(found.half <= NOISY),
+        Reason.NOISE_EXCEEDS_MARGIN: open_ended and bool(found.half > NOISY),
+        Reason.NEAR_MARGIN: open_ended and bool(found.half <= NOISY),
     }
     return Verdict.INCONCLUSIVE, tuple(reason for reason, holds in applies.items() if holds)
 

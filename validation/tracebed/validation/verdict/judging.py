@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
+from tracebed.orchestrator.run import RunInfo
 from tracebed.validation.metrics import Margin, Metric, all_metrics
 from tracebed.validation.verdict.decision import Estimate, Samples, decide, estimate, rejected
 from tracebed.validation.verdict.evidence import imposed
@@ -30,7 +31,10 @@ class Noise(Protocol):
 
 
 class Noises(Protocol):
-    """A noise profile: the noise of each metric."""
+    """A noise profile: the noise of each metric on a class of testbeds."""
+
+    def require(self, info: RunInfo) -> None:
+        """Raise InputError unless a run is from a testbed of this class."""
 
     def noise(self, metric: str) -> Noise | None:
         """Return the noise of a metric, or None if it is unknown."""

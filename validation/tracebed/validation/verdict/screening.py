@@ -79,8 +79,8 @@ class Repetition:
 
 def identity(run: Run) -> dict[str, Any]:
     """Return the identity of a run as JSON values."""
-    names = ("source", "execution", "state", "created", "seed", "speed", "resolution_s", "parameters", "calibration")
-    names += ("lateness_ms", "hosts", "versions", "warnings")
+    names = ["source", "execution", "state", "created", "seed", "speed", "resolution_s", "parameters", "calibration"]
+    names += ["lateness_ms", "hosts", "versions", "warnings"]
     return {"jobs": len(run.jobs), "nodes": run.total_nodes} | {name: getattr(run.info, name) for name in names}
 
 
@@ -95,7 +95,8 @@ def screen(case: Case, figures: Sequence[Figures], unmatched: float) -> tuple[Re
     runs = case.real
     usual_nodes = _most_common([run.total_nodes for run in runs])
     different = _different_states(runs)
-    found, seen = [], {}
+    found: list[Repetition] = []
+    seen: dict[str, str] = {}
     for index, (run, measured) in enumerate(zip(runs, figures, strict=True)):
         name, health = case.name_of(index), Health.of(run, measured["clock_skew_jobs"])
         log = log_sha256(run)

@@ -60,7 +60,8 @@ def validate(
         allow_different_workloads: match jobs by id even if the workloads of the runs differ.
 
     Raises:
-        InputError: there is no case, two have the same name, or runs of a case do not belong together.
+        InputError: there is no case, two have the same name, runs of a case do not belong together, or the profile is
+            from another class of testbeds.
     """
     if not cases:
         raise InputError("there is no case to validate")
@@ -68,6 +69,9 @@ def validate(
         raise InputError("two cases have the same name", hint="name each case differently")
     tolerances = tolerances or Tolerances.default()
     measured = [MeasuredCase.of(case, tolerances, tau, allow_different_workloads) for case in cases]
+    if profile is not None:
+        for each in measured:
+            profile.require(each.case.real[0].info)
     judged = judge(measured, tolerances, profile)
     metrics = tuple(_metric(item, tolerances) for item in judged)
     results = tuple(_result(each, tolerances, tau, allow_different_workloads) for each in measured)

@@ -131,8 +131,8 @@ class MetricVerdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict on the metric as JSON values."""
-        names = ("gate", "evidence", "profile_based", "z", "low", "high", "se", "df", "relative_error")
-        names += ("relative_low", "relative_high", "delta_needed", "repeats_needed")
+        names = ["gate", "evidence", "profile_based", "z", "low", "high", "se", "df", "relative_error"]
+        names += ["relative_low", "relative_high", "delta_needed", "repeats_needed"]
         return {
             "name": self.name,
             "label": self.metric.label,
