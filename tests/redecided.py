@@ -11,7 +11,6 @@ import pandas as pd
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal, redecide
 from tracebed.orchestrator.replay.loop import Options
-from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.decided import Decided
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Decision, Policy, State
@@ -59,9 +58,10 @@ def decided_again(
 ) -> list[Decided]:
     """Return the calls and decisions of the policy for the events of a journal."""
     options = options or Options()
-    nodes = [NodeFacts(node.name, node.cores, node.sockets) for node in inventory.nodes]
     _, entries = journal.read(path)
-    found = redecide.redecide(entries, jobs, nodes, policy, interval_s=options.interval_s, priority=options.priority)
+    found = redecide.redecide(
+        entries, jobs, inventory.facts, policy, interval_s=options.interval_s, priority=options.priority
+    )
     return list(found)
 
 

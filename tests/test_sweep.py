@@ -23,6 +23,7 @@ from click.testing import CliRunner, Result
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.registry import draw
 from tracebed.errors import ExitCode, InputError, Tolerated
+from tracebed.files import locked_folder
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
@@ -32,7 +33,7 @@ from tracebed.validation.studies import cells, plots, workloads
 from tracebed.validation.studies.pools import DaskPool, LocalPool
 from tracebed.validation.studies.published import beside
 from tracebed.validation.studies.study_file import load_study, names
-from tracebed.validation.studies.sweep import only_one, plan, sweep
+from tracebed.validation.studies.sweep import plan, sweep
 from tracebed.validation.studies.workloads import fingerprint
 
 SMALL = """\
@@ -148,7 +149,7 @@ def test_cells_are_measured_as_single_simulations_are(study: Callable[..., Path]
     points = file.selected({})
     assert len(points) == 3 * 2 * 2
     folder = tmp_path / "out"
-    with only_one(folder), LocalPool(2) as pool:
+    with locked_folder(folder, "sweep"), LocalPool(2) as pool:
         planned = plan(file, points, folder, {})
         # For each seed: easy once, for all shares; tight for shares 0, 0.5 and 1.
         assert (planned.distinct, len(planned.todo), len(planned.variants)) == (8, 8, 4)
@@ -403,9 +404,13 @@ def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: 
 
 
 def test_two_concurrent_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
-    with only_one(tmp_path), pytest.raises(InputError, match="another sweep"), only_one(tmp_path):
+    with (
+        locked_folder(tmp_path, "sweep"),
+        pytest.raises(InputError, match="another sweep"),
+        locked_folder(tmp_path, "sweep"),
+    ):
         pass
-    with only_one(tmp_path):
+    with locked_folder(tmp_path, "sweep"):
         pass
 
 

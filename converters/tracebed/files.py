@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import os
@@ -86,6 +87,37 @@ def check_folder(path: Path, ours: Collection[str], kind: str = "a folder of thi
     if not os.access(target.parent, os.W_OK):
         raise InputError("cannot be written: no permission", where=str(path), hint=hint)
     return target
+
+
+@contextmanager
+def locked_folder(path: Path, process: str, *, mark: str = "") -> Iterator[None]:
+    """Create and lock an output folder that a process fills step by step, so that no other process fills it too.
+
+    Args:
+        path: the folder.
+        process: what fills the folder, for messages: `campaign`.
+        mark: a file in every folder of this kind: only a folder with it, or an empty one, is used. Empty: any folder.
+
+    Raises:
+        InputError: the folder has other content, another process has locked it, or it cannot be written.
+    """
+    hint = "name another folder with -o"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if mark and any(path.iterdir()) and not any((path / name).exists() for name in (mark, ".lock")):
+            raise InputError(f"exists and is not the folder of a {process}", where=str(path), hint=hint)
+        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint=hint) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        hint = f"wait, or {hint}"
+        raise InputError(f"another {process} is running in this folder", where=str(path), hint=hint) from None
+    else:
+        yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager

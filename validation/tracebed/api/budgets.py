@@ -17,6 +17,7 @@ from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.simulation.prediction import calibrated
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.registry import one_of
@@ -133,7 +134,7 @@ def error_budget(
     chosen = loaded_calibration(calibration)
     if chosen is not None and predicted is not None:
         raise InputError("both a calibration and a prediction are given", hint="give one of them")
-    overheads = Overheads(**chosen.constants) if chosen else None
+    overheads = calibrated(chosen) if chosen else None
     if predicted is not None:
         overheads = _overheads(predicted.info)
         runtime_model = predicted.info.parameters.get("runtime_model", runtime_model)

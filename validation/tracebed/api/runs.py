@@ -110,15 +110,12 @@ def simulate(
     """
     one_of("over_limit", over_limit, OverLimit)
     one_of("runtime_model", runtime_model, RuntimeModel)
-    overheads, chosen = (
-        Overheads(launch_overhead_s, end_overhead_s, reconfiguration_overhead_s),
-        loaded_calibration(calibration),
-    )
+    overheads = Overheads(launch_overhead_s, end_overhead_s, reconfiguration_overhead_s)
+    chosen = loaded_calibration(calibration)
     if chosen is not None:
         if overheads != Overheads() or malleability_interval_s:
             given = "a malleability interval" if malleability_interval_s else "overheads"
             raise InputError(f"both a calibration and {given} are given", hint="give one of them")
-        overheads = Overheads(**chosen.constants)
         if isinstance(nodes, Inventory | Path | str):
             warn_of_another_testbed(chosen, inventory(nodes))
     if simulator != "tracebed":
@@ -152,7 +149,7 @@ def simulate(
         name=name,
         policy_parameters=policy_parameters,
         runtime_model=RuntimeModel(runtime_model),
-        overheads=overheads,
+        overheads=None if chosen else overheads,
         calibration=chosen,
         speed=speed,
         interval_s=interval_s,
@@ -177,7 +174,7 @@ def machine(
         return nodes_of(System(nodes or own.nodes, cores_per_node or own.cores_per_node))
     if cores_per_node is not None:
         raise InputError("both an inventory and cores per node are given", hint="give one of them")
-    return [NodeFacts(node.name, node.cores, node.sockets) for node in inventory(nodes).nodes]
+    return inventory(nodes).facts
 
 
 def inventory(nodes: Inventory | Path | str) -> Inventory:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from tracebed.api.checks import check_size
 from tracebed.errors import InputError
+from tracebed.files import locked_folder
 
 
 def repeat(
@@ -44,7 +45,7 @@ def repeat(
     from tracebed.validation.repetitions.summary import summarize
 
     loaded, folder = load_campaign(campaign), Path(output)
-    with store.only_one(folder):
+    with store.locked(folder):
         plan = runner.plan(loaded, folder)
         runner.repeat(loaded, plan, folder, lambda done, _: on_progress(done) if on_progress else None)
     return summarize(folder).runs
@@ -92,7 +93,7 @@ def sweep(
     file, folder = load_study(str(study)), Path(output)
     points = file.selected({key: list(values) for key, values in (only or {}).items()})
     paths = {name: Path(path) for name, path in (logs or {}).items()}
-    with sweeping.only_one(folder), LocalPool(workers) as pool:
+    with locked_folder(folder, "sweep"), LocalPool(workers) as pool:
         plan = sweeping.plan(file, points, folder, paths)
         done = sweeping.sweep(file, plan, folder, pool, on_progress)
     for reason, failed in done.failed.items():

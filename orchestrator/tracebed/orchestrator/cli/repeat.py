@@ -58,7 +58,7 @@ def _repeat(campaign: Campaign, folder: Path) -> list[Attempt]:
     from tracebed.display import time_text
     from tracebed.validation.repetitions import runner, store
 
-    with store.only_one(folder):
+    with store.locked(folder):
         plan = runner.plan(campaign, folder)
         kept = f", {plan.done} of them done" if plan.done else ""
         say(

@@ -95,9 +95,10 @@ def sweep(
     workers_of = _pool(pool, scheduler, workers)
     folder = output or Path("sweeps")
 
+    from tracebed.files import locked_folder
     from tracebed.validation.studies import sweep as sweeping
 
-    with sweeping.only_one(folder):
+    with locked_folder(folder, "sweep"):
         with progress(f"preparing {', '.join(file.study.workloads)}"):
             plan = sweeping.plan(file, points, folder, paths)
         say(f"{file.name}: {len(points):,} points, {plan.distinct:,} cells, {len(plan.todo):,} of them to compute")

@@ -20,7 +20,7 @@ from tracebed.orchestrator.replay.pace import make_clock
 from tracebed.orchestrator.replay.recovery import facts_of
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
-from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo, check_target, workload_facts
+from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
@@ -80,7 +80,7 @@ def replay(
     info = RunInfo(
         source="replay",
         execution=inventory.execution,
-        nodes=[NodeFacts(node.name, node.cores, node.sockets) for node in inventory.nodes],
+        nodes=inventory.facts,
         workload=workload_facts(workload, name),
         policy=policy_name,
         policy_parameters=registry.parameters(chosen),

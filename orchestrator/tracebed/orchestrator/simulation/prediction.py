@@ -60,8 +60,8 @@ def predict(
         name: the name of the workload, for reports.
         policy_parameters: parameters if `policy` is a name or a class; values may be strings.
         runtime_model: run-time model for jobs that hold fewer cores than requested.
-        overheads: overheads in **wall** seconds of a replay at `speed`.
-        calibration: the calibration that the overheads are from, which the run names.
+        overheads: overheads in **wall** seconds of a replay at `speed`; None: those of `calibration`, or none.
+        calibration: the calibration of the overheads, which the run names.
         speed: trace seconds per wall second; only converts the overheads to trace seconds.
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
         malleability_interval_s: > 0: resizes take effect only at multiples of it since the start of a job.
@@ -76,7 +76,7 @@ def predict(
     """
     policy_name, chosen = registry.resolve(policy, policy_parameters)
     machine = machine_of(workload, nodes)
-    overheads = overheads or Overheads()
+    overheads = overheads or calibrated(calibration)
     bounds.check("speed", speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
     for key, value in {"interval_s": interval_s, "malleability_interval_s": malleability_interval_s}.items():
         bounds.check(key, value, 0, bounds.MAX_SECONDS)
@@ -123,6 +123,11 @@ def predict(
         calibration=calibration.facts() if calibration else {},
     )
     return make_run(record, simulator.cluster, info)
+
+
+def calibrated(calibration: Calibration | None) -> Overheads:
+    """Return the overheads of a calibration, wall s; all are 0 without one."""
+    return Overheads(**calibration.constants) if calibration else Overheads()
 
 
 def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> list[NodeFacts]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.run import NodeFacts
 
 SHIPPED = next(
     folder
@@ -61,6 +65,13 @@ class Inventory:
         """The kind of its nodes: `computed`, `emulated`, or `computed+emulated` if there are both kinds."""
         kinds = {"emulated" if node.emulated else "computed" for node in self.nodes}
         return "+".join(sorted(kinds))
+
+    @property
+    def facts(self) -> list[NodeFacts]:
+        """The nodes as in the run of a replay."""
+        from tracebed.orchestrator.run import NodeFacts  # imports pandas, which the completion of names does without
+
+        return [NodeFacts(node.name, node.cores, node.sockets) for node in self.nodes]
 
     def duty(self, proposed: float | None = None) -> float | list[float]:
         """Return the duty of the nodes (see `Node.duty_or`), or that of each node if they differ."""

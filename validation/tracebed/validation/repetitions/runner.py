@@ -11,9 +11,8 @@ from pathlib import Path
 
 from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.replay import session
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.validation.repetitions import store
 from tracebed.validation.repetitions.beside import Beside
 from tracebed.validation.repetitions.campaign import Campaign, Cell, Slot
@@ -32,7 +31,7 @@ class Plan:
 
 
 def plan(campaign: Campaign, folder: Path) -> Plan:
-    """Write or check the plan in `folder`, which `store.only_one` has locked, and return the remaining repetitions.
+    """Write or check the plan in `folder`, which `store.locked` has locked, and return the remaining repetitions.
 
     Each call repeats the predictions of cells, since predictions may change while the runs remain.
 
@@ -56,7 +55,7 @@ def repeat(
     Args:
         campaign: the campaign.
         plan: the plan for this campaign and this folder.
-        folder: the folder of the campaign, locked by `store.only_one`.
+        folder: the folder of the campaign, locked by `store.locked`.
         on_progress: called with the number of repetitions done so far, with a fraction during a replay; and with the
             attempt when it has ended.
 
@@ -140,11 +139,10 @@ def _predict(cell: Cell) -> Run:
     options = cell.options
     return predict(
         cell.workload,
-        [NodeFacts(node.name, node.cores, node.sockets) for node in cell.inventory.nodes],
+        cell.inventory.facts,
         cell.policy,
         name=cell.workload_name,
         policy_parameters=cell.policy_parameters,
-        overheads=Overheads(**cell.predicted_by.constants) if cell.predicted_by else None,
         calibration=cell.predicted_by,
         speed=options.speed,
         interval_s=options.interval_s,

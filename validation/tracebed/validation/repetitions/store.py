@@ -11,18 +11,17 @@ A repetition is done if its folder has a run that was not interrupted by a signa
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tracebed.errors import InputError
-from tracebed.files import replacing
+from tracebed.files import locked_folder, replacing
 from tracebed.orchestrator.replay.folder import is_running, output_of
 from tracebed.orchestrator.run import Run
 from tracebed.validation.repetitions.campaign import Campaign, Slot
@@ -48,29 +47,9 @@ class Attempt:
     """Reason why there is no completed run; None: the repetition is done."""
 
 
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Create and lock the folder of a campaign.
-
-    Raises:
-        InputError: another campaign has locked the folder, or the folder cannot be written.
-    """
-    hint = "name another folder with -o"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()) and not (folder / PLAN).exists() and not (folder / ".lock").exists():
-            raise InputError("exists and is not the folder of a campaign", where=str(folder), hint=hint)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(folder), hint=hint) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError("another campaign is running in this folder", where=str(folder), hint=hint) from None
-    else:
-        yield
-    finally:
-        os.close(lock)
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Create and lock the folder of a campaign. Raises InputError as `files.locked_folder`."""
+    return locked_folder(folder, "campaign", mark=PLAN)
 
 
 def keep_plan(campaign: Campaign, folder: Path) -> None:

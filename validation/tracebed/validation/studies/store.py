@@ -36,6 +36,7 @@ class Kept:
 def keep(cell: Cell, result: Measured, folder: Path) -> None:
     """Write the files of a cell. The JSON file marks the cell as complete and is written last."""
     jobs = _jobs_path(cell, folder)
+    jobs.parent.mkdir(exist_ok=True)
     if result.jobs is not None:
         with replacing(jobs) as stream:
             result.jobs.to_parquet(stream, index=False)

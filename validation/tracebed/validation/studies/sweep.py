@@ -10,18 +10,15 @@ Studies with the same OUTPUT share cells. An interrupted sweep keeps its cells, 
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from tracebed.errors import InputError, TracebedError
+from tracebed.errors import TracebedError
 from tracebed.files import replacing
 from tracebed.validation.studies import cells, store
 from tracebed.validation.studies.cells import Cell
@@ -98,7 +95,7 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Pr
     Args:
         file: the study.
         plan: plan for this study and this folder.
-        folder: the output folder, locked by `only_one`.
+        folder: the output folder, locked by `files.locked_folder`.
         pool: the workers.
         on_progress: called after each cell with the numbers of computed cells and of cells to compute in this sweep.
 
@@ -126,34 +123,6 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Pr
     table, warnings = _gathered(plan, folder, errors)
     _write(file, table, folder / file.name)
     return Swept(table, len(plan.todo) - len(errors), failed, warnings)
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Lock the output folder, because two sweeps in one folder would compute cells twice.
-
-    Raises:
-        InputError: another sweep has locked the folder, or the folder cannot be written.
-    """
-    try:
-        (folder / "cells").mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}", where=str(folder), hint="name another folder with -o"
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(
-            "another sweep is running in this folder",
-            where=str(folder),
-            hint="wait, or name another folder with -o",
-        ) from None
-    else:
-        yield
-    finally:
-        os.close(lock)
 
 
 def _gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.DataFrame, dict[str, int]]:
