@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import packages
 from pages import Outline
 from runs import NAN, fcfs_run, make_run
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.comparison import show
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import gantt, scales, words
 from tracebed.validation.report import html as report
@@ -131,31 +129,6 @@ def test_many_rectangles_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampled.count("data:image/png") == 4  # both sides, for screens and for phones
     assert len(sampled) < drawn + 300_000
     Outline(sampled)
-
-
-def test_console_shows_verdict_and_reason(comparison: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
-    show(comparison)
-    out, _ = capsys.readouterr()
-    assert "makespan (s)" in out
-    assert "too_few_repeats" in out
-    assert "emulated" in out
-    assert "* advisory" in out
-    assert "inconclusive: one real run: no accuracy claim" in out
-
-
-def test_console_fits_the_usual_terminal(
-    comparison: Comparison, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    show(comparison)
-    out, err = capsys.readouterr()
-    _, _, *table, _, _ = re.sub("\\x1b[^m]*m", "", out).splitlines()  # without escape sequences
-    assert max(map(len, table)) <= 80
-    assert "…" not in out
-    assert {"error", "margin", "verdict"} <= set(table[0].split())  # the margin is always shown
-    assert [line for line in table if "makespan" in line and "±" in line and "inconclusive" in line]
-    assert "columns shows stability, reason, difference too" in err
 
 
 def test_an_unwritable_path_of_a_report_is_an_error(comparison: Comparison, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""Formatting of values for the console, reports and plots."""
+"""Formatting of values for the console, reports, plots and JSON."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -25,3 +27,14 @@ def time_text(seconds: float) -> str:
             count, rest = divmod(int(seconds), unit)
             return f"{count:,} {name} {rest // smaller} {other}" if rest // smaller else f"{count:,} {name}"
     return f"{int(seconds)} s"
+
+
+def json_values(value: Any) -> Any:
+    """Return a value for JSON: NaN and infinity, which JSON cannot express, become null; numpy scalars, numbers."""
+    if isinstance(value, Mapping):
+        return {str(key): json_values(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_values(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from tracebed.api.calibrations import calibrate, fit
     from tracebed.api.imports import import_run
     from tracebed.api.noises import noise
-    from tracebed.api.results import Comparison, Run, Workload
+    from tracebed.api.results import Comparison, Run, Validation, Workload
     from tracebed.api.runs import (
         as_run,
-        compare,
         inventory,
         metrics,
         policies,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
         simulate,
     )
     from tracebed.api.studies import repeat, sweep
+    from tracebed.api.verdicts import compare, validate
     from tracebed.api.workloads import (
         audit,
         clean,
@@ -68,6 +68,7 @@ __all__ = [
     "TestbedError",
     "Tolerated",
     "TracebedError",
+    "Validation",
     "Workload",
     "as_run",
     "audit",
@@ -92,6 +93,7 @@ __all__ = [
     "scale",
     "simulate",
     "sweep",
+    "validate",
     "write",
 ]
 
@@ -100,9 +102,10 @@ _HOME = {
     "tracebed.api.calibrations": ("calibrate", "fit"),
     "tracebed.api.imports": ("import_run",),
     "tracebed.api.noises": ("noise",),
-    "tracebed.api.results": ("Comparison", "Run", "Workload"),
-    "tracebed.api.runs": (*("as_run", "compare", "inventory", "metrics", "policies", "replay", "simulate"),),
+    "tracebed.api.results": ("Comparison", "Run", "Validation", "Workload"),
+    "tracebed.api.runs": (*("as_run", "inventory", "metrics", "policies", "replay", "simulate"),),
     "tracebed.api.studies": ("repeat", "sweep"),
+    "tracebed.api.verdicts": ("compare", "validate"),
     "tracebed.api.workloads": (
         *("audit", "clean", "clean_with_audit", "convert", "describe", "generate", "make_malleable"),
         *("read", "scale", "write"),

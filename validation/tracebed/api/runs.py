@@ -12,7 +12,7 @@ import pandas as pd
 
 from tracebed.api.calibrations import AnyCalibration, loaded_calibration, warn_of_another_testbed
 from tracebed.api.checks import check_size
-from tracebed.api.results import Comparison, Run, metrics_table
+from tracebed.api.results import Run, metrics_table
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
@@ -32,7 +32,6 @@ from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.registry import one_of
 from tracebed.validation.metrics.measured import PowerModel, WindowName
 from tracebed.validation.simulators import simulator as simulators
-from tracebed.validation.verdict import compare as compare_runs
 
 AnyPolicy: TypeAlias = str | type[Policy] | Policy
 """A policy: the name of an installed one, a class, or an instance."""
@@ -340,31 +339,6 @@ def metrics(
         raise InputError("no runs are given", hint="give a run, or several by name")
     options: dict[str, Any] = {"tau": tau, "window": window, "after": after, "ended": ended, "power": power}
     return metrics_table({name: _loaded(run) for name, run in runs.items()}, **options)
-
-
-def compare(
-    real: AnyRun, predicted: AnyRun, *, tau: float = 10.0, allow_different_workloads: bool = False
-) -> Comparison:
-    """Compare a predicted run with a real one: a verdict on each metric, with margin and reason.
-
-    Args:
-        real: a replay, or a log as a run; or its folder.
-        predicted: the run of a simulator, or its folder.
-        tau: threshold of the bounded slowdown, s.
-        allow_different_workloads: match jobs by id although the workloads differ.
-
-    Raises:
-        InputError: the sides are swapped, the workloads differ, or the runs have no job in common.
-
-    Example:
-        >>> import tracebed.api as tb
-        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
-        >>> real = tb.replay(w, "easy", "emulated-4", speed=1e6)
-        >>> str(tb.compare(real=real, predicted=tb.simulate(w, "easy", nodes=4)).verdict)
-        'inconclusive'
-    """
-    sides = _loaded(real), _loaded(predicted)
-    return Comparison.of(compare_runs(*sides, tau, allow_different_workloads=allow_different_workloads))
 
 
 def policies() -> pd.DataFrame:

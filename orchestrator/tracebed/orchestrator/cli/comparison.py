@@ -1,57 +1,162 @@
-"""The verdict of a comparison on the console."""
+"""The verdict of a validation on the console."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import click
 
 from tracebed.orchestrator.cli.console import print_table
-from tracebed.orchestrator.cli.messages import say
+from tracebed.orchestrator.cli.messages import warn
 
 if TYPE_CHECKING:
-    from tracebed.validation.verdict import Comparison, MetricComparison
+    from collections.abc import Collection, Iterator
+
+    from tracebed.orchestrator.run import Run
+    from tracebed.validation.verdict import Validation
+    from tracebed.validation.verdict.rule import Reason
+    from tracebed.validation.verdict.validation import MetricVerdict
+
+SINGLE = ("real", "noise", "predicted", "error", "margin")
+"""Columns for one case, between the metric and the verdict."""
+SEVERAL = ("noise", "error", "worst", "in margins", "margin")
+"""Columns for several cases."""
 
 
-def show(comparison: Comparison) -> None:
-    """Print which side is what, the verdict of each metric, and the overall verdict."""
+def show(validation: Validation, said: Collection[str] = ()) -> None:
+    """Print the cases, the result for each metric, what the verdict depends on, the warnings, and the verdict.
+
+    Args:
+        validation: the validation.
+        said: warnings that were printed before, and are not repeated.
+    """
+    single = len(validation.cases) == 1
+    for line in _sides(validation):
+        click.echo(line)
+    columns = ("metric", *(SINGLE if single else SEVERAL), "verdict")
+    print_table(columns, [_row(item, single) for item in validation.metrics], spare=("predicted", "noise"))
+    for part in (_notes, _dependence, _evidence):
+        for line in part(validation):
+            click.echo(line)
+    for warning in validation.warnings:
+        if warning not in said:
+            warn(warning)
+    click.echo(f"{validation.verdict}: {validation.headline}")
+
+
+def _sides(validation: Validation) -> Iterator[str]:
+    """Yield a line about the real and one about the predicted side of each case, or of all cases."""
+    cases = validation.cases
+    if len(cases) == 1:
+        case = cases[0].case
+        yield f"real:      {_counted(case.real)}"
+        yield f"predicted: {_counted(case.predicted)}"
+        return
+    simulator = validation.simulator
+    yield f"simulator: {simulator.name} {simulator.version}, {_number(simulator.runs, 'run')}"
+    real = sum(len(case.case.real) for case in cases)
+    yield f"cases:     {len(cases)}, {_number(real, 'real run')}"
+    if marked := [case.case.name for case in cases if case.case.calibration]:
+        yield f"           shown only, since they were used for calibration: {', '.join(marked)}"
+
+
+def _counted(runs: tuple[Run, ...]) -> str:
+    """Return number, source, policy and execution of runs of one case."""
     from tracebed.validation.report.words import execution
 
-    for name, run in (("real", comparison.real), ("predicted", comparison.predicted)):
-        click.echo(f"{name + ':':<11}{run.info.source}, {run.info.policy}; {execution(run.info)}")
-    columns = (
-        "metric",
-        "real",
-        "predicted",
-        "difference",
-        "error",
-        "margin",
-        "stability",
-        "verdict",
-        "reason",
-    )
-    spare = ("stability", "reason", "difference")  # the headline has the reasons; the margin always stays
-    print_table(columns, [_row(item) for item in comparison.metrics], spare=spare)
-    for warning in comparison.warnings:
-        say(f"tracebed: warning: {warning}")
-    click.echo("* advisory: has no part in the verdict")
-    if not all(item.evidence for item in comparison.metrics):
-        click.echo("** advisory, and no evidence: the run times of the real run were imposed")
-    click.echo(f"{comparison.verdict}: {comparison.headline}")
+    info = runs[0].info
+    return f"{_number(len(runs), 'run')}, {info.source}, {info.policy}; {execution(info)}"
 
 
-def _row(item: MetricComparison) -> tuple[str, ...]:
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _row(item: MetricVerdict, single: bool) -> tuple[str, ...]:
+    """Return the row of a metric for one case, or for several."""
     from tracebed.display import cell
-    from tracebed.validation.report.words import percent
 
-    return (
-        item.metric.title + ("" if item.margin.gate else "*") + ("" if item.evidence else "*"),
-        cell(item.real),
-        cell(item.predicted),
-        cell(item.difference),
-        percent(item.relative_error),
-        f"±{cell(item.tolerance)}",
-        f"±{cell(item.stability.half_width)}" if item.stability else "-",
-        item.verdict.value,
-        ", ".join(item.reasons),
-    )
+    noise = max((case.noise_cv for case in item.cases if not math.isnan(case.noise_cv)), default=math.nan)
+    if single:
+        (case,) = item.cases
+        scale = case.margin / abs(case.real_mean) if case.real_mean else math.nan
+        middle = (
+            f"{cell(case.real_mean)}{' s' if item.metric.unit == 's' else ''}",
+            _percent(noise),
+            cell(case.predicted),
+            _interval(100 * case.relative_error, 50 * (case.high - case.low) * scale, "%"),
+            _percent(scale),
+        )
+    else:
+        errors = [case.relative_error for case in item.cases if not math.isnan(case.relative_error)]
+        middle = (
+            _percent(noise),
+            _percent(item.relative_error, "+"),
+            _percent(max(errors, key=abs, default=math.nan), "+"),
+            _interval(item.z, (item.high - item.low) / 2),
+            item.margin.text(item.metric.unit).partition(",")[0],
+        )
+    return (_name(item), *middle, item.verdict.value if item.gate else f"({item.verdict.value})")
+
+
+def _name(item: MetricVerdict) -> str:
+    """Return the name of a metric, marked if the metric has no part in the verdict."""
+    name = item.metric.short or item.metric.label.removesuffix(" in the window")
+    return name if item.gate else f"{name}*" if item.evidence else f"{name}**"
+
+
+def _percent(share: float, sign: str = "") -> str:
+    """Return a share in percent with two significant digits; a dash if unknown."""
+    return "-" if math.isnan(share) else f"{100 * share:{sign}{'.0f' if abs(share) >= 0.995 else '.2g'}}%"
+
+
+def _interval(middle: float, half: float, unit: str = "") -> str:
+    """Return a value and the half-width of its interval: `-0.25 ± 0.06%`; a dash if the value is unknown."""
+    if math.isnan(middle):
+        return "-"
+    if math.isnan(half):
+        return f"{middle:+.3g}{unit}"
+    digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 3
+    return f"{middle:+.{min(digits, 4)}f} ± {half:.{min(digits, 4)}f}{unit}"
+
+
+def _notes(validation: Validation) -> Iterator[str]:
+    """Yield what the marks mean, and why gated metrics have their verdicts."""
+    if not all(item.gate or not item.evidence for item in validation.metrics):
+        yield "* advisory: has no part in the verdict"
+    if not all(item.evidence for item in validation.metrics):
+        yield "** no evidence: the run times of the real runs were imposed"
+    if len(validation.cases) > 1:
+        yield "error: mean over the cases; in margins: the error divided by the margin, with its 95 % interval"
+    gated = validation.gated
+    shared = set.intersection(*(set(item.reasons) for item in gated)) if gated else set()  # the headline has them
+    for item in gated:
+        if item.reasons and (text := "; ".join(_reasons(item, shared))):
+            yield f"{_name(item)}: {text}"
+
+
+def _reasons(item: MetricVerdict, shared: set[Reason]) -> Iterator[str]:
+    """Yield the reasons of the verdict on a metric, the smallest margin that would pass, and the repetitions needed."""
+    from tracebed.validation.verdict.rule import REASONS
+
+    yield from (REASONS[reason] for reason in item.reasons if reason not in shared)
+    if math.isfinite(item.delta_needed):
+        yield f"smallest margin that passes: {_percent(item.delta_needed)}"
+    if item.repeats_needed is not None:
+        yield f"repetitions needed: {item.repeats_needed}"
+
+
+def _dependence(validation: Validation) -> Iterator[str]:
+    """Yield the verdicts with other margins, and without the repetitions with an unusual outcome."""
+    if validation.sensitivity:
+        others = [f"{factor:g} times the margins: {verdict}" for factor, verdict in validation.sensitivity.items()]
+        yield f"with {', '.join(others)}"
+    if validation.without_outliers is not None:
+        yield f"without the repetitions with an unusual outcome: {validation.without_outliers}"
+
+
+def _evidence(validation: Validation) -> Iterator[str]:
+    """Yield what the real runs could have shown to be wrong, and what not."""
+    yield from (f"could have failed: {part}" for part in validation.could_fail)
+    yield from (f"could not have failed: {part}" for part in validation.could_not_fail)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.display import cell
+from tracebed.display import cell, json_values
 from tracebed.orchestrator.cli.messages import progress, say
 
 if TYPE_CHECKING:
@@ -39,17 +38,7 @@ def print_json(schema: str, value: Mapping[str, Any]) -> None:
             The version grows when a key is removed or its meaning changes, not when a key is added.
         value: the other keys.
     """
-    click.echo(json.dumps({"schema": schema} | _plain(value), indent=2))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    click.echo(json.dumps({"schema": schema} | json_values(value), indent=2))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, spare: Sequence[str] = ()) -> None:

@@ -9,8 +9,7 @@ import click
 
 from tracebed.orchestrator.cli.console import load_workload, print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say, warn
-from tracebed.orchestrator.cli.options import PATH, json_option, workload_argument
-from tracebed.orchestrator.cli.verdicts import tau_option
+from tracebed.orchestrator.cli.options import PATH, json_option, tau_option, workload_argument
 
 if TYPE_CHECKING:
     from tracebed.api import Comparison, ErrorBudget

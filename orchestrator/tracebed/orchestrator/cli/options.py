@@ -119,6 +119,15 @@ class Duration(FloatType):
 DURATION = Duration()
 
 
+tau_option = click.option(
+    "--tau",
+    type=DURATION,
+    default="10",
+    show_default=True,
+    help="Threshold of the bounded slowdown, in seconds.",
+)
+
+
 def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None]) -> None:
     """Raise InputError if an output would replace an input (also inside a folder), or two outputs are the same."""
     sources = [os.path.realpath(path) for path in inputs]

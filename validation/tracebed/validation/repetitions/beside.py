@@ -58,6 +58,13 @@ class Beside:
         if status := self._supervisor.poll():
             raise TestbedError(f"`{self.command}` failed with status {status}", where=str(self.log))
 
+    def wait(self, timeout_s: float) -> int | None:
+        """Return the exit status of the command when it has ended, or None if it runs longer than `timeout_s`."""
+        try:
+            return self._supervisor.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -41,12 +41,9 @@ REQUIRED = ("workload", "policy", "inventory")
 MOST_REPETITIONS = 10_000
 
 
-class CellSpec(Part):
-    """A cell as written in the file: the options of a replay, each optional."""
+class ReplaySpec(Part):
+    """The options of a replay, each optional."""
 
-    workload: str | None = None
-    policy: str | None = None
-    policy_parameters: dict[str, Any] = Field(default_factory=dict)
     inventory: str | dict[str, Any] | None = None
     """Name, file or content of an inventory."""
     speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = Options.speed
@@ -56,9 +53,17 @@ class CellSpec(Part):
     balance: str = Options.balance
     clock: str = "wall"
     calibration: str | None = None
-    """File of a calibration, relative to the campaign file."""
+    """File of a calibration, relative to the file that has the options."""
     beside: str = ""
     """Command that runs beside each repetition."""
+
+
+class CellSpec(ReplaySpec):
+    """A cell as written in the file, each key optional."""
+
+    workload: str | None = None
+    policy: str | None = None
+    policy_parameters: dict[str, Any] = Field(default_factory=dict)
     predict: bool | str = False
     """Whether the cell is also simulated: with its calibration, or with that of a file."""
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] | None = None
@@ -69,12 +74,11 @@ class CellSpec(Part):
         return CellSpec(**{**defaults.model_dump(exclude_unset=True), **self.model_dump(exclude_unset=True)})
 
 
-class CampaignSpec(BaseModel):
-    """The content of a campaign file."""
+class OrderSpec(BaseModel):
+    """The number of the repetitions, and their order."""
 
     model_config = STRICT
 
-    about: str = ""
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
     """Number of repetitions of each cell."""
     sessions: Annotated[int, Field(ge=1)] = 1
@@ -82,14 +86,25 @@ class CampaignSpec(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     settle_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
     """Pause before each repetition, wall s. The command of `beside` also runs during the pause."""
-    defaults: CellSpec = CellSpec()
-    cells: Annotated[dict[Name, CellSpec], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _fits(self) -> CampaignSpec:
-        if self.sessions > (least := min(self.counts.values())):
+    def _fits(self) -> Self:
+        if self.sessions > (least := min(self.counts.values(), default=self.sessions)):
             raise ValueError(f"{self.sessions} sessions need at least as many repetitions of each cell, not {least}")
         return self
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cell -> number of its repetitions."""
+        raise NotImplementedError
+
+
+class CampaignSpec(OrderSpec):
+    """The content of a campaign file."""
+
+    about: str = ""
+    defaults: CellSpec = CellSpec()
+    cells: Annotated[dict[Name, CellSpec], Field(min_length=1)]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -158,8 +173,9 @@ class Cell:
 class Campaign:
     """The cells of a campaign and the order of their repetitions."""
 
-    spec: CampaignSpec
+    spec: OrderSpec
     source: YamlFile
+    """The file of the campaign."""
     cells: dict[str, Cell]
 
     @property
@@ -179,11 +195,11 @@ class Campaign:
         The order depends only on the seed, the names of the cells, and the numbers of repetitions and sessions.
         """
         spec, rng = self.spec, np.random.default_rng(self.spec.seed)
-        counted = dict.fromkeys(spec.cells, 0)
+        counted = dict.fromkeys(self.cells, 0)
         order: list[Slot] = []
         for session in range(spec.sessions):
             shares = [(count + session) // spec.sessions for count in spec.counts.values()]
-            for cell in map(str, rng.permutation(np.repeat(list(spec.cells), shares))):
+            for cell in map(str, rng.permutation(np.repeat(list(spec.counts), shares))):
                 counted[cell] += 1
                 order.append(Slot(cell, counted[cell], session + 1))
         return order
@@ -217,18 +233,30 @@ def _cell(name: str, spec: CellSpec, source: YamlFile, workloads: dict[str, Work
         if getattr(spec, key) is None:
             raise InputError(f"required key {key} is missing", hint="add it to the cell or to defaults")
     assert spec.workload and spec.policy and spec.inventory  # checked above
-    folder = Path(source.where).parent
     if spec.workload not in workloads:
-        workloads[spec.workload] = read_workload(folder / spec.workload)
+        workloads[spec.workload] = read_workload(Path(source.where).parent / spec.workload)
+    own = "inventory" in (source.raw["cells"][name] or {})
+    place = ("cells", name, "inventory") if own else ("defaults", "inventory")
+    inventory = inventory_at(spec.inventory, source, *place, name=name)
+    return cell_of(name, spec, workloads[spec.workload], inventory, source)
+
+
+def cell_of(name: str, spec: CellSpec, workload: Workload, inventory: Inventory, source: YamlFile) -> Cell:
+    """Return a validated cell, whose paths are relative to the file `source`.
+
+    Raises:
+        InputError: the policy, an option, a calibration or a CPU of the inventory is invalid.
+    """
+    assert spec.workload and spec.policy
+    folder = Path(source.where).parent
     _, policy = registry.resolve(spec.policy, spec.policy_parameters)
-    inventory = _inventory(name, spec.inventory, source)
     inventory.check_here()
     calibration = Calibration.load(folder / spec.calibration) if spec.calibration is not None else None
     by_file = Calibration.load(folder / spec.predict) if isinstance(spec.predict, str) else None
     chosen = {key: getattr(spec, key) for key in Options.__dataclass_fields__ if key in CellSpec.model_fields}
     cell = Cell(
         name,
-        workloads[spec.workload],
+        workload,
         Path(spec.workload).name,
         inventory,
         spec.policy,
@@ -244,11 +272,16 @@ def _cell(name: str, spec: CellSpec, source: YamlFile, workloads: dict[str, Work
     return cell
 
 
-def _inventory(cell: str, inventory: str | dict[str, Any], source: YamlFile) -> Inventory:
-    """Return the inventory of a cell from its name, its file (relative to the campaign file), or its content."""
-    if isinstance(inventory, str):
-        file = Path(source.where).parent / inventory
-        return load_inventory(file if file.is_file() else inventory)
-    own = "inventory" in (source.raw["cells"][cell] or {})
-    place = ("cells", cell, "inventory") if own else ("defaults", "inventory")
-    return inventory_of(source.part(*place, hint=FIELDS), cell)
+def inventory_at(value: str | dict[str, Any], source: YamlFile, *place: str, name: str) -> Inventory:
+    """Return an inventory from its name, its file (relative to the file `source`), or its content at `place` there.
+
+    Args:
+        value: the name, file or content.
+        source: the file with `value`.
+        place: path of `value` in the file.
+        name: name of an inventory that is given by its content.
+    """
+    if isinstance(value, str):
+        file = Path(source.where).parent / value
+        return load_inventory(file if file.is_file() else value)
+    return inventory_of(source.part(*place, hint=FIELDS), name)

@@ -42,6 +42,11 @@ def plan(campaign: Campaign, folder: Path) -> Plan:
     for cell in campaign.cells.values():
         if cell.predict:
             _predict(cell).save(folder / cell.name / store.PREDICTION)
+    return remaining(campaign, folder)
+
+
+def remaining(campaign: Campaign, folder: Path) -> Plan:
+    """Return the repetitions that are not done. Raises InputError if a run is damaged."""
     todo = [slot for slot in campaign.order if store.run_of(slot, folder) is None]
     shortest = {name: campaign.spec.settle_s + cell.shortest_s for name, cell in campaign.cells.items()}
     return Plan(todo, len(campaign.order) - len(todo), sum(shortest[slot.cell] for slot in todo))

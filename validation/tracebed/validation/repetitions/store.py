@@ -53,7 +53,9 @@ def locked(folder: Path) -> AbstractContextManager[None]:
 
 
 def keep_plan(campaign: Campaign, folder: Path) -> None:
-    """Write the plan of a campaign, or check that the plan in `folder` is the same.
+    """Write the plan of a campaign, after a check of the plan in `folder`: a campaign may grow, but not change.
+
+    Further repetitions and further cells are replayed after those that are done.
 
     Raises:
         InputError: the folder belongs to another campaign; the error says what differs.
@@ -75,19 +77,26 @@ def keep_plan(campaign: Campaign, folder: Path) -> None:
                 where=str(folder),
                 hint="restore the campaign file, or name another folder with -o",
             )
-        return
     with replacing(folder / PLAN) as stream:
         stream.write(json.dumps(plan, indent=1).encode() + b"\n")
 
 
 def _changes(earlier: Any, now: Any, place: str = "") -> Iterator[str]:
-    """Yield the values that differ between two plans."""
+    """Yield the values that differ between two plans, except what was only added."""
     if isinstance(earlier, dict) and isinstance(now, dict):
         for key in [*earlier, *(key for key in now if key not in earlier)]:
             if key not in ("order", "name"):  # the order follows from the other keys, the name does not matter
                 yield from _changes(earlier.get(key), now.get(key), f"{place}.{key}" if place else key)
-    elif earlier != now:
+    elif earlier != now and not _grew(earlier, now, place):
         yield f"{place} was {_shown(earlier)}, is {_shown(now)}"
+
+
+def _grew(earlier: Any, now: Any, place: str) -> bool:
+    """Return whether a cell, or repetitions of a cell, were added."""
+    part = place.split(".", 1)[0]
+    if part == "cells":
+        return earlier is None and isinstance(now, dict) and "workload" in now
+    return part == "repetitions" and now is not None and (earlier or 0) < now
 
 
 def _shown(value: Any) -> str:
@@ -151,6 +160,20 @@ def run_of(slot: Slot, folder: Path) -> Run | None:
         return None
     run = Run.load(path)
     return None if run.info.stopped_by_signal else run
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Return the folders of the repetitions in `folder`, the folder of a cell; `folder` itself if it is a run.
+
+    Raises:
+        InputError: `folder` is neither.
+    """
+    if (folder / "run.json").is_file():
+        return [folder]
+    if found := sorted(path.parent for path in folder.glob("rep-*/run.json")):
+        return found
+    what = "is neither a run nor a folder of repetitions: run.json and rep-*/run.json are missing"
+    raise InputError(what, where=str(folder), hint="`tracebed replay` and `tracebed repeat` write runs")
 
 
 def discard(slot: Slot, folder: Path) -> None:

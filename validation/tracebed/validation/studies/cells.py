@@ -96,8 +96,8 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "system": asdict(base.system),
         "malleable": wanted.path.stem if wanted else None,
         "tracebed": [version("tracebed"), *(code_of(Path(room.__path__[0])) for room in (scheduling, simulation))],
-        "by": _maker(registry.POLICIES.entries[spec.policy]),
-        "metrics": [_maker(entry) for entry in METRICS.entries.values()],
+        "by": maker_of(registry.POLICIES.entries[spec.policy]),
+        "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
     }
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     path = wanted.path if wanted else base.path
@@ -133,7 +133,7 @@ def _workload(path: Path) -> Workload:
     return read_workload(path)
 
 
-def _maker(entry: EntryPoint) -> list[str]:
+def maker_of(entry: EntryPoint) -> list[str]:
     """Return the package of an entry point, the version, and a hash of the code in the folder of the module."""
     spec = find_spec(entry.module)
     if spec is None or spec.origin is None:

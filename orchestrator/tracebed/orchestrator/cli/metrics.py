@@ -1,4 +1,4 @@
-"""`tracebed metrics` and `tracebed compare`: metrics of runs, and the comparison of a prediction with a real run."""
+"""`tracebed metrics`: the metrics of runs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli.console import load_workload, print_json, print_table
+from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say
-from tracebed.orchestrator.cli.options import DURATION, PATH, duration, json_option
+from tracebed.orchestrator.cli.options import DURATION, duration, json_option, tau_option
 
 if TYPE_CHECKING:
     from tracebed.api import Run
     from tracebed.validation.metrics import PowerModel
-
-tau_option = click.option(
-    "--tau",
-    type=DURATION,
-    default="10",
-    show_default=True,
-    help="Threshold of the bounded slowdown, in seconds.",
-)
 
 
 def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -87,78 +78,6 @@ def metrics(
         print_json("tracebed-metrics/1", {"runs": [{"run": run, "metrics": figures} for run, figures in found.items()]})
     else:
         _show(found)
-
-
-@click.command(epilog="\b\nExample:\n  tracebed compare --real runs/real --predicted runs/sim --report report.html")
-@click.option(
-    "--real",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="The real run: a replay, or a public log.",
-)
-@click.option(
-    "--predicted",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="The run of a simulator.",
-)
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.html",
-    help="Write a report with figures.",
-)
-@click.option(
-    "--workload",
-    type=PATH,
-    metavar="FILE",
-    help="The replayed workload: adds the error budget of `tracebed explain` to the report.",
-)
-@tau_option
-@click.option("--allow-different-workloads", is_flag=True, help="Match jobs by id although the workloads differ.")
-@json_option
-def compare(
-    real: Path,
-    predicted: Path,
-    report: Path | None,
-    workload: Path | None,
-    tau: float,
-    allow_different_workloads: bool,
-    as_json: bool,
-) -> ExitCode:
-    """Compare a predicted run with a real run: a verdict for each metric, with margin and reason.
-
-    The noise of the real system cannot be estimated from one run, so the verdict on one real run is inconclusive
-    whatever the numbers. `tracebed metrics --definitions` prints the margins.
-
-    \b
-    Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
-    """
-    import tracebed.api as tb
-    from tracebed.orchestrator.cli.comparison import show
-    from tracebed.validation.verdict import SCHEMA
-
-    if workload is not None and report is None:
-        raise InputError("--workload adds to a report, and --report is missing", hint="name a file with --report")
-    sides = _load(real), _load(predicted)
-    with progress("comparing"):
-        comparison = tb.compare(*sides, tau=tau, allow_different_workloads=allow_different_workloads)
-    if as_json:
-        print_json(SCHEMA, comparison.to_json())
-    else:
-        show(comparison)
-    if report is not None:
-        budget = None
-        if workload is not None:
-            jobs = load_workload(workload)
-            with progress("repeating the prediction"):
-                budget = tb.error_budget(jobs, real, predicted=sides[1], tau=tau)
-        with progress("drawing the report"):
-            comparison.to_html(report, budget)
-        say(f"report: {report}")
-    return comparison.exit_code
 
 
 def _load(path: Path) -> Run:

@@ -1,0 +1,98 @@
+"""Options and exit status of the commands that end in a verdict: `compare` and `validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracebed.errors import ExitCode
+from tracebed.orchestrator.cli.messages import say, warn
+from tracebed.orchestrator.cli.options import PATH, Command
+
+if TYPE_CHECKING:
+    from tracebed.validation.verdict.gate import Finding, OnInconclusive
+    from tracebed.validation.verdict.validation import Validation
+
+
+def gate_options(command: Command) -> Command:
+    """`--inconclusive`, `--baseline` and `--annotate`."""
+    for option in (
+        click.option("--annotate", is_flag=True, help="Print annotations of GitHub for metrics that fail."),
+        click.option(
+            "--baseline", type=PATH, metavar="FILE", help="Also fail if a metric is worse than in this baseline."
+        ),
+        click.option(
+            "--inconclusive",
+            type=click.Choice(["fail", "warn", "pass"]),
+            default="fail",
+            show_default=True,
+            help="Exit status of an inconclusive verdict: 3, 0 with a warning, or 0.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What the verdicts mean for the exit status."""
+
+    inconclusive: OnInconclusive
+    findings: list[Finding]
+    """Differences from the baseline."""
+
+    @classmethod
+    def of(cls, validations: Sequence[Validation], inconclusive: str, baseline: Path | None) -> Gate:
+        """Return the gate for these validations, compared with a baseline if its file is given."""
+        from tracebed.validation.verdict.baseline import Baseline
+        from tracebed.validation.verdict.gate import OnInconclusive
+
+        findings = []
+        if baseline is not None:
+            kept = Baseline.load(baseline)
+            findings = [finding for validation in validations for finding in kept.check(validation)]
+        return cls(OnInconclusive(inconclusive), findings)
+
+    def write(self, validations: Sequence[Validation], markdown: Path | None, junit: Path | None) -> None:
+        """Write the summary in Markdown and the verdicts as JUnit XML, to the files that are given."""
+        from tracebed.files import replacing
+        from tracebed.validation.report import junit as as_junit
+        from tracebed.validation.report import markdown as as_markdown
+
+        if markdown is not None:
+            with replacing(markdown) as stream:
+                stream.write(as_markdown.markdown(validations, self.findings).encode())
+        if junit is not None:
+            with replacing(junit) as stream:
+                stream.write(as_junit.junit(validations, self.inconclusive, self.findings))
+
+    def status(self, validations: Sequence[Validation], *, annotate: bool, files: Sequence[Path]) -> ExitCode:
+        """Print the findings, the annotations if `annotate`, and return the exit status.
+
+        Args:
+            validations: one per simulator.
+            annotate: whether annotations are printed.
+            files: files to annotate: the suite file, the tolerances.
+        """
+        from tracebed.validation.report.annotations import annotate as annotation_lines
+        from tracebed.validation.verdict.gate import OnInconclusive, gate
+        from tracebed.validation.verdict.rule import Verdict
+
+        for finding in self.findings:
+            text = f"{finding.simulator}, {finding.title}: {finding.text}"
+            if finding.failed:
+                say(f"tracebed: worse than the baseline: {text}")
+            else:
+                warn(f"baseline: {text}")
+        if annotate:
+            for line in annotation_lines(validations, self.inconclusive, self.findings, files):
+                click.echo(line, err=True)
+        undecided = any(validation.verdict is Verdict.INCONCLUSIVE for validation in validations)
+        code = gate(validations, self.inconclusive, self.findings)
+        if undecided and self.inconclusive is OnInconclusive.WARN and code is ExitCode.OK:
+            warn("a verdict is inconclusive; the exit status is 0 because of --inconclusive warn")
+        return code

@@ -1,0 +1,143 @@
+"""Verdicts: a comparison of the runs of one case, and the validation of the simulators of a suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from tracebed.api.results import Validation
+from tracebed.api.runs import AnyRun
+from tracebed.errors import InputError
+from tracebed.orchestrator import run as orchestrator
+from tracebed.validation.repetitions.store import run_folders
+from tracebed.validation.verdict import validate as validate_cases
+from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.tolerances import Tolerances
+
+if TYPE_CHECKING:
+    from tracebed.validation.verdict.noise import NoiseProfile
+
+AnyRuns: TypeAlias = AnyRun | Sequence[AnyRun]
+"""A run, a folder of a run or of repetitions, or several of them."""
+
+
+def compare(
+    real: AnyRuns,
+    predicted: AnyRuns,
+    *,
+    tolerances: Tolerances | Path | str | None = None,
+    margins: Mapping[str, str] | None = None,
+    noise: NoiseProfile | Path | str | None = None,
+    tau: float = 10.0,
+    allow_different_workloads: bool = False,
+) -> Validation:
+    """Compare the predictions of a case with its real runs: a verdict on each metric, with margin and reason.
+
+    Args:
+        real: the repetitions of a replay, or a log as a run; runs, their folders, or the folder of a cell with its
+            repetitions. A verdict on one case needs five.
+        predicted: the run of a simulator, or several runs of a stochastic one; runs or their folders.
+        tolerances: margins and constants of the decision, or their file; by default those of the metrics.
+        margins: metric -> margin that replaces that of the tolerances: `{"wait": "15%"}`.
+        noise: noise profile of the testbed, or its file, for a case with few repetitions.
+        tau: threshold of the bounded slowdown, s.
+        allow_different_workloads: match jobs by id although the workloads differ.
+
+    Raises:
+        InputError: the sides are swapped, the workloads differ, the runs have no job in common, or a margin is invalid.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> real = tb.replay(w, "easy", "emulated-4", speed=1e6)
+        >>> str(tb.compare(real=real, predicted=tb.simulate(w, "easy", nodes=4)).verdict)
+        'inconclusive'
+    """
+    chosen = Tolerances.default() if tolerances is None else tolerances
+    if isinstance(noise, Path | str):
+        from tracebed.validation.verdict.noise import NoiseProfile
+
+        noise = NoiseProfile.load(noise)
+    sides = _named(real), _named(predicted)
+    case = Case.of([run for _, run in sides[0]], [run for _, run in sides[1]], names=_distinct(sides[0]))
+    return Validation.of(
+        validate_cases(
+            [case],
+            (chosen if isinstance(chosen, Tolerances) else Tolerances.load(chosen)).replaced(margins or {}),
+            profile=noise,
+            tau=tau,
+            allow_different_workloads=allow_different_workloads,
+        )
+    )
+
+
+def validate(
+    suite: Path | str,
+    output: Path | str,
+    *,
+    simulators: Sequence[str] = (),
+    on_progress: Callable[[float], None] | None = None,
+) -> dict[str, Validation]:
+    """Validate the simulators of a suite: predict and replay its cases, and decide. Resumes where it was stopped.
+
+    Args:
+        suite: the suite file.
+        output: folder of the runs, the verdicts and the reports.
+        simulators: names of the simulators to validate; by default all of the suite.
+        on_progress: called from time to time with the number of repetitions done in this call.
+
+    Returns:
+        simulator -> validation, in the order of the suite.
+
+    Raises:
+        InputError: the suite is not valid, `output` has another suite, or a simulator fails.
+        KeyboardInterrupt: a signal ended a replay. The next call continues.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> _ = tb.write(w, "w.parquet")
+        >>> text = "workloads: {w: w.parquet}\\npolicies: [easy]\\nrepetitions: 2\\nsettle_s: 0\\n"
+        >>> text += "testbed: {inventory: emulated-4, speed: 1e6}\\nsimulators: {tracebed: {}}\\n"
+        >>> _ = Path("suite.yaml").write_text(text)
+        >>> list(tb.validate("suite.yaml", "validation"))
+        ['tracebed']
+    """
+    from tracebed.validation.suites import results, runner
+    from tracebed.validation.suites.suite import load_suite
+
+    loaded, folder = load_suite(suite, simulators), Path(output)
+    with runner.locked(folder):
+        runner.keep_suite(loaded, folder)
+        predictions, failed = runner.predict(loaded, folder)
+        if failed:
+            name, failure = next(iter(failed.items()))
+            raise InputError(f"simulator {name} failed: {failure}", where=str(suite))
+        if loaded.campaign is not None:
+            runner.replay(loaded.campaign, folder, lambda done, _: on_progress(done) if on_progress else None)
+        found = runner.validations(loaded, predictions, folder)
+        results.write(loaded, found, failed, folder)
+    return {name: Validation.of(validation) for name, validation in found.items()}
+
+
+def _named(runs: AnyRuns) -> list[tuple[Path | None, orchestrator.Run]]:
+    """Return runs with their folders; None for a run in memory."""
+    given = [runs] if isinstance(runs, orchestrator.Run | Path | str) else runs
+    found: list[tuple[Path | None, orchestrator.Run]] = []
+    for item in given:
+        if isinstance(item, orchestrator.Run):
+            found.append((None, item))
+        else:
+            found += [(folder, orchestrator.Run.load(folder)) for folder in run_folders(Path(item))]
+    return found
+
+
+def _distinct(runs: Sequence[tuple[Path | None, orchestrator.Run]]) -> list[str]:
+    """Return the names of the folders of runs, or their paths if names repeat; empty with a run in memory."""
+    folders = [folder for folder, _ in runs if folder is not None]
+    if len(folders) < len(runs):
+        return []
+    names = [folder.name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
