@@ -201,7 +201,7 @@ def test_an_unhealthy_real_run_ends_with_4(folder: Path, tmp_path: Path) -> None
     assert "warning: the real run is unhealthy: a rank was 10.2 s late" in result.stderr
     assert "** no evidence: the run times of the real runs were imposed" in result.stdout
     found = json.loads(call("compare", "--real", tmp_path / "real", "--predicted", folder / "sim", "--json").stdout)
-    assert found["cases"][0]["repetitions"][0]["causes"] == [cause]
+    assert found["cases"][0]["repetitions"][0]["health"]["causes"] == [cause]
 
 
 def test_a_report_with_the_workload_has_the_error_budget(tmp_path: Path) -> None:

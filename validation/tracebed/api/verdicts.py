@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tracebed.api.results import Validation
 from tracebed.api.runs import AnyRun
@@ -13,10 +13,8 @@ from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.repetitions.store import run_folders
 from tracebed.validation.verdict import validate as validate_cases
 from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.tolerances import Tolerances
-
-if TYPE_CHECKING:
-    from tracebed.validation.verdict.noise import NoiseProfile
 
 AnyRuns: TypeAlias = AnyRun | Sequence[AnyRun]
 """A run, a folder of a run or of repetitions, or several of them."""
@@ -56,8 +54,6 @@ def compare(
     """
     chosen = Tolerances.default() if tolerances is None else tolerances
     if isinstance(noise, Path | str):
-        from tracebed.validation.verdict.noise import NoiseProfile
-
         noise = NoiseProfile.load(noise)
     sides = _named(real), _named(predicted)
     case = Case.of([run for _, run in sides[0]], [run for _, run in sides[1]], names=_distinct(sides[0]))

@@ -10,8 +10,7 @@ import click
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say, warn
-from tracebed.orchestrator.cli.options import json_option, output_option
-from tracebed.orchestrator.cli.verdicts import tau_option
+from tracebed.orchestrator.cli.options import json_option, output_option, tau_option
 
 if TYPE_CHECKING:
     from tracebed.validation.verdict.noise import NoiseFloor

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
@@ -30,11 +30,9 @@ from tracebed.validation.suites.recorded import paths_at, read_run
 from tracebed.validation.suites.simulators import SuiteSimulator, simulator_of
 from tracebed.validation.suites.specs import SuiteSpec
 from tracebed.validation.suites.task import Task
+from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.yaml_file import YamlFile
-
-if TYPE_CHECKING:
-    from tracebed.validation.verdict.noise import NoiseProfile
 
 HINT = "keys: workloads, policies, testbed or recorded, repetitions, simulators, tolerances, noise, baseline, tau"
 
@@ -112,7 +110,7 @@ class _Loader:
         with self._at("tolerances"):
             tolerances = Tolerances.load(folder / spec.tolerances) if spec.tolerances else Tolerances.default()
         with self._at("noise"):
-            noise = _noise(folder / spec.noise) if spec.noise else None
+            noise = NoiseProfile.load(folder / spec.noise) if spec.noise else None
         cases, cells = {}, {}
         for name, (workload, policy) in spec.cases.items():
             if spec.testbed is not None:
@@ -196,10 +194,3 @@ class _Loader:
                 raise
             where = f"{error.where}: " if error.where else ""
             raise self.source.error(f"{what}{where}{error.what}", *place, hint=error.hint) from error
-
-
-def _noise(path: Path) -> NoiseProfile:
-    """Read a noise profile."""
-    from tracebed.validation.verdict.noise import NoiseProfile
-
-    return NoiseProfile.load(path)
