@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,9 +26,6 @@ FINISHED = 0xFFEC44FF
 """Code of the last message, after the last job."""
 WAIT_MS = 100
 """Longest time for which a receiver blocks before it looks after the process, ms."""
-
-LONGEST_ADDRESS = 100
-"""Largest length of the address of a socket. Linux allows 107 bytes."""
 
 
 class Occasion(enum.IntEnum):
@@ -104,7 +102,7 @@ class Connection:
     """The connection to ElastiSim, which may start later.
 
     Args:
-        socket_file: the file of the socket, not longer than about 100 characters.
+        socket_file: the file of the socket.
         deadline: time at which `receive` gives up, `time.monotonic()`.
         alive: whether the process of ElastiSim still runs.
     """
@@ -113,7 +111,7 @@ class Connection:
         """Connect to the socket.
 
         Raises:
-            InputError: pyzmq is not installed.
+            InputError: pyzmq is not installed, or the path of the file is too long for a socket.
         """
         try:
             import zmq
@@ -121,8 +119,10 @@ class Connection:
             hint = "pip install 'tracebed[elastisim]'"
             raise InputError("pyzmq, which connects tracebed with ElastiSim, is not installed", hint=hint) from error
         self.address = f"ipc://{socket_file}"
-        if len(self.address) > LONGEST_ADDRESS:
-            raise InputError("the path of the temporary folder is too long for a socket", hint="set TMPDIR")
+        if len(os.fsencode(socket_file)) > zmq.IPC_PATH_MAX_LEN:
+            raise InputError(
+                "the path of the temporary folder is too long for a socket", hint="set TMPDIR to a shorter one"
+            )
         self._deadline, self._alive = deadline, alive
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PAIR)
