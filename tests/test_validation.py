@@ -200,15 +200,25 @@ def test_unhealthy_repetitions_are_excluded_and_listed() -> None:
     found = validated(real)
     assert found.verdict is Verdict.ACCURATE
     assert [bool(each.excluded) for each in found.cases[0].repetitions] == [False] * 5 + [True]
-    assert "rep-06 is excluded: health: a rank was 10.2 s late" in found.warnings
+    assert "1 of 6 repetitions is excluded (rep-06: health: a rank was 10.2 s late)" in found.warnings
     assert metric(found, "mean_wait_s").cases[0].repeats == 5
+
+
+def test_many_unhealthy_repetitions_are_one_line_with_the_most_frequent_cause() -> None:
+    slow = {**LATE, "text": "steal: 30 %; load: 20 %"}
+    causes = [LATE, slow, {**slow, "text": "steal: 40 %"}]
+    real = [run for i, cause in enumerate(causes) for run in repetitions(1, seed=i, health=health("unhealthy", cause))]
+    found = validated([*repetitions(5, seed=9), *real])
+    assert [text for text in found.warnings if "repetitions" in text] == [
+        "3 of 8 repetitions are excluded (rep-07, and others: health: steal: 30 %)"
+    ]
 
 
 def test_too_few_healthy_repetitions_end_with_4() -> None:
     found = validated([*repetitions(4), *repetitions(1, noise=0.0, health=UNHEALTHY)])
     assert found.reasons == (Reason.UNHEALTHY,)
     assert found.exit_code == ExitCode.UNHEALTHY
-    assert found.headline.startswith("1 of 5 real runs are unhealthy: a rank was 10.2 s late. ")
+    assert found.headline.startswith("1 of 5 real runs is unhealthy: a rank was 10.2 s late. ")
 
 
 def test_a_single_unhealthy_run_ends_with_4_and_its_figures_are_shown() -> None:
@@ -227,7 +237,7 @@ def test_an_error_proved_by_healthy_repetitions_is_an_error() -> None:
 def test_a_degraded_run_is_a_warning() -> None:
     found = validated([*repetitions(4), *repetitions(1, seed=9, health=DEGRADED)])
     assert found.verdict is Verdict.ACCURATE
-    assert "rep-05 is degraded: pressure 20 %, limit 10 %" in found.warnings
+    assert "1 of 5 repetitions is degraded (rep-05: pressure 20 %, limit 10 %)" in found.warnings
 
 
 def test_the_same_log_twice_counts_once() -> None:

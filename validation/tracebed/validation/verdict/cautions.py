@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.verdict.evidence import Evidence
 from tracebed.validation.verdict.rule import Verdict
+from tracebed.validation.verdict.screening import Repetition, most_frequent
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import CaseResult, MetricVerdict
 
@@ -47,20 +48,23 @@ def changed_tolerances(tolerances: Tolerances, sha256: str) -> str:
 
 
 def _repetitions(cases: Sequence[CaseResult], without: Verdict | None, verdict: Verdict) -> Iterable[str]:
+    """Yield a line per case with excluded, degraded or unusual repetitions, and the verdict without unusual ones."""
     alone = len(cases) == 1
     for each in cases:
-        for repetition in each.repetitions:
-            name = repetition.name if alone else f"{each.case.name} {repetition.name}"
-            if len(each.repetitions) == 1:
-                name = "the real run" if alone else each.case.name
-            if repetition.unfit and len(each.repetitions) == 1:
-                yield f"{name} is unhealthy: {repetition.excluded.partition(': ')[2]}"
-            elif repetition.excluded:
-                yield f"{name} is excluded: {repetition.excluded}"
-            if degraded := [cause["text"] for cause in repetition.causes if cause["state"] == "degraded"]:
-                yield f"{name} is degraded: {'; '.join(degraded)}"
-            if repetition.flags:
-                yield f"{name} has an unusual outcome: {repetition.flags}"
+        runs = each.repetitions
+        if len(runs) == 1:
+            name = "the real run" if alone else each.case.name
+            yield from (f"{name} is {cause['state']}: {cause['text']}" for cause in runs[0].causes)
+            if runs[0].excluded and not runs[0].causes:
+                yield f"{name} is excluded: {runs[0].excluded}"
+            continue
+        counts = {
+            "excluded": [(run, run.excluded) for run in runs if run.excluded],
+            "degraded": [(run, run.why("degraded")) for run in runs if not run.excluded and run.why("degraded")],
+            "unusual in outcome": [(run, run.flags) for run in runs if run.flags],
+        }
+        if texts := [_counted(what, found, len(runs)) for what, found in counts.items() if found]:
+            yield ("" if alone else f"{each.case.name}: ") + "; ".join(texts)
     if without is not None:
         change = "is the same" if without is verdict else f"is {without} instead of {verdict}"
         yield f"without the repetitions with an unusual outcome, the verdict {change}"
@@ -73,6 +77,13 @@ def _repetitions(cases: Sequence[CaseResult], without: Verdict | None, verdict: 
     if unknown:
         what = "the real run" if alone and len(cases[0].repetitions) == 1 else _names(unknown)
         yield f"the health of {what} is unknown: the replay has no record of it; repeat the replay"
+
+
+def _counted(what: str, found: Sequence[tuple[Repetition, str]], total: int) -> str:
+    """Return how many repetitions are `what`, with the most frequent kind of cause."""
+    verb = "is" if len(found) == 1 else "are"
+    run, cause = most_frequent(found)
+    return f"{len(found)} of {total} repetitions {verb} {what} ({run.name}{', and others' * (len(found) > 1)}: {cause})"
 
 
 def _comparability(cases: Sequence[CaseResult]) -> Iterable[str]:

@@ -17,6 +17,7 @@ The recorded health of a replay contains stricter forms of H1, H2 and H3 (docs/r
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,6 +62,10 @@ class Repetition:
         """Hash of the times and states of the jobs."""
         return log_sha256(self.run)
 
+    def why(self, state: str) -> str:
+        """Return the texts of the causes with this state; empty if there are none."""
+        return "; ".join(cause["text"] for cause in self.causes if cause["state"] == state)
+
     @property
     def unfit(self) -> bool:
         """Whether the repetition is excluded for its health, not as a duplicate."""
@@ -75,6 +80,19 @@ class Repetition:
             "excluded": self.excluded or None,
             "flags": self.flags or None,
         } | identity(self.run)
+
+
+def most_frequent(found: Sequence[tuple[Repetition, str]]) -> tuple[Repetition, str]:
+    """Return the first repetition with the most frequent kind of first cause, and this cause.
+
+    Args:
+        found: repetitions with a text each, at least one. Texts of one kind differ in their numbers. The text of a
+            single repetition is returned whole.
+    """
+    if len(found) > 1:
+        found = [(run, text.partition("; ")[0]) for run, text in found]
+    kinds = [re.split(r"[:;,(]|\d", text.partition(": ")[2] or text)[0] for _, text in found]
+    return found[kinds.index(Counter(kinds).most_common(1)[0][0])]
 
 
 def identity(run: Run) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tracebed.validation.verdict.per_job import per_job
 from tracebed.validation.verdict.ranking import Observation, Ranking, rank
 from tracebed.validation.verdict.rates import paired_rates
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict, combine
+from tracebed.validation.verdict.screening import most_frequent
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import (
     CaseMetric,
@@ -255,10 +256,13 @@ def _unhealthy(cases: Sequence[CaseResult]) -> str:
     """Return the causes for which repetitions are excluded, as text."""
     runs = [each for case in cases for each in case.repetitions]
     unfit = [each for each in runs if each.unfit]
-    causes = "; ".join(dict.fromkeys(each.excluded.partition(": ")[2] for each in unfit))
+    _, text = most_frequent([(each, each.excluded) for each in unfit])
+    cause = text.partition(": ")[2]
     if len(runs) == 1:
-        return f"the real run is unhealthy: {causes}"
-    return f"{len(unfit)} of {len(runs)} real runs are unhealthy: {causes}"
+        return f"the real run is unhealthy: {cause}"
+    if len(unfit) == 1:
+        return f"1 of {len(runs)} real runs is unhealthy: {cause}"
+    return f"{len(unfit)} of {len(runs)} real runs are unhealthy, most often: {cause}"
 
 
 def _population(judged: Sequence[Judgment], tolerances: Tolerances) -> Population | None:
