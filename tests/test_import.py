@@ -330,6 +330,10 @@ def test_what_a_file_does_not_tell_is_unknown_and_not_zero(tmp_path: Path) -> No
     assert figures["operations"] == {}
     run.save(tmp_path / "run")
     assert Run.load(tmp_path / "run").info.unknown == run.info.unknown
+    rigid = tb.import_run(path, side="predicted", workload=malleable, policy="easy")
+    assert rigid.info.unknown == {}
+    assert set(rigid.jobs["kind"]) == {"rigid"}
+    assert rigid.info.workload == run.info.workload
 
 
 def test_held_nodes_are_recorded_and_checked(tmp_path: Path) -> None:

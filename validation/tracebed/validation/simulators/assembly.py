@@ -13,6 +13,7 @@ from tracebed.converters.provenance import Provenance, Step, System
 from tracebed.converters.workload import MAX_SIZE, Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
+from tracebed.orchestrator.scheduling.policies.registry import POLICIES
 from tracebed.states import JobState
 from tracebed.validation.simulators.allocations import allocations_of, reconfigurations_of
 from tracebed.validation.simulators.observed import Observed, states_of
@@ -37,9 +38,13 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
     """
     if not len(observed.jobs):
         raise InputError("contains no jobs", where=observed.where, hint="check that the file is complete")
+    policy, facts = options.policy or observed.policy, options.workload_facts
     if workload is None:
         workload, pairing = workload_in(observed, options)
+        facts = workload_facts(workload, options.name)
     else:
+        facts = facts or workload_facts(workload, options.name)
+        workload = _as_scheduled(workload, policy)
         pairing = pair(observed, workload, options)
     times = times_of(observed, workload, pairing)
     check_times(observed, pairing, times)
@@ -69,8 +74,8 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
         source="log" if real else observed.program or observed.format,
         execution="logged" if real else "simulated",
         nodes=nodes,
-        workload=dict(options.workload_facts or workload_facts(workload, options.name)),
-        policy=options.policy or observed.policy or "not known",
+        workload=dict(facts),
+        policy=policy or "not known",
         resolution_s=observed.resolution,
         counts={"jobs": len(workload), **Counter(states.tolist())},
         warnings=[*observed.warnings, *warnings, *more],
@@ -79,6 +84,13 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
     )
     info.versions |= version
     return Run(info, jobs, allocations, reconfigurations_of(observed, workload, pairing))
+
+
+def _as_scheduled(workload: Workload, policy: str) -> Workload:
+    """Return the workload with rigid jobs only if `policy` is an installed policy that resizes no job."""
+    if policy not in POLICIES.entries or POLICIES.load(policy).malleable:
+        return workload
+    return Workload(workload.table.assign(kind=Kind.RIGID.value), workload.provenance)
 
 
 def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pairing]:
