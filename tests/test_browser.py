@@ -271,11 +271,11 @@ def test_keys_wheel_and_mouse_change_the_visible_range(opened: Callable[..., Pag
         settled(page)
         return bool((text(page, ".range"), painted(page, GANTT_PIXELS)) != before)
 
-    def drag(**more: Any) -> None:
+    def drag(down: float = 3, **more: Any) -> None:
         page.mouse("Pressed", x, y, button="left", clickCount=1, **more)
-        page.mouse("Moved", x + 100, y + 3, button="left", **more)
-        page.mouse("Moved", x + 200, y + 3, button="left", **more)
-        page.mouse("Released", x + 200, y + 3, button="left", clickCount=1, **more)
+        page.mouse("Moved", x + 100, y + down, button="left", **more)
+        page.mouse("Moved", x + 200, y + down, button="left", **more)
+        page.mouse("Released", x + 200, y + down, button="left", clickCount=1, **more)
 
     def wheel(**more: Any) -> None:
         page.mouse("Wheel", x, y, deltaX=0, deltaY=-300, **more)
@@ -291,6 +291,9 @@ def test_keys_wheel_and_mouse_change_the_visible_range(opened: Callable[..., Pag
     assert changed(wheel)
     assert changed(drag)
     assert changed(lambda: drag(modifiers=8))  # Shift: pan
+    page.key("0", "0")
+    settled(page)
+    assert changed(lambda: drag(down=80))  # nodes, too
     page.key("0", "0")
     settled(page)
     assert text(page, ".range") == ""

@@ -35,7 +35,10 @@ def data(comparison: Comparison) -> str:
     ids = pd.Index(comparison.real.jobs["job_id"]).union(comparison.predicted.jobs["job_id"], sort=False)
     tables = [run.jobs.set_index("job_id").reindex(ids) for run in runs]
     kind, user, nodes = (tables[0][name].fillna(tables[1][name]) for name in ("kind", "user", "nodes"))
-    wait = {side: comparison.jobs[f"wait_{side}"].to_numpy(dtype=np.float64) for side in SIDES}
+    wait, response = (
+        [comparison.jobs[f"{name}_{side}"].to_numpy(dtype=np.float64) for side in SIDES]
+        for name in ("wait", "response")
+    )
     window = comparison.real_metrics["utilization_window"]
     agreement = comparison.differences["wait"]
     facts: dict[str, Any] = {
@@ -45,7 +48,8 @@ def data(comparison: Comparison) -> str:
         "missing": MISSING,
         "ids": ids.tolist(),
         "nodes": _names(runs),
-        "linear": scales.threshold(wait["predicted"] - wait["real"]),
+        "linear": scales.threshold(wait[1] - wait[0]),
+        "decades": {"wait": scales.decades(*wait), "response": scales.decades(*response)},
         "agreement": [agreement.bias, *agreement.limits] if agreement else None,
         "arrivals": window["end_s"] if window["name"] == "arrivals" else None,
         "omitted": [0, 0],

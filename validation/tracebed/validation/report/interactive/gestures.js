@@ -89,7 +89,7 @@ class Gestures {
       ArrowRight: () => this.state.pan(0.2),
       Escape: () => this.state.mark(-1),
     };
-    if (!(event.key in actions)) return;
+    if (!(event.key in actions) || (this.panel.chart.own && !["0", "Escape"].includes(event.key))) return;
     event.preventDefault();
     actions[event.key]();
   }

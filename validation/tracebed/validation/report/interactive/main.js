@@ -9,7 +9,7 @@ async function main() {
     utilization: () => [new Curves(state, { name: "busy", label: "utilization", most: 1, show: share, end: state.data.arrivals })],
     queue: () => [new Curves(state, { name: "queue", label: "waiting jobs", most: 0, show: short, end: null })],
     differences: () => [new Differences(state)],
-    scatter: () => [new Scatter(state)],
+    scatter: () => [new Scatter(state, "wait"), new Scatter(state, "response")],
   };
   const toolbar = new Toolbar(state);
   const first = Object.values(figures)[0]?.closest("section");

@@ -14,7 +14,7 @@ class Panel {
     this.host = element("div", "panel");
     this.host.tabIndex = 0;
     this.host.setAttribute("role", "group");
-    this.host.setAttribute("aria-label", `${chart.label}. Keys: + and - zoom, arrows move, 0 shows all, Escape unmarks.`);
+    this.host.setAttribute("aria-label", `${chart.label}. Keys: ${chart.own ? "" : "+ and - zoom, arrows move, "}0 shows all, Escape unmarks.`);
     const heading = element("div", "heading");
     heading.append(...(chart.sides ?? []).map((side) => element("span", side, side)));
     this.host.append(heading);

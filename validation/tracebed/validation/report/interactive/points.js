@@ -163,16 +163,18 @@ class Differences extends Points {
   }
 }
 
-// The predicted over the real wait of each job.
+// The predicted over the real value of each job. `quantity` is `wait` or `response`.
 class Scatter extends Points {
-  constructor(state) {
+  constructor(state, quantity) {
     const data = state.data;
-    const wait = (side) => (job) =>
-      ended(data, job) ? timeOf(data, "start", side, job) - timeOf(data, "submit", side, job) : NaN;
-    super(state, wait("real"), wait("predicted"), { x: data.decades, y: data.decades });
-    Object.assign(this, { own: true, selectsRows: true, label: "Predicted and real waits", height: 380 });
-    this.xAxis = { label: "real wait (s)", values: this.yAxis.values };
-    this.yAxis.label = "predicted wait (s)";
+    const until = { wait: "start", response: "end" }[quantity];
+    const value = (side) => (job) =>
+      ended(data, job) ? timeOf(data, until, side, job) - timeOf(data, "submit", side, job) : NaN;
+    const linear = data.decades[quantity];
+    super(state, value("real"), value("predicted"), { x: linear, y: linear });
+    Object.assign(this, { own: true, selectsRows: true, label: `Predicted over real ${quantity}`, height: 360 });
+    this.xAxis = { label: `real ${quantity} (s)`, values: this.yAxis.values };
+    this.yAxis.label = `predicted ${quantity} (s)`;
     this.reset();
   }
 
@@ -196,9 +198,9 @@ class Scatter extends Points {
   draw(u) {
     const { ctx } = u;
     const ends = [Math.max(this.range.x[0], this.range.y[0]), Math.min(this.range.x[1], this.range.y[1])];
-    ctx.strokeStyle = css("rule");
+    ctx.strokeStyle = css("soft");
     ctx.lineWidth = devicePixelRatio;
-    ctx.setLineDash([]);
+    ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
     ctx.beginPath();
     for (const value of ends) ctx.lineTo(u.valToPos(value, "x", true), u.valToPos(value, "y", true));
     ctx.stroke();
