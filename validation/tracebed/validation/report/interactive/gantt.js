@@ -203,12 +203,7 @@ function rowTicks(low, high) {
     const first = Math.floor(low);
     return Array.from({ length: Math.ceil(high) - first }, (_, n) => first + n + 0.5);
   }
-  const rough = (high - low) / 5;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = Math.max([1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough), 1);
-  const ticks = [];
-  for (let tick = Math.ceil(low / step) * step; tick <= high; tick += step) ticks.push(tick);
-  return ticks;
+  return roundTicks(low, high, 1);
 }
 
 // Draws lines at the submission (dashed) and at the start of the marked job.

@@ -1,6 +1,6 @@
 // Charts with a point per job: differences of waits over submit times, and predicted over real waits.
 
-const RADIUS = 2; // CSS pixels
+const RADII = [[2000, 3], [20000, 2], [Infinity, 1]]; // up to this number of points: radius, CSS pixels
 const NEAR = 12;
 const BINS = 40;
 
@@ -23,7 +23,14 @@ class Points {
     this.scaled = { x: this.scaledOf("x", xs), y: this.scaledOf("y", ys) };
     this.extent = { x: extent(xs), y: extent(ys) };
     this.scales = Object.fromEntries(["x", "y"].filter((axis) => linear[axis]).map((axis) => [axis, asinhScale(linear[axis])]));
-    this.yAxis = { values: (u, splits) => splits.map((split) => (split === null ? "" : short(split))) };
+    [this.xAxis, this.yAxis] = ["x", "y"].map((axis) => this.axisOf(linear[axis]));
+  }
+
+  axisOf(linear) {
+    const values = (u, splits) => splits.map(short);
+    if (!linear) return { values };
+    const splits = (u, axis, low, high) => decadeTicks(low, high, linear);
+    return { values, splits, filter: (u, found) => found };
   }
 
   // Returns values on the scale of an axis: linear up to the threshold and logarithmic beyond.
@@ -48,7 +55,7 @@ class Points {
     const raster = new Raster(u);
     const { width, height, pixels } = raster;
     const [across, down] = this.place(u);
-    const radius = Math.max(Math.round(RADIUS * devicePixelRatio * (this.jobs.length > 20000 ? 0.5 : 1)), 1);
+    const radius = Math.round(RADII.find(([most]) => this.jobs.length <= most)[1] * devicePixelRatio);
     const counts = new Uint16Array(width * height);
     for (let n = 0; n < this.jobs.length; n++) {
       const [x, y] = [Math.round(across(n)), Math.round(down(n))];
@@ -60,7 +67,7 @@ class Points {
       }
     }
     const color = css("predicted");
-    const shades = Uint32Array.from({ length: 16 }, (_, n) => pixel(color, 1 - 0.6 ** n));
+    const shades = Uint32Array.from({ length: 16 }, (_, n) => pixel(color, 1 - 0.75 * 0.6 ** n));
     for (let n = 0; n < counts.length; n++) if (counts[n]) pixels[n] = shades[Math.min(counts[n], 15)];
     raster.drawTo(u);
   }
@@ -173,7 +180,7 @@ class Scatter extends Points {
     const linear = data.decades[quantity];
     super(state, value("real"), value("predicted"), { x: linear, y: linear });
     Object.assign(this, { own: true, selectsRows: true, label: `Predicted over real ${quantity}`, height: 360 });
-    this.xAxis = { label: `real ${quantity} (s)`, values: this.yAxis.values };
+    this.xAxis.label = `real ${quantity} (s)`;
     this.yAxis.label = `predicted ${quantity} (s)`;
     this.reset();
   }

@@ -21,6 +21,25 @@ function lowerBound(values, limit) {
   return low;
 }
 
+// Returns about five round numbers from `low` to `high`, at least `least` apart.
+function roundTicks(low, high, least = 0) {
+  const rough = (high - low) / 5;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = Math.max([1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough), least);
+  const ticks = [];
+  for (let n = Math.ceil(low / step); n * step <= high; n++) ticks.push(n * step);
+  return ticks;
+}
+
+// Returns 0 and the powers of ten from `low` to `high` on an axis that is linear up to `linear` and logarithmic beyond;
+// round numbers if these are few.
+function decadeTicks(low, high, linear) {
+  const ticks = [0];
+  for (let power = linear; power <= Math.max(high, -low); power *= 10) ticks.push(-power, power);
+  const inside = ticks.filter((tick) => tick >= low && tick <= high).sort((a, b) => a - b);
+  return inside.length > 2 ? inside : roundTicks(low, high);
+}
+
 function number(value, digits = 1) {
   const text = Math.abs(value).toLocaleString("en-US", { maximumFractionDigits: digits });
   return value < 0 && /[1-9]/.test(text) ? `\u2212${text}` : text;
