@@ -15,6 +15,7 @@ from runs import NAN, fcfs_run, make_run
 from test_cli_verdicts import call
 from tracebed.orchestrator.run import FORMAT, Run
 from tracebed.validation.metrics import all_metrics
+from tracebed.validation.verdict import Case, Reason, Verdict, validate
 
 FOLDER = files("tracebed.validation") / "schemas"
 SCHEMAS: dict[str, Any] = {
@@ -67,10 +68,35 @@ def test_what_metrics_compare_and_a_run_write_is_valid(pair: str, tmp_path: Path
     found = json.loads(call("metrics", tmp_path / "real", tmp_path / "sim", "--json").stdout)
     assert problems(found, "tracebed-metrics-1.json") == []
     found = json.loads(call("compare", "--real", tmp_path / "real", "--predicted", tmp_path / "sim", "--json").stdout)
-    assert problems(found, "tracebed-comparison-1.json") == []
-    found["real"]["metrics"]["mean_wait_s"] = "long"
-    del found["metrics"][0]["margin"]
-    assert len(problems(found, "tracebed-comparison-1.json")) == 2
+    assert problems(found, "tracebed-verdict-1.json") == []
+    found["cases"][0]["repetitions"][0]["nodes"] = "many"
+    del found["tau"]
+    assert len(problems(found, "tracebed-verdict-1.json")) == 2
+
+
+def test_a_suite_with_all_kinds_of_results_is_valid(tmp_path: Path) -> None:
+    policies = ("fcfs", "easy")
+    real = {policy: [fcfs_run(40, stretch=s, policy=policy) for s in (1.0, 1.001, 0.999, 1.002)] for policy in policies}
+    unusual = [fcfs_run(40, stretch=1.5), fcfs_run(40, health=PAIRS["unhealthy"][0].info.health)]
+    cases = [
+        Case(f"w{n}-{policy}", f"w{n}", policy, (*real[policy], *(unusual if policy == "fcfs" else [])),
+             (fcfs_run(40, real=False, policy=policy),))
+        for n in range(8) for policy in policies
+    ]  # fmt: skip
+    validation = validate(cases)
+    assert validation.population
+    assert validation.ranking
+    assert validation.without_outliers
+    with (tmp_path / "verdict.json").open("w") as file:
+        json.dump(validation.to_json(), file)
+    document = json.loads((tmp_path / "verdict.json").read_text(), parse_constant=lambda _: None)
+    assert problems(document, "tracebed-verdict-1.json") == []
+
+
+def test_the_schema_names_every_verdict_and_reason() -> None:
+    properties = SCHEMAS["tracebed-verdict-1.json"]["properties"]
+    assert properties["verdict"]["enum"] == [verdict.value for verdict in Verdict]
+    assert properties["reasons"]["items"]["enum"] == [reason.value for reason in Reason]
 
 
 def test_the_schema_names_every_metric_of_tracebed() -> None:
