@@ -108,8 +108,9 @@ class Page:
         dark: bool = False,
         script: bool = True,
         phone: bool = False,
+        first: str = "",
     ) -> None:
-        """Open the file `path`; `phone`: with touch."""
+        """Open the file `path`; `phone`: with touch; `first`: JavaScript that runs before that of the page."""
         self._browser = browser
         target = browser.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -119,6 +120,7 @@ class Page:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.send("Emulation.setTouchEmulationEnabled", enabled=phone)
         self.media("screen", dark=dark)
+        self.send("Page.addScriptToEvaluateOnNewDocument", source=first)
         self.send("Page.navigate", url=path.as_uri())
         self.until(lambda: bool(self.events("Page.loadEventFired")))
         if script:

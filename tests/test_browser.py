@@ -358,6 +358,17 @@ def test_without_script_the_figures_are_visible(opened: Callable[..., Page], wid
 
 
 @needs_chromium
+def test_a_browser_that_cannot_decompress_shows_the_figures(browser: Chromium, file: Path) -> None:
+    page = Page(browser, file, first="delete window.DecompressionStream")
+    page.until(lambda: len(page.errors()) > 0)
+    assert "DecompressionStream" in json.dumps(page.errors())
+    for name in CHARTS:
+        assert shown(page, f"[data-chart={name}] > .wide svg")
+    assert not shown(page, ".toolbar, canvas")
+    page.close()
+
+
+@needs_chromium
 def test_a_phone_shows_the_page_without_horizontal_scrolling(opened: Callable[..., Page]) -> None:
     page = opened(width=375, height=700, phone=True)
     search(page, "job-7")
