@@ -19,7 +19,7 @@ import tracebed.api as tb
 from runs import fcfs_run
 from test_cli_verdicts import call
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.history import run_of_log
 from tracebed.orchestrator.run import Run
 from tracebed.validation.export import export
@@ -367,6 +367,21 @@ def test_two_tables_become_a_verdict_by_two_commands_and_compare(tmp_path: Path)
     comparison = call("compare", "--real", runs[0], "--predicted", runs[1], "--json")
     assert "verdict" in json.loads(comparison.stdout)
     assert one.jobs["run_time"].tolist() == [60.0, 30.0, 40.0]
+
+
+def test_tables_become_a_verdict_by_one_command(tmp_path: Path) -> None:
+    """Five repetitions and a prediction, as files: the first real one is the workload of all."""
+    drawn = np.random.default_rng(1)
+    files = [tmp_path / f"{name}.csv" for name in ("one", "two", "three", "four", "five", "predicted")]
+    for path in files:
+        delays = np.round(drawn.uniform(0, 2, 60), 3).tolist()
+        rows = [f"{j},{60 * j},{60 * j + 5 + d},{60 * j + 95 + d},{1 + j % 3}" for j, d in enumerate(delays)]
+        table(path, "job,submitted,started,finished,size", *rows)
+    words = [word for path in files[:5] for word in ("--real", path)]
+    result = call("compare", *words, "--predicted", files[5], "--json")
+    document = json.loads(result.stdout)
+    assert document["verdict"] == "accurate"
+    assert result.return_value == ExitCode.OK
 
 
 def _dated(jobs: Sequence[tuple[Any, ...]]) -> list[str]:

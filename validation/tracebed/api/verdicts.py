@@ -11,13 +11,15 @@ from tracebed.api.runs import AnyRun
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.repetitions.store import run_folders
+from tracebed.validation.simulators.reading import import_run
+from tracebed.validation.simulators.simulator import ReadOptions, Side
 from tracebed.validation.verdict import validate as validate_cases
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.tolerances import Tolerances
 
 AnyRuns: TypeAlias = AnyRun | Sequence[AnyRun]
-"""A run, a folder of a run or of repetitions, or several of them."""
+"""A run, a folder of a run or of repetitions, a file of another program, or several of them."""
 
 
 def compare(
@@ -34,8 +36,8 @@ def compare(
 
     Args:
         real: the repetitions of a replay, or a log as a run; runs, their folders, or the folder of a cell with its
-            repetitions. A verdict on one case needs five.
-        predicted: the run of a simulator, or several runs of a stochastic one; runs or their folders.
+            repetitions. A verdict on one case needs five. A file, such as a table of jobs, is imported (`import_run`).
+        predicted: the run of a simulator, or several runs of a stochastic one; runs, their folders, or files.
         tolerances: margins and constants of the decision, or their file; by default those of the metrics.
         margins: metric -> margin that replaces that of the tolerances: `{"wait": "15%"}`.
         noise: noise profile of the testbed, or its file, for a case with few repetitions.
@@ -55,8 +57,9 @@ def compare(
     chosen = Tolerances.default() if tolerances is None else tolerances
     if isinstance(noise, Path | str):
         noise = NoiseProfile.load(noise)
-    sides = _named(real), _named(predicted)
-    case = Case.of([run for _, run in sides[0]], [run for _, run in sides[1]], names=_distinct(sides[0]))
+    observed = _named(real, "real")
+    predictions = _named(predicted, "predicted", observed[0][1] if observed else None)
+    case = Case.of([run for _, run in observed], [run for _, run in predictions], names=_distinct(observed))
     return Validation.of(
         validate_cases(
             [case],
@@ -118,13 +121,23 @@ def validate(
     return {name: Validation.of(validation) for name, validation in found.items()}
 
 
-def _named(runs: AnyRuns) -> list[tuple[Path | None, orchestrator.Run]]:
-    """Return runs with their folders; None for a run in memory."""
+def _named(
+    runs: AnyRuns, side: Side, first: orchestrator.Run | None = None
+) -> list[tuple[Path | None, orchestrator.Run]]:
+    """Return runs with their folders or files; None for a run in memory.
+
+    A file of another program is imported: a prediction as a run of the workload of `first`, a real run as a run of the
+    workload of the first real run, or of its own.
+    """
     given = [runs] if isinstance(runs, orchestrator.Run | Path | str) else runs
     found: list[tuple[Path | None, orchestrator.Run]] = []
     for item in given:
         if isinstance(item, orchestrator.Run):
             found.append((None, item))
+        elif Path(item).is_file():
+            whose = first or (found[0][1] if found else None)
+            options = ReadOptions(side=side, name=Path(item).name)
+            found.append((Path(item), import_run(Path(item), options, whose)))
         else:
             found += [(folder, orchestrator.Run.load(folder)) for folder in run_folders(Path(item))]
     return found

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     multiple=True,
     type=PATH,
     metavar="RUN",
-    help="A repetition of the real run, or a folder of repetitions (`rep-01`, `rep-02`, ...). Give it several times.",
+    help="A repetition of the real run, a folder of repetitions (`rep-01`, `rep-02`, ...), or a file that `tracebed "
+    "import` reads. Give it several times.",
 )
 @click.option(
     "--predicted",
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     multiple=True,
     type=PATH,
     metavar="RUN",
-    help="The run of a simulator; several runs of a stochastic one.",
+    help="The run of a simulator, or its output as a file; several runs of a stochastic one.",
 )
 @click.option("--tolerances", type=PATH, metavar="FILE", help="Margins and constants of the decision.")
 @click.option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from tracebed.converters.formats import registry
@@ -10,7 +9,7 @@ from tracebed.converters.formats.reading import recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import FILES, Run
+from tracebed.orchestrator.run import Run
 from tracebed.registry import unknown
 from tracebed.validation.simulators import logs
 from tracebed.validation.simulators.assembly import for_run
@@ -73,12 +72,3 @@ def form_of(path: Path) -> str:
     if found is not None and found.reader is not None and found.name not in SIMULATORS.entries:
         return found.name
     return TABLE
-
-
-def run_at(path: Path, options: ReadOptions, workload: Workload | Run | None = None) -> Run:
-    """Return the run in the folder `path`, or import the file or folder if it is not a run."""
-    if path.is_dir() and (path / FILES[0]).is_file():
-        return Run.load(path)
-    if not path.exists():
-        raise InputError("no such file or folder", where=str(path), hint="check the path")
-    return import_run(path, replace(options, name=path.stem), workload)

@@ -9,7 +9,8 @@ from pathlib import Path
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run
-from tracebed.validation.simulators.simulator import ReadOptions, Side, simulator
+from tracebed.validation.simulators.reading import import_run
+from tracebed.validation.simulators.simulator import ReadOptions, Side
 from tracebed.validation.suites.specs import ReadSpec
 
 
@@ -58,9 +59,6 @@ def read_run(
     """
     if spec.importer is None:
         return Run.load(path)
-    read = simulator(spec.importer).read
-    if read is None:
-        raise InputError(f"the output of {spec.importer} cannot be read", hint="`from` names an importer")
     options = ReadOptions(
         side=side,
         columns=spec.columns,
@@ -72,4 +70,4 @@ def read_run(
         policy=policy,
         name=title,
     )
-    return read(path, workload, options)
+    return import_run(path, options, workload, spec.importer)

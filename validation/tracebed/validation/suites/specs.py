@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from tracebed import bounds
 from tracebed.validation.repetitions.campaign import MOST_REPETITIONS, OrderSpec, ReplaySpec
+from tracebed.validation.simulators.reading import forms
 from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, MatchName
 from tracebed.validation.studies.specs import Name, Part
 
@@ -80,7 +81,7 @@ class ReadSpec(Part):
     """How the files of another system or simulator are read."""
 
     importer: str | None = Field(None, alias="from")
-    """Name of an importer of the registry of simulators; None: folders of runs of tracebed."""
+    """Name of a simulator or format, as in `tracebed import --from`; None: folders of runs of tracebed."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Field -> name of its column, as in `tracebed import --columns`."""
     unit: str = ""
@@ -90,8 +91,8 @@ class ReadSpec(Part):
     @field_validator("importer")
     @classmethod
     def _installed(cls, name: str | None) -> str | None:
-        if name is not None and name not in SIMULATORS.names():
-            raise ValueError(f"unknown simulator {name!r}; use one of {', '.join(SIMULATORS.names())}")
+        if name is not None and name not in forms():
+            raise ValueError(f"unknown importer {name!r}; use one of {', '.join(forms())}")
         return name
 
     @model_validator(mode="after")
