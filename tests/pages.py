@@ -1,10 +1,20 @@
-"""A parser of the pages of reports."""
+"""Pages of reports: rendering and parsing."""
 
 from __future__ import annotations
 
 import html.parser
 
+from tracebed.orchestrator.run import Run
+from tracebed.validation.report import html as report
+from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.validate import validate
+
 VOID = {"meta", "br", "rect", "circle", "path", "image", "use", "line", "polyline", "polygon"}
+
+
+def rendered(real: Run, predicted: Run) -> str:
+    """Return the report of a prediction of one real run."""
+    return report.render(validate([Case.of([real], [predicted])]))
 
 
 class Outline(html.parser.HTMLParser):

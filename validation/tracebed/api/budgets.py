@@ -75,7 +75,7 @@ class ErrorBudget(budgets.ErrorBudget):
         path = Path(path)
         check_name(path)
         if path.suffix.lower() not in PICTURES:
-            return html.write(self.comparison(), path, {"budget": section(self)})
+            return html.write(self.comparison().validation(), path, {"budget": section(self)})
         with replacing(path) as file:
             self.plot().savefig(file, format=path.suffix[1:].lower(), dpi=150, facecolor="white")
         return path

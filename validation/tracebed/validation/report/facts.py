@@ -1,4 +1,4 @@
-"""Report sections about the two runs: warnings, execution and parameters, provenance."""
+"""Report sections about the runs: warnings, execution and parameters, provenance."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import execution
 from tracebed.validation.statistics import batch_means
 from tracebed.validation.verdict import Comparison
+from tracebed.validation.verdict.validation import Validation
 
 
-def _warnings(comparison: Comparison) -> Markup | None:
-    return fill("warnings", warnings=comparison.warnings) if comparison.warnings else None
+def _warnings(validation: Validation) -> Markup | None:
+    return fill("warnings", warnings=validation.warnings) if validation.warnings else None
 
 
 def _sides(comparison: Comparison) -> Markup:
@@ -99,6 +100,6 @@ def _stable(comparison: Comparison, column: str) -> str:
     return f"{cell(interval.mean)} ± {cell(interval.half_width)} s"
 
 
-WARNINGS = Section("Warnings", 100, _warnings)
-SIDES = Section("The two runs", 200, _sides)
+WARNINGS = Section("Warnings", 150, _warnings, scope="validation")
+SIDES = Section("The two runs", 450, _sides)
 PROVENANCE = Section("Provenance", 1300, _provenance)

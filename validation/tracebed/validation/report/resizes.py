@@ -63,4 +63,4 @@ def _by_stage(comparison: Comparison) -> Markup | None:
 
 
 OVER_TIME = Section("Reconfigurations", 900, _over_time)
-BY_STAGE = Section("Reconfigurations by stage", 1200, _by_stage)
+BY_STAGE = Section("Reconfigurations by stage", 1200, _by_stage, folded=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator, SymmetricalLogLocator
@@ -91,8 +92,9 @@ def scatter(
         low, high = float(placed.min()), float(placed.max())
         cells = cells * GRID + ((placed - low) / max(high - low, 1e-12) * (GRID - 1)).astype(np.int64)
     _, first, count = np.unique(cells, return_index=True, return_counts=True)
-    alpha = np.clip(0.2 + 0.25 * np.log10(count), 0.2, 0.95)
-    axes.scatter(x[first], y[first], color=color, linewidths=0, s=3.0, alpha=alpha, rasterized=True)
+    colors = np.tile(mpl.colors.to_rgba(color), (len(first), 1))
+    colors[:, 3] = np.clip(0.2 + 0.25 * np.log10(count), 0.2, 0.95)
+    axes.scatter(x[first], y[first], facecolors=colors, linewidths=0, s=3.0, rasterized=True)
 
 
 def _log(values: FloatArray, linear: float) -> FloatArray:

@@ -41,13 +41,13 @@ def _staircases(comparison: Comparison) -> Picture | None:
     def draw(width: float) -> Figure:
         columns = min(4 if width > NARROW else 2, len(worst))
         rows = -(-len(worst) // columns)
-        height = 0.3 + 1.3 * rows + 0.35
+        height = 0.3 + 1.3 * rows + 0.2
         figure = Figure(figsize=(width, height))
         left, right, gap = 0.5, 0.1, 0.42
         each = (width - left - right + gap) / (4 if width > NARROW else 2) - gap
         for place, job in enumerate(worst):
             row, column = divmod(place, columns)
-            bottom = height - 0.3 - 1.3 * (row + 1) + 0.45
+            bottom = height - 0.3 - 1.3 * (row + 1) + 0.4
             axes = figure.add_axes(
                 ((left + column * (each + gap)) / width, bottom / height, each / width, 0.85 / height)
             )
@@ -59,7 +59,7 @@ def _staircases(comparison: Comparison) -> Picture | None:
             axes.xaxis.set_major_locator(MaxNLocator(3))
             axes.xaxis.set_major_formatter("{x:,.4g}")
             axes.tick_params(labelsize=8)
-            axes.set_title(f"job {_short(str(ids[job]))}", loc="left", fontsize=9, color=SOFT, pad=3)
+            axes.set_title(f"job {_short(str(ids[job]))}", loc="left", fontsize=9, color=SOFT, pad=4)
         figure.text(left / width, 0.06 / height, f"time after the first submission ({time.name})", va="bottom")
         figure.text(0.06 / width, 1 - 0.06 / height, what, va="top")
         return figure
@@ -114,7 +114,8 @@ def areas_between(real: pd.DataFrame, predicted: pd.DataFrame, jobs: int) -> Flo
     job, time = job[order], time[order]
     apart = np.abs(np.cumsum(change[order]))[:-1]  # 0 between two jobs: each allocation that starts also ends
     same = job[1:] == job[:-1]
-    return np.bincount(job[:-1][same], weights=(apart * np.diff(time))[same], minlength=jobs)
+    areas = np.bincount(job[:-1][same], weights=(apart * np.diff(time))[same], minlength=jobs)
+    return areas.astype(np.float64)
 
 
 def _whole_nodes(run: Run, ids: pd.Index[Any]) -> bool:

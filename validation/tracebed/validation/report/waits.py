@@ -108,5 +108,5 @@ def _draw_distribution(axes: Axes, sample: FloatArray, side: str, color: str) ->
     axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line, label=side)
 
 
-DIFFERENCES = Section("Differences of waits", 700, _differences)
+DIFFERENCES = Section("Differences of waits", 710, _differences)
 DISTRIBUTIONS = Section("Distributions of waits and responses", 800, _distributions)

@@ -53,7 +53,7 @@ def reason_text(reason: Reason) -> str:
 
 
 def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
-    """Return the error of a metric, predicted - real mean, with its interval: `+1.2 % (+0.8 to +1.6)`.
+    """Return the error of a metric, predicted - real mean, with its interval: `+1.2 % [+0.8, +1.6]`.
 
     The unit is percent of the real mean. It is the unit of the metric if the absolute amount of the margin applies to
     a single case, and the margin if a real mean is 0.
@@ -75,7 +75,7 @@ def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
     mean, low, high = values
     if math.isnan(mean):
         return "not defined"
-    return f"{signed(mean)}{unit}" + ("" if math.isnan(low) else f" ({signed(low)} to {signed(high)})")
+    return f"{signed(mean)}{unit}" + ("" if math.isnan(low) else f" [{signed(low)}, {signed(high)}]")
 
 
 def margin(item: MetricVerdict, case: CaseMetric | None = None) -> str:

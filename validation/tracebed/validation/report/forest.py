@@ -1,0 +1,114 @@
+"""Report section with the plot of the verdict: the difference of each metric and case in margins (forest plot)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from tracebed.validation.report.sections import Section
+from tracebed.validation.report.templates import fill
+from tracebed.validation.report.words import error, margin
+from tracebed.validation.verdict.rule import Verdict
+from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
+
+REACH = 3.2
+"""Largest multiple of the margin on the axis."""
+DOT, DIAMOND = "M0 -4.5a4.5 4.5 0 1 0 .001 0z", "M0 -7l7 7-7 7-7-7z"
+ARROWS = {True: "M5 0l-8 -6v12z", False: "M-5 0l8 -6v12z"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the plot: text and bar."""
+
+    label: str
+    note: str
+    z: float | None
+    """Difference / margin, limited to the axis; None if undefined."""
+    interval: tuple[float, float] | None
+    dots: tuple[float, ...]
+    shape: str
+    state: str
+    """CSS class: accurate, inaccurate or inconclusive."""
+    verdict: str
+    text: str
+
+
+def _forest(validation: Validation) -> Markup:
+    """Return the plot: a line per gated metric with its cases below, then the advisory metrics, folded."""
+    gated = [_metric(item) for item in validation.metrics if item.gate]
+    others = [_metric(item) for item in validation.metrics if not item.gate and item.cases]
+    tolerances = validation.tolerances
+    return fill(
+        "forest",
+        groups=[("", gated), *([("Advisory metrics", others)] if others else [])],
+        kappa=tolerances.kappa,
+        level=f"{100 * (1 - 2 * tolerances.alpha):g} %",
+        several=len(validation.cases) > 1,
+        axis="error [interval], margin",
+        ticks=range(-3, 4),
+        at=lambda z: f"{50 + 50 * _limited(z) / REACH:.2f}%",
+        width=lambda z: f"{50 * z / REACH:.2f}%",
+    )
+
+
+def _metric(item: MetricVerdict) -> tuple[Row, list[Row], bool]:
+    """Return the line of a metric, the lines of its cases if there are several, and whether these are unfolded."""
+    cases = [_case(item, case) for case in item.cases] if len(item.cases) > 1 else []
+    return metric_row(item), cases, item.gate and item.verdict is not Verdict.ACCURATE
+
+
+def metric_row(item: MetricVerdict) -> Row:
+    """Return the line of a metric."""
+    several = len(item.cases) > 1
+    return Row(
+        label=item.metric.label,
+        note="" if item.evidence else "run times imposed: no evidence",
+        z=_shown(item.z),
+        interval=_interval(item.low, item.high),
+        dots=tuple(z for case in item.cases if (z := _shown(case.z)) is not None) if several else (),
+        shape=_shape(item.z, DIAMOND),
+        state=item.verdict.value,
+        verdict=item.verdict.value,
+        text=_text(item, None),
+    )
+
+
+def _case(item: MetricVerdict, case: CaseMetric) -> Row:
+    off = math.isfinite(case.z) and abs(case.z) > 1
+    return Row(
+        label=case.case,
+        note="",
+        z=_shown(case.z),
+        interval=_interval(case.low, case.high),
+        dots=(),
+        shape=_shape(case.z, DOT),
+        state="" if math.isnan(case.z) else "outside" if off else "inside",
+        verdict="",
+        text=_text(item, case),
+    )
+
+
+def _text(item: MetricVerdict, case: CaseMetric | None) -> str:
+    return ", ".join(filter(None, (error(item, case), margin(item, case))))
+
+
+def _shown(z: float) -> float | None:
+    return None if math.isnan(z) else _limited(z)
+
+
+def _interval(low: float, high: float) -> tuple[float, float] | None:
+    return None if math.isnan(low) or math.isnan(high) else (_limited(low), _limited(high))
+
+
+def _limited(z: float) -> float:
+    return min(max(z, -REACH), REACH)
+
+
+def _shape(z: float, inside: str) -> str:
+    return inside if not abs(z) > REACH else ARROWS[z > 0]
+
+
+FOREST = Section("Differences in margins", 100, _forest, scope="validation")

@@ -1,0 +1,79 @@
+"""Report sections with the verdict on each metric, and with what the verdict rests on."""
+
+from __future__ import annotations
+
+import math
+
+from markupsafe import Markup
+
+from tracebed.display import cell
+from tracebed.validation.report.sections import Section
+from tracebed.validation.report.templates import fill
+from tracebed.validation.report.words import error, margin, percentage, reason_text, signed
+from tracebed.validation.verdict.rule import REASONS, Reason
+from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
+
+FACTORS = {0.5: "half the margins", 1.0: "the margins as given", 2.0: "double margins"}
+
+
+def _verdicts(validation: Validation) -> Markup:
+    """Return the table of metrics: real and predicted values, margin, interval, verdict and reasons."""
+    metrics = [item for item in validation.metrics if item.cases]
+    found = {reason for item in metrics for reason in item.reasons}
+    return fill(
+        "verdicts",
+        metrics=metrics,
+        alone=len(validation.cases) == 1,
+        alpha=validation.tolerances.alpha,
+        reasons=[(reason_text(reason), REASONS[reason]) for reason in Reason if reason in found],
+        needed=_needed,
+        worst=_worst,
+        error=error,
+        margin=margin,
+    )
+
+
+def _needed(item: MetricVerdict) -> str:
+    """Return the smallest margin with which the metric would be accurate, as text."""
+    if not math.isfinite(item.delta_needed):
+        return "-"
+    unit = f" {item.metric.unit}".rstrip()
+    return percentage(item.delta_needed) if item.margin.relative else f"{cell(item.delta_needed)}{unit}"
+
+
+def _worst(item: MetricVerdict) -> CaseMetric | None:
+    return max((case for case in item.cases if math.isfinite(case.z)), key=lambda case: abs(case.z), default=None)
+
+
+def _evidence(validation: Validation) -> Markup:
+    """Return how the verdict depends on the margins and on doubtful runs, and what could have failed."""
+    by_factor = {**validation.sensitivity, 1.0: validation.verdict}
+    verdicts = [(FACTORS.get(factor, f"margins x {factor:g}"), by_factor[factor].value) for factor in sorted(by_factor)]
+    if validation.without_outliers is not None:
+        verdicts.append(("without the repetitions with signals H4 or H5", validation.without_outliers.value))
+    tolerances, simulator = validation.tolerances, validation.simulator
+    facts = [
+        ("simulator", " ".join(filter(None, (simulator.name, simulator.version)))),
+        ("margins", tolerances.source),
+        ("decision", f"alpha {tolerances.alpha:g}, kappa {tolerances.kappa:g}, tau {cell(validation.tau)} s"),
+    ]
+    labels = {item.metric.name: item.metric.label for item in validation.metrics}
+    population = validation.population
+    return fill(
+        "evidence",
+        verdicts=verdicts,
+        could_fail=validation.could_fail,
+        could_not_fail=validation.could_not_fail,
+        same_scheduler=validation.same_scheduler,
+        facts=facts,
+        hashes=[("tolerances", tolerances.sha256), ("arguments of the simulator", simulator.arguments_sha256)],
+        population=population,
+        intervals=[
+            f"{labels.get(name, name)} {signed(low)} to {signed(high)}"
+            for name, (low, high) in (population.intervals if population else {}).items()
+        ],
+    )
+
+
+VERDICTS = Section("Verdict by metric", 200, _verdicts, scope="validation")
+EVIDENCE = Section("What the verdict rests on", 250, _evidence, scope="validation")
