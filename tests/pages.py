@@ -8,13 +8,19 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.report import html as report
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.validate import validate
+from tracebed.validation.verdict.validation import Validation
 
 VOID = {"meta", "br", "rect", "circle", "path", "image", "use", "line", "polyline", "polygon"}
 
 
 def rendered(real: Run, predicted: Run) -> str:
     """Return the report of a prediction of one real run."""
-    return report.render(validate([Case.of([real], [predicted])]))
+    return report.render(validated(real, predicted))
+
+
+def validated(real: Run, predicted: Run) -> Validation:
+    """Return the result for a prediction of one real run."""
+    return validate([Case.of([real], [predicted])])
 
 
 class Outline(html.parser.HTMLParser):

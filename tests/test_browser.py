@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import chromium
 from chromium import Chromium, Page
+from pages import rendered, validated
 from runs import NAN, fcfs_run, large_run, make_run
 from tracebed.validation.report import html as report
 from tracebed.validation.report.interactive import columns, data
@@ -121,7 +122,7 @@ def test_a_job_that_is_missing_in_one_run_is_in_the_data() -> None:
 
 
 def test_the_policy_of_the_page_allows_its_script_only(comparison: Comparison) -> None:
-    page = report.render(comparison)
+    page = rendered(comparison.real, comparison.predicted)
     policy = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)[0].replace("&#39;", "'")
     (script,) = re.findall(r"(?s)<script>(.*?)</script>", page)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -151,7 +152,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def file(comparison: Comparison, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return report.write(comparison, tmp_path_factory.mktemp("report") / "report.html")
+    return report.write(
+        validated(comparison.real, comparison.predicted), tmp_path_factory.mktemp("report") / "report.html"
+    )
 
 
 @pytest.fixture
@@ -402,7 +405,7 @@ def test_print_shows_the_figures(opened: Callable[..., Page]) -> None:
 def test_runs_without_allocations_are_drawn_by_job(opened: Callable[..., Page], tmp_path: Path) -> None:
     runs = [fcfs_run(300, stretch=stretch, real=real) for real, stretch in ((True, 1.0), (False, 1.02))]
     runs[0].allocations = runs[0].allocations.iloc[:0]
-    page = opened(report.write(compare(*runs), tmp_path / "report.html"))
+    page = opened(report.write(validated(*runs), tmp_path / "report.html"))
     search(page, "77")
     page.wait_for("document.querySelector('.card').innerText.includes('job 77')")
     labels = page.run("[...document.querySelectorAll('.panel')].slice(0, 2).map(each => each.ariaLabel.split('. ')[0])")
@@ -413,7 +416,7 @@ def test_runs_without_allocations_are_drawn_by_job(opened: Callable[..., Page], 
 @pytest.mark.slow
 def test_a_report_of_200_000_jobs_opens(opened: Callable[..., Page], tmp_path: Path) -> None:
     """The page stays below 10 MB of data and opens; docs/explanation/performance.md has the measured time."""
-    found = compare(large_run(200_000, real=True, noise=0.02), large_run(200_000, real=False))
+    found = validated(large_run(200_000, real=True, noise=0.02), large_run(200_000, real=False))
     path = report.write(found, tmp_path / "report.html")
     assert path.stat().st_size < 12_000_000
     begin = time.monotonic()

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import packages
-from pages import Outline
+from pages import Outline, rendered, validated
 from runs import NAN, fcfs_run, make_run
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
@@ -44,7 +44,7 @@ def comparison() -> Comparison:
 
 @pytest.fixture(scope="module")
 def page(comparison: Comparison) -> str:
-    return report.render(comparison)
+    return rendered(comparison.real, comparison.predicted)
 
 
 def test_the_page_is_self_contained(page: str) -> None:
@@ -62,7 +62,7 @@ def test_the_page_has_all_required_facts(page: str) -> None:
     for what in (
         "Inconclusive",
         "no accuracy claim",
-        "too_few_repeats",
+        "too few repeats",
         "emulated: real processes that slept",
         "simulated: virtual time",
         "p50 0.31 ms, p99 2.17 ms, max 4.4 ms",
@@ -96,7 +96,7 @@ def test_names_of_users_are_escaped() -> None:
     ]
     for run in runs:
         run.info.nodes = [type(node)(EVIL, node.cores) for node in run.info.nodes]
-    page = report.render(compare(*runs))
+    page = rendered(*runs)
     assert re.findall("<script[^>]*>", page) == ['<script type="text/plain" id="chart-data">', "<script>"]
     assert "alert('x')" not in page
     assert "&lt;script&gt;" in page
@@ -104,25 +104,25 @@ def test_names_of_users_are_escaped() -> None:
 
 
 def test_a_page_is_a_function_of_its_comparison(comparison: Comparison, page: str) -> None:
-    assert report.render(comparison) == page
+    assert rendered(comparison.real, comparison.predicted) == page
 
 
 @pytest.mark.parametrize("execution", ["computed", "logged", "computed+emulated"])
 def test_every_kind_of_execution_is_named(execution: str) -> None:
-    page = report.render(compare(make_run([(0, 0, 5, 1)], execution=execution), make_run([(0, 0, 5, 1)], real=False)))
+    page = rendered(make_run([(0, 0, 5, 1)], execution=execution), make_run([(0, 0, 5, 1)], real=False))
     for part in execution.split("+"):
         assert words.execution(make_run([], execution=part).info) in page
 
 
 def test_a_run_without_ended_jobs_has_a_report() -> None:
     nothing = [(0.0, NAN, NAN, 1)]
-    page = report.render(compare(make_run(nothing), make_run(nothing, real=False)))
-    assert "Fewer than two jobs ended in both runs" in page
+    page = rendered(make_run(nothing), make_run(nothing, real=False))
+    assert "Fewer than two jobs ended in all runs" in page
     Outline(page)
 
 
 def test_many_rectangles_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = compare(fcfs_run(300), fcfs_run(300, stretch=1.02, real=False))
+    found = validated(fcfs_run(300), fcfs_run(300, stretch=1.02, real=False))
     drawn = len(report.render(found))
     monkeypatch.setattr(gantt, "BARS", 100)
     sampled = report.render(found)
@@ -132,11 +132,12 @@ def test_many_rectangles_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unwritable_path_of_a_report_is_an_error(comparison: Comparison, tmp_path: Path) -> None:
+    found = validated(comparison.real, comparison.predicted)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
-        report.write(comparison, tmp_path / "file" / "report.html")
+        report.write(found, tmp_path / "file" / "report.html")
     with pytest.raises(InputError, match=r"must end in \.html"):
-        report.write(comparison, tmp_path / "file")
+        report.write(found, tmp_path / "file")
     assert (tmp_path / "file").read_text() == ""
 
 
@@ -146,7 +147,7 @@ def test_a_long_tail_is_cropped_and_reported() -> None:
     runs = [make_run(jobs, machine=120, real=real) for real in (True, False)]
     time = TimeAxis.of(*runs)
     assert (time.end, time.later, time.last) == (195.0, (5, 5), (2000.0, 2000.0))
-    page = report.render(compare(*runs))
+    page = rendered(*runs)
     assert "The time axis ends at 195 s, when 95 % of the jobs have ended: 5 real jobs end later" in page
     assert page.count("last job ends at 2,000 s") == 4
 
@@ -171,7 +172,7 @@ def test_a_scale_is_logarithmic_if_few_values_dominate() -> None:
 
 def test_a_picture_follows_the_colors_of_the_page(page: str) -> None:
     """Text and lines use the page's color; a fixed color could be invisible in dark mode."""
-    svg = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    svg = "".join(re.findall(r"<svg viewBox.*?</svg>", page, re.DOTALL))
     assert not re.search(r"(fill|stroke): (#000|black|#1d2126|#5b636d)", svg)
     texts = re.findall(r"<text[^>]*>", svg)
     assert len(texts) > 50
@@ -223,10 +224,11 @@ def test_sections_of_another_package_are_in_the_report(tmp_path: Path) -> None:
     Outline(page)
     titles = re.findall(r"<h2>(.*?)</h2>", page)
     start = titles.index("Verdict by metric")
-    assert titles[start : start + 5] == ["Verdict by metric", "Energy &amp; power", "Text", "Bold", "Jobs on nodes"]
+    after = ["What the verdict rests on", "Real repetitions", "Energy &amp; power", "Text", "Bold", "Jobs on nodes"]
+    assert titles[start : start + 7] == ["Verdict by metric", *after]
     assert "&lt;b&gt;3 jobs&lt;/b&gt;" in page
     assert "<b>&lt;i&gt;</b>" in page
-    assert re.search(r'<div class="any"><svg [^>]*>', page)
+    assert re.search(r'<div class="any"[^>]*><svg [^>]*>', page)
     assert 'href="about' not in page
 
 
@@ -248,7 +250,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium to render the report with (apt-get install chromium)")
 def test_a_browser_renders_the_page_without_complaint(comparison: Comparison, tmp_path: Path) -> None:
-    path = report.write(comparison, tmp_path / "report.html")
+    path = report.write(validated(comparison.real, comparison.predicted), tmp_path / "report.html")
     command = [
         str(CHROMIUM),
         "--headless",
@@ -283,7 +285,7 @@ def test_the_causes_of_an_unhealthy_run_are_in_the_report() -> None:
         "signals": {"late_s": 10.2, "steal": None},
         "thresholds": "ab" * 32,
     }
-    page = report.render(compare(real, malleable(real=False)))
+    page = rendered(real, malleable(real=False))
     Outline(page)
     section = page[page.index('<section id="health"') :].partition("</section>")[0]
     for what in (
@@ -306,19 +308,19 @@ def test_the_causes_of_an_unhealthy_run_are_in_the_report() -> None:
     ],
 )
 def test_the_report_names_the_health_of_a_replay(info: dict[str, Any], says: str | None) -> None:
-    page = report.render(compare(make_run([(0, 0, 5, 1)], **info), make_run([(0, 0, 5, 1)], real=False)))
+    page = rendered(make_run([(0, 0, 5, 1)], **info), make_run([(0, 0, 5, 1)], real=False))
     assert ('<section id="health"' in page) == (says is not None)
     assert (says or "") in page
 
 
 def test_samples_of_the_real_run_are_drawn_by_signal() -> None:
     real = malleable(real=True)
-    assert '<section id="samples"' not in report.render(compare(real, malleable(real=False)))
+    assert '<section id="samples"' not in rendered(real, malleable(real=False))
     times = np.repeat(np.linspace(0.0, 149.0, 2000), 4)
     samples = pd.DataFrame({"time": times, "node": np.tile(np.arange(4), 2000)})
     measured = {"pressure": 0.2, "late_s": np.where(samples["node"] == 0, NAN, 0.1), "work_rate": 4e5}
     real = Run(real.info, real.jobs, real.allocations, real.reconfigurations, samples.assign(**measured))
-    page = report.render(compare(real, malleable(real=False)))
+    page = rendered(real, malleable(real=False))
     Outline(page)
     section = page[page.index('<section id="samples"') :].partition("</section>")[0]
     for what, drawn in (("CPU pressure", 2), ("lateness of ranks", 2), ("work rate", 2), ("outside the run", 0)):
@@ -330,7 +332,7 @@ def test_samples_outside_the_time_axis_are_not_drawn() -> None:
     real = malleable(real=True)
     samples = pd.DataFrame({"time": [-5.0, 5000.0], "node": [0, 1], "pressure": 0.5})
     real = Run(real.info, real.jobs, real.allocations, real.reconfigurations, samples)
-    assert '<section id="samples"' not in report.render(compare(real, malleable(real=False)))
+    assert '<section id="samples"' not in rendered(real, malleable(real=False))
 
 
 def test_classes_and_divergences_are_tables(page: str) -> None:
@@ -346,7 +348,7 @@ def test_classes_and_divergences_are_tables(page: str) -> None:
 def test_the_first_divergences_are_in_the_report() -> None:
     fcfs = [(0.0, 0.0, 100.0, 2), (10.0, 100.0, 200.0, 4), (20.0, 200.0, 230.0, 1)]
     easy = [*fcfs[:2], (20.0, 20.0, 50.0, 1)]
-    page = report.render(compare(make_run(fcfs), make_run(easy, real=False)))
+    page = rendered(make_run(fcfs), make_run(easy, real=False))
     parted = page[page.index('<section id="divergences"') :].partition("</section>")[0]
     assert "The runs part at 1 job (3 starts and resizes were compared)." in parted
     assert "<td>nothing: still waiting; start on 1 node later, after start on 4 nodes of job 2</td>" in parted

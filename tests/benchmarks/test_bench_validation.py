@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from pages import validated
 from runs import large_run
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import metrics
@@ -29,5 +30,5 @@ def test_compare_450_000_jobs(benchmark: BenchmarkFixture, pair: tuple[Run, Run]
 
 
 def test_report_of_450_000_jobs(benchmark: BenchmarkFixture, pair: tuple[Run, Run]) -> None:
-    found = compare(*pair)
+    found = validated(*pair)
     assert len(benchmark.pedantic(html.render, (found,), rounds=3)) < 30_000_000
