@@ -71,11 +71,15 @@ class ErrorBudget(budgets.ErrorBudget):
         from tracebed.files import replacing
         from tracebed.validation.budget.figure import section
         from tracebed.validation.report import html
+        from tracebed.validation.verdict.cases import Case
+        from tracebed.validation.verdict.validate import validate
 
         path = Path(path)
         check_name(path)
         if path.suffix.lower() not in PICTURES:
-            return html.write(self.comparison().validation(), path, {"budget": section(self)})
+            pair = self.comparison()
+            validation = validate([Case.of([pair.real], [pair.predicted])], tau=self.tau)
+            return html.write(validation, path, {"budget": section(self)})
         with replacing(path) as file:
             self.plot().savefig(file, format=path.suffix[1:].lower(), dpi=150, facecolor="white")
         return path

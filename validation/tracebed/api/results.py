@@ -237,8 +237,8 @@ class Validation(verdict.Validation):
 
             more["budget"] = section(budget)
         if path is not None:
-            report.write(self.pair, path, more)
-        return report.render(self.pair, more)
+            report.write(self, path, more)
+        return report.render(self, more)
 
     def to_markdown(self, path: Path | str | None = None) -> str:
         """Return a summary in Markdown, as for the page of a CI job, after it was written to `path`, if one is given.

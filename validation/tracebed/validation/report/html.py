@@ -10,19 +10,27 @@ from tracebed.files import replacing
 from tracebed.validation.report.banner import banner
 from tracebed.validation.report.interactive import POLICY, charts
 from tracebed.validation.report.sections import Section, shown
-from tracebed.validation.report.suites import case_page
+from tracebed.validation.report.suites import cases
 from tracebed.validation.report.templates import fill
+from tracebed.validation.verdict.judging import Noises
 from tracebed.validation.verdict.validate import validate
 from tracebed.validation.verdict.validation import Validation
 
 
-def write(validation: Validation, path: Path | str, more: Mapping[str, Section] | None = None) -> Path:
-    """Write the report to `path` atomically and, for several cases, a page for each case below its folder.
+def write(
+    validation: Validation,
+    path: Path | str,
+    more: Mapping[str, Section] | None = None,
+    *,
+    profile: Noises | None = None,
+) -> Path:
+    """Write the report to `path` atomically. The pages of several cases are written to a folder of this name beside it.
 
     Args:
         validation: the result for one simulator.
         path: the file.
         more: further sections of this report, by name.
+        profile: noise of the testbed, for the verdicts on single cases in their pages.
 
     Raises:
         InputError: a file cannot be written, or the name of the file does not end in .html.
@@ -30,12 +38,19 @@ def write(validation: Validation, path: Path | str, more: Mapping[str, Section] 
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):  # do not overwrite a workload or a run.json by mistake
         raise InputError("the name of a report must end in .html", where=str(path), hint="name another file")
-    _write(render(validation, more), path)
+    _write(_page(validation, more, folder=path.stem), path)
     if len(validation.cases) > 1:
         for result in validation.cases:
-            alone = validate([result.case], validation.tolerances, tau=validation.tau, simulator=validation.simulator)
-            up = ("../" + path.name, validation)
-            _write(_page(alone, None, up), path.parent / case_page(validation, result.case.name))
+            alone = validate(
+                [result.case],
+                validation.tolerances,
+                profile=profile,
+                tau=validation.tau,
+                simulator=validation.simulator,
+                allow_different_workloads=True,
+            )
+            page = _page(alone, None, suite=validation, above=f"../{path.name}")
+            _write(page, path.with_name(path.stem) / f"{result.case.name}.html")
     return path
 
 
@@ -43,27 +58,44 @@ def render(validation: Validation, more: Mapping[str, Section] | None = None) ->
     """Return the report as an HTML document. The same validation gives the same text; `more` as in `write`.
 
     The page of a single case has all sections. The page of several cases has the sections about the validation, and
-    links to the pages of the cases.
+    links to the pages of the cases in a folder with the name of the simulator.
     """
-    return _page(validation, more, None)
+    return _page(validation, more, folder=validation.simulator.name)
 
 
-def _page(validation: Validation, more: Mapping[str, Section] | None, suite: tuple[str, Validation] | None) -> str:
+def _page(
+    validation: Validation,
+    more: Mapping[str, Section] | None,
+    *,
+    folder: str = "",
+    suite: Validation | None = None,
+    above: str = "",
+) -> str:
+    """Return a page.
+
+    Args:
+        validation: the validation.
+        more: further sections.
+        folder: folder with the pages of the cases, relative to this page.
+        suite: validation with more cases.
+        above: page of `suite`, relative to this page.
+    """
     alone = len(validation.cases) == 1
     subjects = {"validation": validation} | ({"pair": validation.pair} if alone else {})
-    simulator = validation.simulator
-    title = validation.cases[0].case.name if alone else f"{len(validation.cases)} cases"
+    more = {**(more or {}), **({} if alone else {"cases": cases(folder)})}
     sections = list(shown(subjects, more))
     drawn = any("<figure data-chart=" in section.html for section in sections)
     interactive = charts(validation.pair) if drawn else None
+    simulator = validation.simulator
     return str(
         fill(
             "page",
             banner=banner(validation),
-            title=title,
+            title=validation.cases[0].case.name if alone else f"{len(validation.cases)} cases",
             simulator=" ".join(filter(None, (simulator.name, simulator.version))),
             sections=sections,
             suite=suite,
+            above=above,
             charts=interactive,
             policy=interactive.policy if interactive else POLICY,
         )

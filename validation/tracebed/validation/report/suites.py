@@ -1,4 +1,4 @@
-"""Report sections of a validation over several cases: the cases with their errors."""
+"""Report sections of a validation over several cases: the cases with their errors, and the ranking of policies."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ CLASSES = ((1.0, "inside"), (math.inf, "outside"))
 """Largest difference in margins -> CSS class of a cell."""
 
 
-def case_page(validation: Validation, name: str) -> str:
-    """Return the path of the page of a case, relative to the page of the suite: `tracebed/cirne-easy.html`."""
-    return f"{validation.simulator.name}/{name}.html"
+def cases(folder: str) -> Section:
+    """Return the section with the table of cases and gated metrics. The pages of the cases are in `folder`."""
+
+    def content(validation: Validation) -> Markup:
+        gated = [item for item in validation.metrics if item.gate]
+        found = {(item.metric.name, case.case): case for item in gated for case in item.cases}
+        rows = [
+            _row(folder, result, [found.get((item.metric.name, result.case.name)) for item in gated])
+            for result in validation.cases
+        ]
+        return fill("cases", labels=[item.metric.label for item in gated], rows=rows)
+
+    return Section("Cases", 120, content, scope="validation")
 
 
-def _cases(validation: Validation) -> Markup | None:
-    """Return the table of cases and gated metrics with links to the pages of the cases, or None for a single case."""
-    if len(validation.cases) == 1:
-        return None
-    gated = [item for item in validation.metrics if item.gate]
-    found = {(item.metric.name, case.case): case for item in gated for case in item.cases}
-    rows = [
-        _row(validation, result, [found.get((item.metric.name, result.case.name)) for item in gated])
-        for result in validation.cases
-    ]
-    return fill("cases", labels=[item.metric.label for item in gated], rows=rows)
+def _ranking(validation: Validation) -> Markup | None:
+    """Return the orders of the policies, or None if no workload has several policies."""
+    return None if validation.ranking is None else fill("ranking", ranking=validation.ranking)
 
 
-def _row(validation: Validation, result: CaseResult, metrics: list[CaseMetric | None]) -> dict[str, Any]:
+def _row(folder: str, result: CaseResult, metrics: list[CaseMetric | None]) -> dict[str, Any]:
     wait = result.per_job
     return {
         "name": result.case.name,
-        "page": quote(case_page(validation, result.case.name)),
+        "page": quote(f"{folder}/{result.case.name}.html"),
         "calibration": result.calibration,
         "included": sum(not one.excluded for one in result.repetitions),
         "repetitions": len(result.repetitions),
@@ -51,4 +53,4 @@ def _class(z: float) -> str:
     return "" if math.isnan(z) else next(name for most, name in CLASSES if abs(z) <= most)
 
 
-CASES = Section("Cases", 120, _cases, scope="validation")
+RANKING = Section("Ranking of policies", 380, _ranking, scope="validation")

@@ -63,6 +63,5 @@ def write(
         with replacing(folder / name) as stream:
             stream.write(text)
     for name, validation in validations.items():
-        for result in validation.cases:
-            html.write(result.pair, folder / name / f"{result.case.name}.html")
+        html.write(validation, folder / f"{name}.html", profile=suite.noise)
     return document
