@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracebed.states import JobState
 from tracebed.validation.metrics.jobs import resolution
-from tracebed.validation.metrics.measured import MeasuredRun
+from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
 
 NO_DEADLINE = "no submitted job has a deadline"
@@ -36,13 +36,19 @@ def outcomes(run: MeasuredRun) -> pd.DataFrame:
     return pd.DataFrame(table, index=pd.Index(jobs["job_id"], name="job_id"))
 
 
+def _outcomes(run: MeasuredRun) -> pd.DataFrame:
+    if not run.run.jobs["deadline"].notna().any():
+        raise Undefined(NO_DEADLINE)
+    return outcomes(run)
+
+
 def _share(run: MeasuredRun, column: str) -> float:
-    found = outcomes(run)[column]
+    found = _outcomes(run)[column]
     return float(found.mean()) if len(found) else float("nan")
 
 
 def _guaranteed(run: MeasuredRun) -> float:
-    found = outcomes(run)
+    found = _outcomes(run)
     accepted = found["accepted"].to_numpy()
     return float(found["met"].to_numpy()[accepted].mean()) if accepted.any() else float("nan")
 

@@ -82,11 +82,11 @@ def _quantile(power: FloatArray, held: FloatArray) -> float:
 
 def _power_rows(run: Run) -> tuple[Any, ...] | None:
     """Return node, begin and end (s after the first submission) and power of each sample, and the number of gaps."""
+    if not run.nodes["power_w"].notna().any():
+        return None
     table = run.nodes.sort_values(["node", "time"], kind="stable")
     node, time, power = (table[name].to_numpy() for name in ("node", "time", "power_w"))
     known = ~np.isnan(power)
-    if not known.any():
-        return None
     time = time - origin(run)
     first = np.append(True, node[1:] != node[:-1])
     span = np.append(np.nan, np.diff(time))
