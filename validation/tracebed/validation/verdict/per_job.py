@@ -119,14 +119,18 @@ def per_job(
         The differences, or None if fewer than two jobs ended in all runs.
     """
     sides = [run if isinstance(run, MeasuredRun) else MeasuredRun(run) for run in (*real, *predicted)]
-    ended = [side.finished.set_index("job_id") for side in sides]
-    ids = [table.index for table in ended]
-    common, union = ids[0], ids[0]
-    for other in ids[1:]:
-        common, union = common[common.isin(other)], union.union(other, sort=False)
-    if len(common) < 2:
+    ended = [side.finished for side in sides]
+    codes, _ = pd.factorize(pd.concat([table["job_id"] for table in ended]))
+    in_all = np.bincount(codes) == len(sides)
+    if in_all.sum() < 2:
         return None
-    values = np.array([table.loc[common, quantity].to_numpy(dtype=np.float64) for table in ended])
+    numbers = np.split(codes, np.cumsum([len(table) for table in ended])[:-1])
+    common = numbers[0][in_all[numbers[0]]]
+    values = np.empty((len(sides), len(common)))
+    for row, table, own in zip(values, ended, numbers, strict=True):
+        place = np.empty(len(in_all), dtype=np.int64)
+        place[own] = np.arange(len(own))
+        row[:] = table[quantity].to_numpy(dtype=np.float64)[place[common]]
     count = len(real)
     truth, found = values[:count], values[count:]
     of_means = differences(found.mean(axis=0), truth.mean(axis=0))
@@ -136,17 +140,17 @@ def per_job(
     low, high = truth.min(axis=0), truth.max(axis=0)
     rounding = max(resolution(side.run) for side in sides)
     inside = (found >= low - rounding) & (found <= high + rounding)
-    facts = ended[0].loc[common, ["kind", "nodes", "submit"]].reset_index()
-    own = asdict(of_means) | {
+    facts = ended[0].loc[in_all[numbers[0]], ["job_id", "kind", "nodes", "submit"]].reset_index(drop=True)
+    of_pairs = asdict(of_means) | {
         "wasserstein": _mean([np.abs(ordered[i] - ordered[k]).mean() for i, k in pairs]),
         "kendall_tau": _mean([_kendall_tau(values[i], values[k]) for i, k in pairs]),
     }
     return PerJob(
-        **own,
+        **of_pairs,
         quantity=quantity,
         repeats=count,
         runs=len(found),
-        unmatched=len(union) - len(common),
+        unmatched=int((~in_all).sum()),
         inside_envelope=float(inside.mean()),
         inside_expected=(count - 1) / (count + 1) if count > 1 else float("nan"),
         shift=_shift(ordered, count),
