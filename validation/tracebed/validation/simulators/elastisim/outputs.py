@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import MAX_EXACT, FloatArray
 from tracebed.errors import InputError
 
 STATISTICS, UTILIZATION, TASKS = "job_statistics.csv", "node_utilization.csv", "task_times.csv"
@@ -83,11 +84,13 @@ def _table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
     """Read the columns of a table, numbers as float64 and ids as int64."""
     hint = f"the file is ElastiSim's {path.name}, complete, as ElastiSim wrote it"
     try:
-        raw = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors="replace")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more values than the header
+            raw = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors="replace", index_col=False)
     except pd.errors.EmptyDataError as error:
         what = "is empty: ElastiSim did not finish (it ends with status 0 even after a deadlock)"
         raise InputError(what, where=str(path), hint="its log names the reason") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pd.errors.ParserWarning) as error:
         what = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise InputError(f"cannot be read: {what}", where=str(path), hint=hint) from error
     if missing := [name for name in columns if name not in raw]:
@@ -97,7 +100,7 @@ def _table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
         raise InputError("has no rows: ElastiSim did not finish", where=str(path), hint="its log names the reason")
     for name in table.columns.difference([*TEXTS]):
         numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=np.float64)
-        bad = ~np.isfinite(numbers) | ((name == "id") & (numbers != np.floor(numbers)))
+        bad = ~(np.abs(numbers) <= MAX_EXACT) | ((name == "id") & (numbers != np.floor(numbers)))
         if bad.any():
             row = int(bad.argmax())
             what = f"{name} is {table[name][row][:40]!r}, not a number"

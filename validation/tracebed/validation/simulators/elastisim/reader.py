@@ -81,7 +81,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
         observed = _with_nodes(observed, table, beside, cores, offset)
     run = run_of(observed, workload, replace(options, mapping=None, match="id"))
     launched = Stages(file.parent).launched(len(table), offset)
-    run.jobs["launched"] = run.jobs["job_id"].map(dict(zip(ids, np.fmin(launched, end), strict=True)))
+    run.jobs["launched"] = run.jobs["job_id"].map(dict(zip(ids, np.minimum(launched, end), strict=True)))
     return run
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray
 from tracebed.errors import InputError
 
 IDLE = "none"
@@ -42,8 +42,9 @@ def held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], Held]:
     exploded = table["jobs"].iloc[order].reset_index(drop=True).str.split(";").explode()
     exploded = exploded[exploded != IDLE]
     ids = pd.to_numeric(exploded, errors="coerce").to_numpy(dtype=np.float64)
-    if not (ids >= 0).all():
-        text = exploded.iloc[int((~(ids >= 0)).argmax())]
+    bad = ~((ids >= 0) & (ids <= MAX_EXACT) & (ids == np.floor(ids)))
+    if bad.any():
+        text = exploded.iloc[int(bad.argmax())]
         raise InputError(f"running jobs are {text[:40]!r}", where=where, hint="job numbers, separated by semicolons")
     job, row = ids.astype(np.int64), exploded.index.to_numpy()
     by_job = np.lexsort((row, job))
@@ -80,9 +81,10 @@ def allocations(held: Held) -> pd.DataFrame:
     joins = (job[1:] == job[:-1]) & (start[1:] == start[:-1]) & (end[1:] == end[:-1]) & (node[1:] == node[:-1] + 1)
     first = np.flatnonzero(np.append(True, ~joins)[: len(job)])
     count = np.diff(first, append=len(job))
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {"row": job[first], "node": node[first], "count": count, "start": start[first], "end": end[first]}
     )
+    return table.sort_values(["start", "row", "node"], ignore_index=True)
 
 
 def sizes(held: Held, start: FloatArray) -> IntArray:
