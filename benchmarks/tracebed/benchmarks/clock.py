@@ -69,7 +69,7 @@ class SteadyClock(Clock):
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._map = mmap.mmap(self._file, 0)
         self._state = memoryview(self._map).cast("d")
-        self._own = 0  # index of the pair of this process; 0: none yet
+        self._own = 0  # index of the pair of this process; 0: no pair yet
 
     @classmethod
     def create(cls, path: Path, processes: int) -> SteadyClock:

@@ -301,7 +301,7 @@ def rate_path(host: str, cpu: str, kernel: str, cpus: str) -> Path:
 
 
 def load_rate(host: str, cpu: str, kernel: str, cpus: str) -> StoredRate | None:
-    """Return the stored rate of some CPUs of a machine, or None if there is none yet.
+    """Return the stored rate of some CPUs of a machine, or None if no rate is stored.
 
     Raises:
         InputError: the file is invalid.

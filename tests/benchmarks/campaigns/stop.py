@@ -52,7 +52,7 @@ def campaign() -> int:
 
 
 def target(kind: str, replayer: int) -> int | None:
-    """Return the process to stop, or None while there is none."""
+    """Return the process to stop, or None while no such process runs."""
     found = processes()
     agents = sorted(item.pid for item in found.values() if item.parent == replayer and AGENT in item.command)
     ranks = sorted(item.pid for item in found.values() if item.parent in agents)

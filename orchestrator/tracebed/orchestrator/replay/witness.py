@@ -95,7 +95,7 @@ class NodeWitness:
 
     cores: int
     first: Mapping[str, Any] | None = None
-    """The last sample before the first submission, or the first sample if there is none before."""
+    """The last sample before the first submission, or the first sample if all are later."""
     last: Mapping[str, Any] | None = None
     work: Work = field(default_factory=Work)
     """Work since the last sample."""

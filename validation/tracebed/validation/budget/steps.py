@@ -55,8 +55,8 @@ class Remainder:
     Attributes:
         decisions: number of calls of the policy and decisions that differ.
         of: number of calls and decisions in the real run.
-        first: the first difference, in words; empty if there is none.
-        cause: whether the policy or the simulator is the origin of the difference; empty if there is none.
+        first: the first difference, in words; empty if the decisions agree.
+        cause: whether the policy or the simulator is the origin of the difference; empty if the decisions agree.
     """
 
     decisions: int
@@ -212,7 +212,7 @@ class Simulations:
 
 
 def _first_difference(real: list[Decided], simulated: list[Decided] | Iterator[Decided]) -> str:
-    """Return the first difference of two sequences of decisions in words; empty if there is none."""
+    """Return the first difference of two sequences of decisions in words; empty if the sequences agree."""
     for ours, theirs in zip_longest(real, simulated):
         if ours != theirs:
             return f"real: {ours or 'no further decision'}; simulated: {theirs or 'no further decision'}"

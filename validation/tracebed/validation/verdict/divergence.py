@@ -159,7 +159,7 @@ class _Both:
 
     def _overtaking(self, row: dict[Any, Any], side: str) -> str:
         """Return the earliest decision of the run `side` that comes before the one in `row` there, and later in the
-        other run; an empty text if there is none."""
+        other run; an empty text without such a decision."""
         (other,) = {*SIDES} - {side}
         pairs = self.decisions
         found = pairs[
