@@ -19,6 +19,7 @@ from tracebed.errors import ExitCode, TracebedError
 from tracebed.orchestrator.cli import demo as demo_module
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
+from tracebed.validation.verdict import Verdict
 
 Tracebed = Callable[..., Result]
 
@@ -155,15 +156,18 @@ def test_the_demo_runs_from_workload_to_report(
     result = run("demo", "--emulated")
     assert result.return_value == ExitCode.OK, result.output
     folder = tmp_path / "tracebed-demo"
-    real, predicted = Run.load(folder / "real"), Run.load(folder / "predicted")
-    assert real.info.execution == "emulated"
-    assert (real.jobs["state"] == "completed").all()
+    real = [Run.load(folder / f"verdict/real/demo-pref/rep-0{number}") for number in range(1, 6)]
+    predicted = Run.load(folder / "verdict/predicted/tracebed/demo-pref")
+    assert {run.info.execution for run in real} == {"emulated"}
+    assert all((run.jobs["state"] == "completed").all() for run in real)
     assert {"expand", "shrink"} <= set(predicted.reconfigurations["kind"])
-    assert "inconclusive" in result.stdout
-    assert "<svg" in (folder / "report.html").read_text(encoding="utf-8")
+    document = json.loads((folder / "verdict/verdict.json").read_text(encoding="utf-8"))
+    verdict = document["simulators"][0]["verdict"]
+    assert f"\n{verdict}: " in result.stdout
+    assert "<svg" in (folder / "verdict/tracebed.html").read_text(encoding="utf-8")
     again = run("demo", "--emulated", "--json")  # replaces its own earlier files
     assert again.return_value == ExitCode.OK
-    assert json.loads(again.stdout)["verdict"] == "inconclusive"
+    assert json.loads(again.stdout)["simulators"][0]["verdict"] in set(Verdict)
 
 
 def test_a_demo_that_cannot_write_is_an_error(run: Tracebed, tmp_path: Path) -> None:

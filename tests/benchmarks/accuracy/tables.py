@@ -62,7 +62,10 @@ def main() -> None:
     parser.add_argument("simulator", nargs="?", default="tracebed")
     arguments = parser.parse_args()
     content = json.loads(arguments.file.read_text(encoding="utf-8"))
-    verdict = content["simulators"][arguments.simulator] if "simulators" in content else content
+    found = {verdict["simulator"]["name"]: verdict for verdict in content["simulators"]}
+    if arguments.simulator not in found:
+        parser.error(f"{arguments.file} has {', '.join(found)}, and not {arguments.simulator}")
+    verdict = found[arguments.simulator]
     sys.stdout.write(f"{verdict['verdict']}: {verdict['headline']}\n\n{by_metric(verdict)}\n\n{by_case(verdict)}\n")
 
 
