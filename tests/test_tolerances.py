@@ -27,6 +27,11 @@ def test_the_shipped_file_is_generated_from_the_metrics() -> None:
     assert dict(Tolerances.load(SHIPPED).margins) == dict(Tolerances.default().margins)
 
 
+def test_the_documentation_has_the_shipped_file() -> None:
+    page = Path(__file__).parents[1] / "docs" / "reference" / "tolerances.md"
+    assert f"```yaml\n{SHIPPED.read_text(encoding='utf-8')}```" in page.read_text(encoding="utf-8")
+
+
 def test_a_file_replaces_what_it_names(tmp_path: Path) -> None:
     text = "alpha: 0.01\nrepeats: {many: 4}\nmargins:\n  wait: 20%, 5 s\n  p95_wait_s: gate\n  makespan: 'off'\n"
     found = Tolerances.load(written(tmp_path, text))
