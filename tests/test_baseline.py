@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,20 @@ def test_a_file_without_a_verdict_is_an_error(text: str | None, message: str, tm
     for place in (path, tmp_path):
         with pytest.raises(InputError, match=message):
             verdicts_in(place)
+
+
+def test_the_published_schema_is_that_of_the_files(exact: Validation) -> None:
+    import jsonschema
+
+    text = (files("tracebed.validation") / "schemas" / "tracebed-baseline-1.json").read_text(encoding="utf-8")
+    published = json.loads(text)
+    document = json.loads(baseline_of(exact).json_text)
+    jsonschema.Draft202012Validator(published).validate(document)
+    del document["simulators"]["mine"]["kappa"]
+    with pytest.raises(jsonschema.ValidationError, match="'kappa' is a required property"):
+        jsonschema.Draft202012Validator(published).validate(document)
+    model = Baseline.model_json_schema(by_alias=True)
+    for part, fields in {"": model, **model["$defs"]}.items():
+        own = published["$defs"][part] if part else published
+        assert own["properties"].keys() == fields["properties"].keys()
+        assert set(own["required"]) == {*fields["required"], *([] if part else ["schema"])}

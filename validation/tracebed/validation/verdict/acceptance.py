@@ -75,7 +75,9 @@ class CaseInputs(Part):
     workload: str
     """SHA-256 of the workload."""
     real: list[str]
-    """SHA-256 of each real repetition that is part of the verdict."""
+    """SHA-256 of the jobs of each real repetition that is part of the verdict."""
+    predictions: int
+    """Number of predictions: more than one for a stochastic simulator."""
 
 
 class SimulatorBaseline(Part):
@@ -151,7 +153,7 @@ def simulator_baseline(document: Mapping[str, Any]) -> SimulatorBaseline:
 
 def _inputs(case: Mapping[str, Any]) -> CaseInputs:
     real = sorted(item["sha256"] for item in case["repetitions"] if not item["excluded"])
-    return CaseInputs(workload=case["workload_sha256"], real=real)
+    return CaseInputs(workload=case["workload_sha256"], real=real, predictions=len(case["predictions"]))
 
 
 def _metric(

@@ -70,6 +70,9 @@ class Baseline(StoredFile):
         """Yield the differences of `new` from this baseline; those that weaken the gate have failed."""
         for name, after in new.simulators.items():
             before = self.simulators.get(name)
+            if few := [case for case, inputs in after.inputs.items() if 1 < inputs.predictions < LEAST_SEEDS]:
+                text = f"{', '.join(few)}: fewer than {LEAST_SEEDS} runs of a stochastic simulator"
+                yield Finding(name, "", "seeds", text, False)
             if before is None:
                 yield Finding(name, "", "simulator", "new in the baseline", False)
                 continue

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tracebed.display import cell
-from tracebed.validation.verdict.acceptance import MetricBaseline, SimulatorBaseline, title
+from tracebed.validation.verdict.acceptance import CaseInputs, MetricBaseline, SimulatorBaseline, title
 from tracebed.validation.verdict.gate import Finding
 from tracebed.validation.verdict.rule import Verdict
 
@@ -20,7 +20,8 @@ def compare(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: f
         old, new: results with the same margins.
         growth: largest accepted growth of the mean error of a metric, in margins.
     """
-    other = [case for case in old.inputs if case in new.inputs and old.inputs[case] != new.inputs[case]]
+    both = [case for case in old.inputs if case in new.inputs]
+    other = [case for case in both if _real_side(old.inputs[case]) != _real_side(new.inputs[case])]
     for case in other:
         yield Finding(name, "", case, "the real runs or the workload differ from those of the baseline", False)
     for case in old.inputs.keys() - new.inputs.keys():
@@ -33,6 +34,10 @@ def compare(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: f
             yield Finding(name, metric, title(metric), "the metric is missing in the validation", before.gate)
         elif before.cases.keys() <= after.cases.keys() and (text := worse(before, after, old.kappa, growth, other)):
             yield Finding(name, metric, title(metric), f"{title(metric)}: {text}", True)
+
+
+def _real_side(inputs: CaseInputs) -> tuple[str, list[str]]:
+    return inputs.workload, inputs.real
 
 
 def worse(before: MetricBaseline, after: MetricBaseline, kappa: float, growth: float, other: Sequence[str] = ()) -> str:
