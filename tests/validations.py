@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -60,3 +61,22 @@ def make_validation(
         for case, stretch in (stretches or {"w1-fcfs": 1.0, "w2-fcfs": 1.0}).items()
     ]
     return validate(cases, tolerances, simulator=SimulatorFacts(name, "1.2", "0" * 64, len(cases)))
+
+
+SUITE = """workloads: [w1, w2]
+policies: [fcfs]
+recorded: "real/{workload}-{policy}/rep-*"
+simulators:
+  mine: {runs: "mine/{workload}-{policy}"}
+"""
+
+
+def write_suite(folder: Path, stretch: float = 1.0, *, repetitions: int = 5) -> Path:
+    """Write recorded real runs, predictions that are wrong by a factor, and their suite file; return the file."""
+    for seed in (1, 2):
+        for number, run in enumerate(real_runs(seed, repetitions), 1):
+            run.save(folder / "real" / f"w{seed}-fcfs" / f"rep-{number:02d}")
+        predicted_run(seed, stretch).save(folder / "mine" / f"w{seed}-fcfs")
+    file = folder / "suite.yaml"
+    file.write_text(SUITE)
+    return file

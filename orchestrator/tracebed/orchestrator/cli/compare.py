@@ -73,6 +73,7 @@ def compare(
     inconclusive: str,
     baseline: Path | None,
     annotate: bool,
+    code_quality: Path | None,
     as_json: bool,
 ) -> ExitCode:
     """Compare the predictions of a case with its real runs: a verdict for each metric, with margin and reason.
@@ -109,7 +110,9 @@ def compare(
     if report is not None:
         _report(validation, report, real, workload)
     gate.write([validation], markdown, junit)
-    return gate.status([validation], annotate=annotate, files=[tolerances] if tolerances else [])
+    return gate.status(
+        [validation], annotate=annotate, code_quality=code_quality, files=[tolerances] if tolerances else []
+    )
 
 
 def _margins(texts: Sequence[str]) -> dict[str, str]:

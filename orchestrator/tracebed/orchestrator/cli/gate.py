@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,25 @@ if TYPE_CHECKING:
     from tracebed.validation.verdict.validation import Validation
 
 
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""Variable with the file that has the summary of a step of a GitHub job."""
+
+
 def gate_options(command: Command) -> Command:
-    """`--inconclusive`, `--baseline` and `--annotate`."""
+    """`--inconclusive`, `--baseline`, `--annotate` and `--code-quality`."""
     for option in (
-        click.option("--annotate", is_flag=True, help="Print annotations of GitHub for metrics that fail."),
+        click.option(
+            "--code-quality",
+            type=PATH,
+            metavar="FILE.json",
+            help="Write the metrics that fail as a code-quality report of GitLab.",
+        ),
+        click.option(
+            "--annotate",
+            is_flag=True,
+            help="Print annotations of GitHub for metrics that fail, and append the summary in Markdown to the file in "
+            f"the variable {STEP_SUMMARY}, if it is set.",
+        ),
         click.option(
             "--baseline", type=PATH, metavar="FILE", help="Also fail if a metric is worse than in this baseline."
         ),
@@ -70,27 +86,39 @@ class Gate:
             with replacing(junit) as stream:
                 stream.write(as_junit.junit(validations, self.inconclusive, self.findings))
 
-    def status(self, validations: Sequence[Validation], *, annotate: bool, files: Sequence[Path]) -> ExitCode:
+    def status(
+        self, validations: Sequence[Validation], *, annotate: bool, code_quality: Path | None, files: Sequence[Path]
+    ) -> ExitCode:
         """Print the findings, the annotations if `annotate`, and return the exit status.
 
         Args:
             validations: one per simulator.
-            annotate: whether annotations are printed.
+            annotate: whether annotations are printed, and the summary of the step of a GitHub job is written.
+            code_quality: the file of a code-quality report of GitLab.
             files: files to annotate: the suite file, the tolerances.
         """
-        from tracebed.validation.report.annotations import annotate as annotation_lines
+        from tracebed.files import replacing
+        from tracebed.validation.report import annotations
+        from tracebed.validation.report.markdown import markdown
         from tracebed.validation.verdict.gate import OnInconclusive, gate
         from tracebed.validation.verdict.rule import Verdict
 
         for finding in self.findings:
-            text = f"{finding.simulator}, {finding.title}: {finding.text}"
+            text = f"{finding.simulator}: {finding.text}"
             if finding.failed:
                 say(f"tracebed: worse than the baseline: {text}")
             else:
                 warn(f"baseline: {text}")
         if annotate:
-            for line in annotation_lines(validations, self.inconclusive, self.findings, files):
+            for line in annotations.annotate(validations, self.inconclusive, self.findings, files):
                 click.echo(line, err=True)
+            if step := os.environ.get(STEP_SUMMARY):
+                with Path(step).open("a", encoding="utf-8") as summary:
+                    summary.write(markdown(validations, self.findings))
+        if code_quality is not None:
+            with replacing(code_quality) as stream:
+                entries = annotations.code_quality(validations, self.inconclusive, self.findings, files)
+                stream.write(entries.encode())
         undecided = any(validation.verdict is Verdict.INCONCLUSIVE for validation in validations)
         code = gate(validations, self.inconclusive, self.findings)
         if undecided and self.inconclusive is OnInconclusive.WARN and code is ExitCode.OK:

@@ -37,6 +37,7 @@ def validate(
     inconclusive: str,
     baseline: Path | None,
     annotate: bool,
+    code_quality: Path | None,
     as_json: bool,
 ) -> ExitCode:
     """Validate the simulators of SUITE, a YAML file of workloads, policies, a testbed and simulators.
@@ -88,7 +89,7 @@ def validate(
     else:
         _show(validations, output)
     files = [suite, *([loaded.folder / loaded.spec.tolerances] if loaded.spec.tolerances else [])]
-    status = gate.status(list(validations.values()), annotate=annotate, files=files)
+    status = gate.status(list(validations.values()), annotate=annotate, code_quality=code_quality, files=files)
     return ExitCode.USAGE if failed else status
 
 

@@ -59,7 +59,7 @@ class Baseline(StoredFile):
         """
         name = validation.simulator.name
         if name not in self.simulators:
-            return [Finding(name, "", "simulator", "the baseline does not contain this simulator", False)]
+            return [Finding(name, "", "simulator", f"the baseline does not contain the simulator {name}", False)]
         old, new = self.simulators[name], Baseline.of([validation.to_json()]).simulators[name]
         if changed := changed_tolerances(old, new):
             hint = "restore the tolerances, or review the change and run `tracebed baseline update --accept-worse`"

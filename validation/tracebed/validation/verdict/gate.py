@@ -34,7 +34,7 @@ class Finding:
     title: str
     """The metric in tables, or the subject of the finding."""
     text: str
-    """The finding as a sentence."""
+    """The finding as a sentence, with its subject."""
     failed: bool
     """Whether the gate fails; False: a warning."""
 

@@ -23,15 +23,15 @@ def compare(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: f
     both = [case for case in old.inputs if case in new.inputs]
     other = [case for case in both if _real_side(old.inputs[case]) != _real_side(new.inputs[case])]
     for case in other:
-        yield Finding(name, "", case, "the real runs or the workload differ from those of the baseline", False)
+        yield Finding(name, "", case, f"{case}: the real runs or the workload differ from those of the baseline", False)
     for case in old.inputs.keys() - new.inputs.keys():
-        yield Finding(name, "", case, "the case is in the baseline, and is missing in the validation", True)
+        yield Finding(name, "", case, f"the case {case} is in the baseline, and is missing in the validation", True)
     for case in new.inputs.keys() - old.inputs.keys():
-        yield Finding(name, "", case, "the case is not in the baseline", False)
+        yield Finding(name, "", case, f"the case {case} is not in the baseline", False)
     for metric, before in old.metrics.items():
         after = new.metrics.get(metric)
         if after is None:
-            yield Finding(name, metric, title(metric), "the metric is missing in the validation", before.gate)
+            yield Finding(name, metric, title(metric), f"{title(metric)}: missing in the validation", before.gate)
         elif before.cases.keys() <= after.cases.keys() and (text := worse(before, after, old.kappa, growth, other)):
             yield Finding(name, metric, title(metric), f"{title(metric)}: {text}", True)
 
