@@ -50,15 +50,8 @@ def run(commands: list[str], variables: dict[str, str], folder: Path) -> subproc
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     summary = {"GITHUB_STEP_SUMMARY": str(folder / "step-summary.md")}
     environment = {**os.environ, **summary, **variables, "PATH": path}
-    script = "\n".join(commands)
-    return subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", script],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shell = ["bash", "-eo", "pipefail", "-c", "\n".join(commands)]
+    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def worse(folder: Path, stretch: float) -> None:

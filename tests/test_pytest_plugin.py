@@ -129,25 +129,9 @@ def test_pytest_loads_the_plugin_without_other_parts_of_tracebed(tmp_path: Path)
         "    print('loaded', *sorted(found))\n"
     )
     (tmp_path / "test_x.py").write_text("def test_x(): pass\n")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-s",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "-p",
-            "no:hypothesispytest",
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    without = [word for plugin in ("cacheprovider", "xdist", "hypothesispytest") for word in ("-p", f"no:{plugin}")]
+    command = [sys.executable, "-m", "pytest", "-q", "-s", *without]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     (line,) = [line for line in done.stdout.splitlines() if "loaded" in line]
     assert line.split("loaded")[1].split() == ["tracebed", "tracebed.testing", "tracebed.testing.plugin"]
     assert "PytestAssertRewriteWarning" not in done.stdout + done.stderr
