@@ -136,6 +136,21 @@ def test_repetitions_needed_grow_with_the_noise_relative_to_the_margin() -> None
     assert needed(2.0) is None
 
 
+def test_one_real_run_is_judged_with_the_noise_of_a_profile(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    profile = noise_floor([repetition(float(wait)) for wait in rng.normal(1000, 10, 8)]).profile
+    assert profile is not None
+    path = profile.save(tmp_path / "noise.yaml")
+    real = repetition(1000.0)
+    near, far = (repetition(wait, real=False) for wait in (1005.0, 1600.0))
+    assert tb.compare(real, near).verdict == "inconclusive"
+    assert tb.compare(real, near, noise=path).verdict == "accurate"
+    assert tb.compare(real, far, noise=path).verdict == "inaccurate"
+    assert any(text.startswith("profile-based") for text in tb.compare(real, near, noise=path).warnings)
+    with pytest.raises(InputError, match="another class of testbed: speed 1 and 500"):
+        tb.compare(repetition(1000.0, speed=500.0), near, noise=path)
+
+
 def test_the_command_prints_the_floor_and_writes_the_profile(tmp_path: Path) -> None:
     for number, run in enumerate(repetitions(), 1):
         run.save(tmp_path / "campaign" / run.info.workload["sha256"][0] / f"rep-{number:02d}")
