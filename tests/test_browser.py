@@ -26,10 +26,12 @@ from tracebed.validation.report.interactive import columns, data
 from tracebed.validation.report.interactive.columns import Column
 from tracebed.validation.report.interactive.page import FOLDER, SCRIPTS
 from tracebed.validation.verdict import Comparison, compare
+from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.validate import validate
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIL = "<img src=x onerror=alert(1)>"
-CHARTS = ("gantt", "utilization", "queue", "differences")
+CHARTS = ("gantt", "utilization", "queue", "differences", "scatter")
 needs_chromium = pytest.mark.skipif(
     chromium.PROGRAM is None, reason="no chromium to open the report with (apt-get install chromium)"
 )
@@ -239,7 +241,7 @@ def test_a_search_finds_a_job(opened: Callable[..., Page]) -> None:
     search(page, "job-29")
     page.wait_for("document.querySelector('.card strong').innerText === 'job job-29'")
     search(page, "job-1234")
-    assert text(page, ".message") == "no job job-1234"
+    assert text(page, "output") == "no job job-1234"
     settled(page)
     assert text(page, ".card") == ""
 
@@ -249,9 +251,17 @@ def test_a_search_steps_through_the_ids_with_the_same_start(opened: Callable[...
     page = opened()
     for place in (1, 2):
         search(page, "job-")
-        assert text(page, ".message") == f"{place} of 299 ids with this start"
+        assert text(page, "output") == f"{place} of 299 ids with this start"
         settled(page)
         assert text(page, ".card strong") == f"job job-{place}"
+
+
+@needs_chromium
+def test_the_charts_name_the_repetition(opened: Callable[..., Page], tmp_path: Path) -> None:
+    real = [fcfs_run(20, stretch=stretch) for stretch in (0.9, 1.0, 1.1)]
+    case = Case.of(real, [fcfs_run(20, real=False)])
+    page = opened(report.write(validate([case]), tmp_path / "report.html"))
+    assert re.fullmatch(r"real: .*2, one of 3 repetitions", text(page, ".toolbar span.message"))
 
 
 @needs_chromium

@@ -85,7 +85,7 @@ def _page(
     more = {**(more or {}), **({} if alone else {"cases": cases(folder)})}
     sections = list(shown(subjects, more))
     drawn = any("<figure data-chart=" in section.html for section in sections)
-    interactive = charts(validation.pair) if drawn else None
+    interactive = charts(validation.cases[0]) if drawn else None
     simulator = validation.simulator
     return str(
         fill(

@@ -28,7 +28,8 @@ class Curves {
     let largest = 1;
     for (const { times, values, divisor } of this.curves) {
       const last = lowerBound(times, to);
-      for (let i = Math.max(lowerBound(times, from) - 1, 0); i < last; i++) largest = Math.max(largest, values[i] / divisor);
+      for (let i = Math.max(lowerBound(times, from) - 1, 0); i < last; i++)
+        largest = Math.max(largest, values[i] / divisor);
     }
     return [0, 1.06 * largest];
   }

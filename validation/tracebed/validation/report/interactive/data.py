@@ -26,8 +26,13 @@ NAMES = 20_000
 SIDES = ("real", "predicted")
 
 
-def data(comparison: Comparison) -> str:
-    """Return the data of a comparison, packed. Times are ticks after the first submission of each run."""
+def data(comparison: Comparison, about: str = "") -> str:
+    """Return the data of a comparison, packed. Times are ticks after the first submission of each run.
+
+    Args:
+        comparison: the comparison.
+        about: text about the runs, shown above the charts.
+    """
     runs = (comparison.real, comparison.predicted)
     time = TimeAxis.of(*runs)
     last = max(time.end, *(_last(run) for run in runs))
@@ -42,6 +47,7 @@ def data(comparison: Comparison) -> str:
     window = comparison.real_metrics["utilization_window"]
     agreement = comparison.differences["wait"]
     facts: dict[str, Any] = {
+        "about": about,
         "tick": tick,
         "home": time.end,
         "last": last,

@@ -12,7 +12,11 @@ function factsOf(data, job) {
   const rows = ["submit", "start", "end"].map((name) => [name, ...SIDES.map((side) => timeOf(data, name, side, job))]);
   const [submit, start, end] = rows;
   const between = (from, to) => [1, 2].map((side) => to[side] - from[side]);
-  rows.push(["wait", ...between(submit, start)], ["run", ...between(start, end)], ["response", ...between(submit, end)]);
+  rows.push(
+    ["wait", ...between(submit, start)],
+    ["run", ...between(start, end)],
+    ["response", ...between(submit, end)],
+  );
   return rows;
 }
 
@@ -28,7 +32,10 @@ function factsTable(data, job, more = "", wide = false) {
   const found = document.createDocumentFragment();
   const user = data.user_names[data.user[job]];
   const nodes = data.nodes_requested[job];
-  const about = [data.kind_names[data.kind[job]], nodes ? `${nodes} ${nodes === 1 ? "node" : "nodes"} requested` : "nodes unknown"];
+  const about = [
+    data.kind_names[data.kind[job]],
+    nodes ? `${nodes} ${nodes === 1 ? "node" : "nodes"} requested` : "nodes unknown",
+  ];
   if (user) about.push(`user ${user}`);
   found.append(element("strong", "", `job ${data.ids[job]}`), element("div", "about", about.join(", ")));
   if (more) found.append(element("div", "about", more));

@@ -1,7 +1,8 @@
 // The Gantt chart of a run: bars by node, or by job if the nodes of the jobs are unknown.
 
-const COLORS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#44aa99", "#999933"]; // as in style.py
-const FEW = 3000; // up to this number of bars, each is a rectangle with a gap to its neighbors; more are painted as pixels
+// The colors are those of style.py.
+const COLORS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#44aa99", "#999933"];
+const FEW = 3000; // up to this number of bars, each is a rectangle with a gap; more bars are painted as pixels
 const NAMED = 16; // up to this number of nodes, the axis shows names
 
 // The bars of a run, sorted by start. `reach[i]` is the last end of the bars 0 to i, so that both ends of the visible
@@ -124,7 +125,8 @@ class Gantt {
   }
 
   // Paints the bars into an image. Bars overlap only on shared nodes, so that the cost is the number of pixels and of
-  // visible bars. A bar that covers no center of a pixel is faint, and painted if the pixel is empty: short jobs stay visible.
+  // visible bars. A bar that covers no center of a pixel is faint, and painted if the pixel is empty, so that short jobs
+  // are visible.
   paint(u, at, first, last) {
     const raster = new Raster(u);
     const { width, height, pixels } = raster;
@@ -210,7 +212,10 @@ function rowTicks(low, high) {
 function drawInstants(u, state, sides, place) {
   const { ctx, bbox } = u;
   for (const side of sides) {
-    for (const [name, dash] of [["submit", [3, 3]], ["start", []]]) {
+    for (const [name, dash] of [
+      ["submit", [3, 3]],
+      ["start", []],
+    ]) {
       const seconds = timeOf(state.data, name, side, state.marked);
       if (Number.isNaN(seconds)) continue;
       ctx.setLineDash(dash.map((length) => length * devicePixelRatio));

@@ -1,12 +1,16 @@
 // Replaces the static figures of the page by interactive charts, when the data of the charts is decoded.
 
 async function main() {
-  const figures = Object.fromEntries([...document.querySelectorAll("figure[data-chart]")].map((each) => [each.dataset.chart, each]));
+  const figures = Object.fromEntries(
+    [...document.querySelectorAll("figure[data-chart]")].map((each) => [each.dataset.chart, each]),
+  );
   const state = new State(await readColumns(document.getElementById("chart-data").textContent));
   const tooltip = new Tooltip();
   const charts = {
     gantt: () => [new Gantt(state, "real", false), new Gantt(state, "predicted", true)],
-    utilization: () => [new Curves(state, { name: "busy", label: "utilization", most: 1, show: share, end: state.data.arrivals })],
+    utilization: () => [
+      new Curves(state, { name: "busy", label: "utilization", most: 1, show: share, end: state.data.arrivals }),
+    ],
     queue: () => [new Curves(state, { name: "queue", label: "waiting jobs", most: 0, show: short, end: null })],
     differences: () => [new Differences(state)],
     scatter: () => [new Scatter(state, "wait"), new Scatter(state, "response")],

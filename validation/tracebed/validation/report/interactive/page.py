@@ -11,7 +11,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from tracebed.validation.report.interactive.data import data
-from tracebed.validation.verdict import Comparison
+from tracebed.validation.verdict.validation import CaseResult
 
 FOLDER = Path(__file__).parent
 SCRIPTS = (
@@ -48,9 +48,17 @@ class Charts:
         return f"{POLICY}; script-src 'sha256-{digest}'"
 
 
-def charts(comparison: Comparison) -> Charts:
-    """Return the interactive charts of a comparison."""
-    return Charts(data(comparison), _script(), Markup(_read("uplot/uPlot.min.css")))
+def charts(result: CaseResult) -> Charts:
+    """Return the interactive charts of a case: of its typical pair of runs."""
+    return Charts(data(result.pair, _about(result)), _script(), Markup(_read("uplot/uPlot.min.css")))
+
+
+def _about(result: CaseResult) -> str:
+    """Return which repetition the charts show, or an empty text for a single repetition."""
+    if len(result.repetitions) == 1:
+        return ""
+    name = next(one.name for one in result.repetitions if one.run is result.pair.real)
+    return f"real: {name}, one of {len(result.repetitions)} repetitions"
 
 
 @cache

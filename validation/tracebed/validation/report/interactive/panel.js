@@ -1,7 +1,7 @@
 // A panel: one uPlot with axes and cursor. A chart draws its content and finds what is at a position.
 //
-// A chart has: label, height (CSS pixels), yRange() -> [low, high], draw(u), at(u, x, y, pixels) -> {job} or {content} or
-// null; optionally sides (for the heading), yAxis, scales, selectsRows, and own: a chart with its own x axis instead of time.
+// A chart has: label, height (CSS pixels), yRange() -> [low, high], draw(u), at(u, x, y, pixels) -> {job} or {content}
+// or null; optionally sides (for the heading), yAxis, scales, selectsRows, and own: a chart with an x axis of its own.
 
 function css(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -14,12 +14,22 @@ class Panel {
     this.host = element("div", "panel");
     this.host.tabIndex = 0;
     this.host.setAttribute("role", "group");
-    this.host.setAttribute("aria-label", `${chart.label}. Keys: ${chart.own ? "" : "+ and - zoom, arrows move, "}0 shows all, Escape unmarks.`);
+    this.host.setAttribute(
+      "aria-label",
+      `${chart.label}. Keys: ${chart.own ? "" : "+ and - zoom, arrows move, "}0 shows all, Escape unmarks.`,
+    );
     const heading = element("div", "heading");
     heading.append(...(chart.sides ?? []).map((side) => element("span", side, side)));
     this.host.append(heading);
     figure.append(this.host);
-    this.plot = new uPlot(this.options(), [[0, 1], [0, 1]], this.host);
+    this.plot = new uPlot(
+      this.options(),
+      [
+        [0, 1],
+        [0, 1],
+      ],
+      this.host,
+    );
     new ResizeObserver(() => this.resize()).observe(this.host);
     state.changed.push((what) => (what === "reset" ? chart.reset?.() : this.redraw()));
   }
@@ -31,10 +41,14 @@ class Panel {
   options() {
     const { chart, state } = this;
     const narrow = this.width < 600;
-    const axis = { stroke: () => css("soft"), font: "12px Helvetica, Arial, sans-serif", ticks: { width: 1, size: 4, stroke: () => css("rule") } };
+    const axis = {
+      stroke: () => css("soft"),
+      font: "12px Helvetica, Arial, sans-serif",
+      ticks: { width: 1, size: 4, stroke: () => css("rule") },
+    };
     const grid = { width: 1, stroke: () => css("line") };
     const time = {
-      label: chart.last === false ? undefined : `time after the first submission${state.data.last < SHORT ? "" : state.data.last < DAY ? " (h:min)" : " (days, h:min)"}`,
+      label: chart.last === false ? undefined : `time after the first submission${timeUnit(state.data.last)}`,
       incrs: TIME_STEPS,
       space: 84,
       values: (u, splits, index, space, step) => splits.map((split) => tickLabel(split, step, state.data.last)),
@@ -51,14 +65,22 @@ class Panel {
       },
       series: [{}, { paths: () => null, points: { show: false } }],
       axes: [
-        { ...axis, ...labelled, grid: { ...grid, show: Boolean(chart.own) }, size: 26, ...(chart.own ? chart.xAxis : time) },
+        {
+          ...axis,
+          ...labelled,
+          grid: { ...grid, show: Boolean(chart.own) },
+          size: 26,
+          ...(chart.own ? chart.xAxis : time),
+        },
         { ...axis, ...labelled, grid, size: narrow ? 44 : 62, ...chart.yAxis },
       ],
       cursor: {
         points: { show: false },
         y: Boolean(chart.own),
         drag: { x: true, y: Boolean(chart.selectsRows), uni: 40, setScale: false },
-        sync: chart.own ? undefined : { key: "time", scales: ["x", null], filters: { pub: (type) => /move|leave/.test(type) } },
+        sync: chart.own
+          ? undefined
+          : { key: "time", scales: ["x", null], filters: { pub: (type) => /move|leave/.test(type) } },
         bind: {
           mousedown: (u, target, handle) => (event) => (event.shiftKey ? null : handle(event)), // Shift and drag: pan
           dblclick: () => () => state.reset(),

@@ -1,6 +1,10 @@
 // Charts with a point per job: differences of waits over submit times, and predicted over real waits.
 
-const RADII = [[2000, 3], [20000, 2], [Infinity, 1]]; // up to this number of points: radius, CSS pixels
+const RADII = [
+  [2000, 3],
+  [20000, 2],
+  [Infinity, 1],
+]; // up to this number of points: radius, CSS pixels
 const NEAR = 12;
 const BINS = 40;
 
@@ -22,7 +26,9 @@ class Points {
     this.jobs = Int32Array.from(jobs);
     this.scaled = { x: this.scaledOf("x", xs), y: this.scaledOf("y", ys) };
     this.extent = { x: extent(xs), y: extent(ys) };
-    this.scales = Object.fromEntries(["x", "y"].filter((axis) => linear[axis]).map((axis) => [axis, asinhScale(linear[axis])]));
+    this.scales = Object.fromEntries(
+      ["x", "y"].filter((axis) => linear[axis]).map((axis) => [axis, asinhScale(linear[axis])]),
+    );
     [this.xAxis, this.yAxis] = ["x", "y"].map((axis) => this.axisOf(linear[axis]));
   }
 

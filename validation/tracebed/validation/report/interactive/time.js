@@ -25,7 +25,10 @@ function lowerBound(values, limit) {
 function roundTicks(low, high, least = 0) {
   const rough = (high - low) / 5;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = Math.max([1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough), least);
+  const step = Math.max(
+    [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough),
+    least,
+  );
   const ticks = [];
   for (let n = Math.ceil(low / step); n * step <= high; n++) ticks.push(n * step);
   return ticks;
@@ -69,6 +72,14 @@ function tickLabel(seconds, step, last) {
   return step >= DAY ? `${number(seconds / DAY)} d` : clock(seconds, step);
 }
 
+// Returns the unit of the labels of a time axis up to `last` (s); short times have it in the labels.
+function timeUnit(last) {
+  if (last < SHORT) return "";
+  return last < DAY ? " (h:min)" : " (days, h:min)";
+}
+
 function showTime(seconds) {
-  return `${number(seconds)} s${Math.abs(seconds) >= SHORT ? ` (${seconds < 0 ? "\u2212" : ""}${clock(Math.abs(seconds))})` : ""}`;
+  const exact = `${number(seconds)} s`;
+  if (Math.abs(seconds) < SHORT) return exact;
+  return `${exact} (${seconds < 0 ? "\u2212" : ""}${clock(Math.abs(seconds))})`;
 }

@@ -20,7 +20,8 @@ class Toolbar {
       this.button("+", "Zoom in", () => state.zoom(2)),
       this.button("All", "Show the whole time", () => state.reset()),
     ];
-    this.bar.append(label, find, ...zoom, this.range, this.message, this.card);
+    const about = element("span", "message", state.data.about);
+    this.bar.append(label, find, ...zoom, this.range, this.message, about, this.card);
     this.input.addEventListener("keydown", (event) => event.key === "Enter" && this.find());
     this.input.addEventListener("input", () => (this.message.textContent = ""));
     state.changed.push(() => this.show());
@@ -48,7 +49,8 @@ class Toolbar {
     }
     const next = found.find((job) => job > this.state.marked) ?? found[0];
     const place = found.indexOf(next) + 1;
-    this.message.textContent = found.length > 1 ? `${number(place, 0)} of ${number(found.length, 0)} ids with this start` : "";
+    this.message.textContent =
+      found.length > 1 ? `${number(place, 0)} of ${number(found.length, 0)} ids with this start` : "";
     this.state.jump(exact >= 0 ? exact : next);
     this.scrollToChart();
   }
