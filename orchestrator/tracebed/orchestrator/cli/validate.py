@@ -100,11 +100,11 @@ def _announce(forecast: Forecast) -> None:
     done = forecast.repetitions - forecast.to_replay
     kept = f", {done} of them done" if done and forecast.to_replay else ""
     to_predict = ", ".join(f"{count} by {name}" for name, count in forecast.to_predict.items() if count)
-    say(f"{forecast.cases} cases, {forecast.repetitions} repetitions{kept}")
+    say(f"cases: {forecast.cases}, repetitions: {forecast.repetitions}{kept}")
     if to_predict:
         say(f"predictions to make: {to_predict}")
     if forecast.to_replay:
-        say(f"{forecast.to_replay} replays: at least {time_text(forecast.shortest_s)}")
+        say(f"replays to make: {forecast.to_replay}, at least {time_text(forecast.shortest_s)}")
 
 
 def _replay(suite: Suite, forecast: Forecast, output: Path) -> None:
