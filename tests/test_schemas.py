@@ -93,6 +93,21 @@ def test_a_suite_with_all_kinds_of_results_is_valid(tmp_path: Path) -> None:
     assert problems(document, "tracebed-verdict-1.json") == []
 
 
+def test_the_verdicts_of_a_suite_are_valid(tmp_path: Path) -> None:
+    for number in range(1, 3):
+        fcfs_run(30, stretch=1 + 0.001 * number).save(tmp_path / f"real/tiny-fcfs/rep-0{number}")
+    fcfs_run(30, real=False).save(tmp_path / "sim/tiny-fcfs")
+    simulators = "{right: {runs: 'sim/{workload}-{policy}'}, gone: {runs: gone}}"
+    text = f"workloads: [tiny]\npolicies: [fcfs]\nrecorded: real/tiny-fcfs/rep-*\nsimulators: {simulators}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    found = json.loads(call("validate", tmp_path / "s.yaml", "-o", tmp_path / "out", "--json").stdout)
+    assert (len(found["simulators"]), list(found["failed"])) == (1, ["gone"])
+    assert problems(found, "tracebed-verdicts-1.json") == []
+    assert problems(json.loads((tmp_path / "out/verdict.json").read_text()), "tracebed-verdicts-1.json") == []
+    found["simulators"][0]["verdict"] = "perhaps"
+    assert len(problems(found, "tracebed-verdicts-1.json")) == 1
+
+
 def test_the_schema_names_every_verdict_and_reason() -> None:
     properties = SCHEMAS["tracebed-verdict-1.json"]["properties"]
     assert properties["verdict"]["enum"] == [verdict.value for verdict in Verdict]

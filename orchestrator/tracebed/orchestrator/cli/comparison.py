@@ -154,6 +154,9 @@ def _dependence(validation: Validation) -> Iterator[str]:
         yield f"with {', '.join(others)}"
     if validation.without_outliers is not None:
         yield f"without the repetitions with an unusual outcome: {validation.without_outliers}"
+    if validation.ranking is not None:
+        yield f"ranking: {validation.ranking.headline}"
+        yield from (f"  wrong order: {pair.sentence}" for pair in validation.ranking.discordant)
 
 
 def _evidence(validation: Validation) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.display import json_values
+from tracebed.errors import ExitCode
 from tracebed.files import replacing
 from tracebed.validation.report import html
 from tracebed.validation.report.junit import junit
@@ -50,7 +51,7 @@ def write(
         "schema": SCHEMA,
         "suite": suite.name,
         "verdict": combine(validation.verdict for validation in found).value,
-        "exit_code": int(gate(found, inconclusive, findings)),
+        "exit_code": int(ExitCode.USAGE if failed else gate(found, inconclusive, findings)),
         "simulators": [validation.to_json() for validation in found],
         "failed": dict(failed),
     }
