@@ -222,6 +222,17 @@ def strangers(path: Path) -> None:
     path.write_text("\n".join(["id,submit,start,end,nodes", *rows]) + "\n")
 
 
+def suite(path: Path) -> None:
+    """Write the suite of its how-to page, and the workloads of the suite."""
+    for name in ("cirne.parquet", "lublin.parquet"):
+        if not (path.parent / name).exists():
+            provide("small.parquet", path.parent)
+            make(path.parent, "scale", "small.parquet", "--nodes", "4", "-o", name)
+    page = (ROOT / "docs/how-to/validate.md").read_text(encoding="utf-8")
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    path.write_text(text.replace("speed: 20000", "speed: 1000000").replace("repetitions: 5", "repetitions: 2"))
+
+
 def own_suite(path: Path) -> None:
     """Write the suite file of the page for authors of simulators."""
     page = (ROOT / "docs/how-to/validate-your-simulator.md").read_text(encoding="utf-8")
@@ -234,6 +245,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "exports": sacct,
     "study.yaml": study,
     "campaign.yaml": campaign,
+    "suite.yaml": suite,
     "runs": runs,
     "real.csv": strangers,
     "sim.csv": strangers,
@@ -282,7 +294,7 @@ def test_documented_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest
             for before, word in itertools.pairwise(command):
                 if before not in ("-o", "--output"):
                     provide(word, tmp_path)
-            run(faster(command), VERDICTS if command[1] == "compare" else {ExitCode.OK})
+            run(faster(command), VERDICTS if command[1] in ("compare", "validate") else {ExitCode.OK})
 
 
 def test_an_invalid_command_is_detected() -> None:
