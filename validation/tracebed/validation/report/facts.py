@@ -101,5 +101,5 @@ def _stable(comparison: Comparison, column: str) -> str:
 
 
 WARNINGS = Section("Warnings", 150, _warnings, scope="validation")
-SIDES = Section("The two runs", 450, _sides)
+SIDES = Section("The two runs", 450, _sides, folded=True)
 PROVENANCE = Section("Provenance", 1300, _provenance)

@@ -89,5 +89,5 @@ def _curve(values: pd.Series[float], bins: IntArray, signal: Signal) -> pd.DataF
     return (values / scale).groupby(bins).agg(["median", "min", "max"]).dropna()
 
 
-HEALTH = Section("Health of the real run", 460, _health)
-SAMPLES = Section("The machine during the real run", 470, _samples)
+HEALTH = Section("Health of the real run", 460, _health, folded=True)
+SAMPLES = Section("The machine during the real run", 470, _samples, folded=True)

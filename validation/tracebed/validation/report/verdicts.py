@@ -9,7 +9,7 @@ from markupsafe import Markup
 from tracebed.display import cell
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
-from tracebed.validation.report.words import error, margin, percentage, reason_text, signed
+from tracebed.validation.report.words import error, percentage, reason_text, signed
 from tracebed.validation.verdict.rule import REASONS, Reason
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
 
@@ -29,7 +29,6 @@ def _verdicts(validation: Validation) -> Markup:
         needed=_needed,
         worst=_worst,
         error=error,
-        margin=margin,
     )
 
 

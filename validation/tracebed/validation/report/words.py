@@ -23,6 +23,9 @@ SHORT = {
     "logged": "jobs of a public log",
 }
 
+LEAST = 0.0005
+"""Smallest number, or error in margins, that is not shown as 0."""
+
 
 def execution(info: RunInfo) -> str:
     """Return how the jobs of a run were executed: all kinds of a mixed run."""
@@ -44,7 +47,7 @@ def percent(share: float) -> str:
 
 def percentage(share: float) -> str:
     """Return a share without a sign in percent, a dash if missing."""
-    return "-" if math.isnan(share) else f"{100 * share:.3g} %"
+    return "-" if math.isnan(share) else "0 %" if abs(share) < 5e-6 else f"{100 * share:.3g} %"
 
 
 def reason_text(reason: Reason) -> str:
@@ -67,23 +70,27 @@ def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
     if case is not None:
         scale, unit = _scale(item, case)
         values = [scale * z for z in (case.z, case.low, case.high)]
+        least = LEAST * scale
     elif math.isfinite(item.relative_error):
         values = [100 * share for share in (item.relative_error, item.relative_low, item.relative_high)]
-        unit = " %"
+        unit, least = " %", LEAST
     else:
-        values, unit = [item.z, item.low, item.high], " margins"
+        values, unit, least = [item.z, item.low, item.high], " margins", LEAST
     mean, low, high = values
     if math.isnan(mean):
         return "not defined"
-    return f"{signed(mean)}{unit}" + ("" if math.isnan(low) else f" [{signed(low)}, {signed(high)}]")
+    return f"{signed(mean, least)}{unit}" + (
+        "" if math.isnan(low) else f" [{signed(low, least)}, {signed(high, least)}]"
+    )
 
 
 def margin(item: MetricVerdict, case: CaseMetric | None = None) -> str:
-    """Return the margin of a metric in one case, or in general: `±3 %`, `±10 s`, `±10 %, at least 10 s`."""
+    """Return the margin of a metric that applies to one case, or its relative part for several: `±3 %`, `±10 s`."""
     if case is None and len(item.cases) == 1:
         (case,) = item.cases
     if case is None:
-        return "±" + item.margin.words(item.metric.unit).rpartition(",")[0]
+        relative = item.margin.relative
+        return f"±{100 * relative:g} %" if relative else f"±{item.margin.absolute:g} {item.metric.unit}".rstrip()
     scale, unit = _scale(item, case)
     return "" if math.isnan(scale) else f"±{scale:.3g}{unit}"
 
@@ -96,9 +103,11 @@ def _scale(item: MetricVerdict, case: CaseMetric) -> tuple[float, str]:
     return case.margin, f" {item.metric.unit}".rstrip()
 
 
-def signed(value: float) -> str:
-    """Return a number with its sign and two or three digits: `+0.42`, `-12.3`."""
+def signed(value: float, least: float = LEAST) -> str:
+    """Return a number with its sign and two or three digits: `+0.42`, `-12.3`; `0` below `least`, a dash if missing."""
     if math.isnan(value):
         return "-"
+    if abs(value) < least:
+        return "0"
     text = f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.2g}" if abs(value) < 10 else f"{value:+.3g}"
-    return "0" if float(text.replace(",", "")) == 0 else text.replace("-", "\N{MINUS SIGN}")
+    return text.replace("-", "\N{MINUS SIGN}")
