@@ -6,20 +6,23 @@ import json
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tracebed.api as tb
+from test_calibration import calibration
 from test_cli_verdicts import call
 from test_import import times, workload
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.validation.metrics import metrics
 from tracebed.validation.simulators import accasim
 from tracebed.validation.simulators.reading import form_of
-from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
+from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, Simulator, simulate, simulator
 
 JOBS = [("1", 0.0, 0.0, 60.5, 2), ("2", 5.0, 60.5, 90.25, 1), ("3", 7.25, 60.5, 100.0, 1)]
 HELD = ["0-1", "1", "0"]
@@ -233,6 +236,22 @@ def test_fcfs_of_accasim_is_fcfs(tmp_path: Path) -> None:
     jobs = tb.Workload(table.assign(submit_time=table["submit_time"].round()), drawn.provenance)
     theirs = simulate("accasim", jobs, nodes_of(jobs.provenance.system), "fcfs", SimulateOptions())
     np.testing.assert_array_equal(theirs.jobs["start"], tb.simulate(jobs, "fcfs").jobs["start"])
+
+
+def test_a_calibration_has_its_overheads_with_every_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were zero, although the run named the calibration."""
+    seen: list[SimulateOptions] = []
+
+    def recorded(workload: Any, nodes: Any, policy: str, options: SimulateOptions) -> Run:
+        seen.append(options)
+        return tb.simulate(workload, policy, len(nodes))
+
+    stub = Simulator(name="accasim", title="a stub", simulate=recorded, supports=frozenset({"overheads"}))
+    monkeypatch.setattr(accasim, "SIMULATOR", stub)
+    measured = calibration()
+    tb.simulate(workload(JOBS), "easy", simulator="accasim", calibration=measured, speed=100.0)
+    assert seen[0].overheads == Overheads(**measured.constants).times(100.0)
+    assert seen[0].overheads.launch_s > 0
 
 
 # -- CQSim, and all of them

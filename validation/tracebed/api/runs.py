@@ -24,7 +24,7 @@ from tracebed.orchestrator.run import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
-from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
+from tracebed.orchestrator.simulation.prediction import EngineChoice, calibrated, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds.inventory import load_inventory
@@ -132,7 +132,7 @@ def simulate(
             folder=None if keep is None else Path(keep),
             interval_s=interval_s,
             malleability_interval_s=malleability_interval_s,
-            overheads=overheads.times(speed),
+            overheads=(calibrated(chosen) if chosen else overheads).times(speed),
             calibration=chosen.facts() if chosen else {},
             speed=speed,
             on_progress=on_progress,
