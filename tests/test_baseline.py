@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tracebed.display import json_values
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.cli.console import _plain
 from tracebed.validation.verdict import Tolerances, Validation, Verdict
 from tracebed.validation.verdict.baseline import Baseline, verdicts_in
 from validations import make_validation
@@ -167,7 +167,7 @@ def call(*words: object) -> Result:
 
 
 def verdict_file(path: Path, *validations: Validation) -> Path:
-    documents = [_plain(validation.to_json()) for validation in validations]
+    documents = [json_values(validation.to_json()) for validation in validations]
     path.write_text(json.dumps({"simulators": documents} if len(documents) > 1 else documents[0]))
     return path
 

@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from tracebed.orchestrator.scheduling.state import Policy
     from tracebed.orchestrator.testbeds.nodes import Inventory
     from tracebed.validation.metrics.measured import PowerModel
+    from tracebed.validation.verdict.baseline import Baseline
     from tracebed.validation.verdict.noise import NoiseProfile
 
 __all__ = [
+    "Baseline",
     "Calibration",
     "Comparison",
     "ErrorBudget",
@@ -115,6 +117,7 @@ _HOME = {
     "tracebed.orchestrator.calibration": ("Calibration",),
     "tracebed.orchestrator.scheduling.state": ("Policy",),
     "tracebed.orchestrator.testbeds.nodes": ("Inventory",),
+    "tracebed.validation.verdict.baseline": ("Baseline",),
     "tracebed.validation.metrics.measured": ("PowerModel",),
     "tracebed.validation.verdict.noise": ("NoiseProfile",),
 }

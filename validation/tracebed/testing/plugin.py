@@ -98,7 +98,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
     """Run a test, then fail it if its marker names a simulator that is inaccurate or worse than its baseline."""
     result = yield
     if pyfuncitem.get_closest_marker(MARKER):
-        _gate(pyfuncitem, pyfuncitem.funcargs[FIXTURE])
+        arguments: dict[str, Any] = pyfuncitem.funcargs
+        _gate(pyfuncitem, arguments[FIXTURE])
     return result
 
 
