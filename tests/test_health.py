@@ -200,9 +200,12 @@ def test_killed_jobs_are_found(tmp_path: Path) -> None:
 
 
 def test_a_lost_agent_is_found(tmp_path: Path) -> None:
+    killed: list[psutil.Process] = []
+
     def kill(ended: int) -> None:
-        if ranks():
-            agents()[0].kill()
+        if ranks() and not killed:  # it may be called again before the loss is noticed
+            killed.append(agents()[0])
+            killed[0].kill()
 
     run = carry_out(tmp_path, jobs_of(2, 1e5), emulated(2), 100, kill)
     assert run.info.health["state"] == "unhealthy"

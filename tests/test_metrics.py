@@ -165,6 +165,8 @@ def test_operations_and_stages() -> None:
     assert stages["expand"]["decision"] == {"count": 1, "median": 2, "p95": 2, "sum": 2}
     assert stages["shrink"]["release"]["median"] == 4
     assert got["median_reconfiguration_s"] == pytest.approx(2.5)
+    assert got["nodes_moved_per_operation"] == 1
+    assert got["blocked_node_s"] == (13 - 10) + (26 - 22)
     assert got["utilization_full"] == pytest.approx((13 + 26 + 4 + 5) / (4 * 30))
 
 
@@ -190,7 +192,7 @@ def test_steps() -> None:
 def reference(run: Run, tau: float) -> dict[str, float]:
     jobs = run.jobs.to_dict("records")
     zero = min(job["submit"] for job in jobs)
-    waits, responses, slowdowns, bounded, ends = [], [], [], [], []
+    waits, responses, slowdowns, bounded, ends, sizes = [], [], [], [], [], []
     for job in jobs:
         if job["state"] in ("rejected", "interrupted") or any(math.isnan(job[k]) for k in ("start", "end")):
             continue
@@ -204,6 +206,7 @@ def reference(run: Run, tau: float) -> dict[str, float]:
         if ran > 0:
             slowdowns.append(response / ran)
         bounded.append(max(1.0, response / max(ran, tau)))
+        sizes.append(job["nodes"] * ran)
         ends.append(job["end"] - zero)
 
     def mean(values: list[float]) -> float:
@@ -234,7 +237,11 @@ def reference(run: Run, tau: float) -> dict[str, float]:
         "mean_response_s": mean(responses),
         "mean_slowdown": mean(slowdowns),
         "mean_bounded_slowdown": mean(bounded),
+        "area_bounded_slowdown": sum(map(math.prod, zip(sizes, bounded, strict=True))) / sum(sizes)
+        if sum(sizes)
+        else math.nan,
         "utilization": area / (cores * last) if last else math.nan,
+        "delivered_nodes": area / last * len(run.info.nodes) / cores if last else math.nan,
         "loss_of_capacity": lost / (cores * last) if last else math.nan,
         "throughput": sum(first <= end <= last for end in ends) / last if last else math.nan,
     }
