@@ -507,6 +507,9 @@ def test_text_and_json() -> None:
     assert lines[1] == found.headline
     assert any(line.startswith("wait, mean (s): +") and line.endswith("gate: inaccurate") for line in lines)
     assert repr(found) == f"<Validation of {found.title}: inaccurate, warnings: {len(found.warnings)}>"
+    shown = found._repr_html_()
+    assert "<td>wait, mean (s)</td>" in shown
+    assert "<td>inaccurate</td>" in shown
     document = found.to_json()
     assert document["schema"] == "tracebed-verdict/1"
     assert document["exit_code"] == 1

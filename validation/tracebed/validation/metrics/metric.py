@@ -80,9 +80,9 @@ class Metric:
     optional: bool = False
     """Whether most runs lack what the metric measures, such as deadlines. Tables omit the metric for such runs."""
     mean_of: str = ""
-    """Column of `per_job` whose mean the metric is; gives quartiles, and stability in a comparison."""
+    """Column of `per_job` whose mean the metric is; gives quartiles."""
     mean_over_time: Callable[[MeasuredRun], Steps] | None = None
-    """Function of time whose mean in the window the metric is; gives quartiles and stability, too."""
+    """Function of time whose mean in the window the metric is; gives quartiles, too."""
 
     @property
     def title(self) -> str:

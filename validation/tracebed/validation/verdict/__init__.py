@@ -1,13 +1,12 @@
 """Verdict on a simulator: validation over cases, and comparison of two runs (docs/explanation/verdict.md)."""
 
 from tracebed.validation.verdict.cases import Case
-from tracebed.validation.verdict.comparison import SCHEMA, Comparison, compare
+from tracebed.validation.verdict.comparison import Comparison, compare
 from tracebed.validation.verdict.matching import Matching
-from tracebed.validation.verdict.metric import MetricComparison
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict, combine
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validate import validate
-from tracebed.validation.verdict.validation import MetricVerdict, SimulatorFacts, Validation
+from tracebed.validation.verdict.validation import SCHEMA, MetricVerdict, SimulatorFacts, Validation
 
 __all__ = [
     "REASONS",
@@ -15,7 +14,6 @@ __all__ = [
     "Case",
     "Comparison",
     "Matching",
-    "MetricComparison",
     "MetricVerdict",
     "Reason",
     "SimulatorFacts",

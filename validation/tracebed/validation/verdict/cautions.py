@@ -90,7 +90,7 @@ def _comparability(cases: Sequence[CaseResult]) -> Iterable[str]:
     """Yield the warnings about the pairs of runs, each once, with the cases if not all have it."""
     found: dict[str, list[str]] = {}
     for each in cases:
-        for text in each.pair.warnings[len(each.pair.health.warnings(each.pair.real)) :]:
+        for text in each.pair.warnings:
             found.setdefault(text, []).append(each.case.name)
     for text, names in found.items():
         yield text if len(names) == len(cases) else f"{_names(names)}: {text}"

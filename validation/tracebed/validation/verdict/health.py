@@ -41,11 +41,6 @@ class Health:
         return cls(state, tuple(causes))
 
     @property
-    def headline(self) -> str:
-        """The state and the texts of the causes of this state: `the real run is unhealthy: ...; ...`."""
-        return f"the real run is {self.state}: {self.why}"
-
-    @property
     def decisive(self) -> list[dict[str, Any]]:
         """Causes of the state, without the causes of a milder state."""
         return [cause for cause in self.causes if cause["state"] == self.state]
@@ -54,17 +49,6 @@ class Health:
     def why(self) -> str:
         """Texts of the decisive causes."""
         return "; ".join(cause["text"] for cause in self.decisive) or "cause unknown"
-
-    def warnings(self, run: Run) -> list[str]:
-        """Return a sentence for each cause, preceded by one about a replay whose health is unknown."""
-        found = [f"the real run is {cause['state']}: {cause['text']}" for cause in self.causes]
-        if self.state == UNKNOWN and run.info.source == "replay":
-            found.insert(0, "the health of the real run is unknown: the replay has no record of it; repeat the replay")
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the health as JSON values."""
-        return {"state": self.state, "causes": list(self.causes)}
 
 
 def _cause(signal: str, value: float, limit: float, text: str) -> dict[str, Any]:

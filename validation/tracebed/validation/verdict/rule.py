@@ -7,11 +7,6 @@ from collections.abc import Iterable
 
 from tracebed.errors import ExitCode
 
-REPEATS_NEEDED = 5
-"""Number of healthy real repetitions required for a decision on fewer than five cases."""
-UNMATCHED_ALLOWED = 0.01
-"""Largest accepted share of jobs without a counterpart."""
-
 
 class Verdict(enum.StrEnum):
     """Verdict on a prediction."""
@@ -44,11 +39,11 @@ class Reason(enum.StrEnum):
 
 
 REASONS = {
-    Reason.UNHEALTHY: "the real run is unhealthy",
+    Reason.UNHEALTHY: "too many repetitions of the real run are unhealthy",
     Reason.CALIBRATION_WORKLOAD: "the prediction uses a calibration that was made from this workload",
     Reason.NOT_DEFINED: "the metric is undefined for one of the runs",
-    Reason.UNMATCHED_JOBS: f"more than {100 * UNMATCHED_ALLOWED:g} % of the jobs ended in one run only",
-    Reason.TOO_FEW_REPEATS: "one real run: no accuracy claim",
+    Reason.UNMATCHED_JOBS: "too many jobs ended in one run only",
+    Reason.TOO_FEW_REPEATS: "too few repetitions of the real run",
     Reason.WORKLOAD_OUTLIER: "one case is off by more than twice the margin",
     Reason.NOISE_EXCEEDS_MARGIN: "the noise of the real runs is too large for the margin",
     Reason.NEAR_MARGIN: "the error is too close to the margin",

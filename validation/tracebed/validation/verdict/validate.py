@@ -15,7 +15,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.cautions import cautions
-from tracebed.validation.verdict.comparison import compare
+from tracebed.validation.verdict.comparison import compare_measured
 from tracebed.validation.verdict.decision import estimate, repeats_needed
 from tracebed.validation.verdict.evidence import evidence
 from tracebed.validation.verdict.judging import Judgment, Noises, common_reasons, judge
@@ -75,7 +75,7 @@ def validate(
             profile.require(each.case.real[0].info)
     judged = judge(measured, tolerances, profile)
     metrics = tuple(_metric(item, tolerances) for item in judged)
-    results = tuple(_result(each, tolerances, tau, allow_different_workloads) for each in measured)
+    results = tuple(_result(each, tolerances) for each in measured)
     verdict, reasons = _overall(judged, measured, tolerances)
     deciding = [each.case for each in measured if not each.calibration] or list(cases)
     found = evidence(
@@ -144,7 +144,7 @@ def _metric(item: Judgment, tolerances: Tolerances) -> MetricVerdict:
         relative_error=float(relative.mean) if known else math.nan,
         relative_low=float(relative.low) if known else math.nan,
         relative_high=float(relative.high) if known else math.nan,
-        delta_needed=item.margin.relative * float(found.factor_needed),
+        delta_needed=(item.margin.relative or item.margin.absolute) * float(found.factor_needed),
         repeats_needed=repeats_needed(item.samples, found, alpha, least),
         profile_based=item.profile_based,
         verdict=item.verdict,
@@ -176,18 +176,15 @@ def _cases(item: Judgment, tolerances: Tolerances) -> Iterable[CaseMetric]:
         )
 
 
-def _result(each: MeasuredCase, tolerances: Tolerances, tau: float, allow_different_workloads: bool) -> CaseResult:
+def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
     """Return the result of a case: repetitions, a typical pair of runs, and differences job by job."""
     gated = [name for name, margin in tolerances.margins.items() if margin.gate and name in each.figures[0]]
     real, predicted = each.central(gated)
     return CaseResult(
         case=each.case,
         repetitions=each.repetitions,
-        pair=compare(
-            each.case.real[real],
-            each.case.predicted[predicted],
-            tau,
-            allow_different_workloads=allow_different_workloads,
+        pair=compare_measured(
+            each.real[real], each.predicted[predicted], (each.figures[real], each.predicted_figures[predicted])
         ),
         calibration=each.calibration,
         unmatched=each.unmatched,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -92,7 +93,8 @@ class MetricVerdict:
     """Lower end of the confidence interval of `relative_error`."""
     relative_high: float
     delta_needed: float
-    """Smallest relative margin with which the metric would be accurate; an absolute margin grows by the same factor."""
+    """Smallest relative margin with which the metric would be accurate; an absolute margin grows by the same factor.
+    The smallest absolute margin, unit of the metric, if there is no relative one."""
     repeats_needed: int | None
     """Repetitions of each case for a decision with 80 % power at this error and noise; None: unknown, or no number."""
     profile_based: bool
@@ -256,6 +258,20 @@ class Validation:
 
     def __repr__(self) -> str:
         return f"<Validation of {self.title}: {self.verdict}, warnings: {len(self.warnings)}>"
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        rows = [
+            (item.metric.title, item.error, item.margin.words(item.metric.unit), item.verdict, ", ".join(item.reasons))
+            for item in self.metrics
+        ]
+        cells = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>\n" for row in rows)
+        head = "".join(f"<th>{name}</th>" for name in ("metric", "error", "margin", "verdict", "reasons"))
+        notes = "".join(f"<li>{html.escape(warning)}</li>" for warning in self.warnings)
+        return (
+            f"<p><strong>{html.escape(f'{self.title}: {self.verdict}')}</strong><br>{html.escape(self.headline)}</p>\n"
+            f"<table><thead><tr>{head}</tr></thead><tbody>\n{cells}</tbody></table>\n<ul>{notes}</ul>"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the validation as JSON values (schema `tracebed-verdict/1`), without the tables of the runs."""
