@@ -90,12 +90,14 @@ def test_runs_of_another_class_and_predictions_are_refused() -> None:
         noise_floor([repetition(50.0, real=False)])
     profile = noise_floor(repetitions()).profile
     assert profile is not None
-    profile.require(repetition(70.0, workload="c", policy="sd").info)
+    profile.require(repetition(70.0, workload="c", policy="sd").info, 10.0)
     other = repetition(70.0, execution="computed", parameters={"duty": 0.5, "clock": "steady"}).info
     with pytest.raises(
         InputError, match=r"execution emulated and computed; duty .* and 0\.5; clock unknown and steady"
     ):
-        profile.require(other)
+        profile.require(other, 10.0)
+    with pytest.raises(InputError, match="with tau 10, this verdict with tau 60"):
+        profile.require(repetition(70.0).info, 60.0)
 
 
 def test_the_class_names_the_facts_on_which_noise_depends() -> None:

@@ -148,7 +148,7 @@ class Profile:
     def __init__(self, log_sd: float, df: float = 20.0) -> None:
         self.noise_of_each = Noise(log_sd, df)
 
-    def require(self, info: RunInfo) -> None:
+    def require(self, info: RunInfo, tau: float) -> None:
         if info.speed != 1.0:
             raise InputError("another class of testbed")
 

@@ -78,7 +78,7 @@ class Metric:
     of_run_times: bool = False
     """Whether the metric measures run times alone. Where the run times were imposed, such a metric is no evidence."""
     optional: bool = False
-    """Whether most runs lack what the metric measures, such as deadlines. Tables omit the metric for such runs."""
+    """Whether most runs lack what the metric measures, such as deadlines. No message says that it is undefined."""
     mean_of: str = ""
     """Column of `per_job` whose mean the metric is; gives quartiles."""
     mean_over_time: Callable[[MeasuredRun], Steps] | None = None

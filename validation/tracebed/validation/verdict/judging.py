@@ -33,7 +33,7 @@ class Noise(Protocol):
 class Noises(Protocol):
     """A noise profile: the noise of each metric on a class of testbeds."""
 
-    def require(self, info: RunInfo) -> None:
+    def require(self, info: RunInfo, tau: float) -> None:
         """Raise InputError unless a run is from a testbed of this class."""
 
     def noise(self, metric: str) -> Noise | None:

@@ -120,20 +120,22 @@ class NoiseProfile(StoredFile):
         """Return the noise of a metric, or None if it is unknown."""
         return self.metrics.get(metric)
 
-    def require(self, info: RunInfo, where: str | None = None) -> None:
-        """Check that a run is from a testbed of the class of the profile.
+    def require(self, info: RunInfo, tau: float) -> None:
+        """Check that a run is from a testbed of the class of the profile, and that the metrics are the same.
 
         Args:
             info: the facts of the real run to be judged.
-            where: the run or the profile, for messages.
+            tau: threshold of the bounded slowdown, s.
 
         Raises:
-            InputError: the class differs. The error names the facts.
+            InputError: the class differs, or the threshold. The error names what differs.
         """
+        if tau != self.tau:
+            what = f"the noise profile has bounded slowdowns with tau {self.tau:g}, this verdict with tau {tau:g}"
+            raise InputError(what, hint=f"use --tau {self.tau:g}, or make a profile with --tau {tau:g}")
         if different := self.testbed.differences(TestbedClass.of(info)):
             raise InputError(
                 f"the noise profile is from another class of testbed: {'; '.join(different)}",
-                where=where,
                 hint="make a profile from repetitions on the same testbed, with the same settings",
             )
 

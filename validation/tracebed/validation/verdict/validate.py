@@ -72,7 +72,7 @@ def validate(
     measured = [MeasuredCase.of(case, tolerances, tau, allow_different_workloads) for case in cases]
     if profile is not None:
         for each in measured:
-            profile.require(each.case.real[0].info)
+            profile.require(each.case.real[0].info, tau)
     judged = judge(measured, tolerances, profile)
     metrics = tuple(_metric(item, tolerances) for item in judged)
     results = tuple(_result(each, tolerances) for each in measured)
