@@ -39,6 +39,7 @@ NOT_RUN = {
     "docs/explanation/health.md": 1,
     "docs/explanation/noise.md": 1,
     "docs/explanation/pace.md": 1,
+    "docs/explanation/peers.md": 2,
     "docs/how-to/calibrate.md": 5,
     "docs/how-to/elastisim.md": 2,
     "docs/how-to/repeat.md": 1,

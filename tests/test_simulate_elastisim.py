@@ -339,6 +339,7 @@ def test_the_command_simulates_and_keeps_the_files(program: Path, tmp_path: Path
     assert command(*words, "-o", str(tmp_path / "own"))[0] == 0
     theirs, ours = Run.load(tmp_path / "es"), Run.load(tmp_path / "own")
     assert theirs.info.source == "elastisim"
+    assert theirs.info.parameters["scheduler"] == "tracebed"  # a verdict says that the same code decided
     assert not theirs.info.is_real
     assert np.allclose(theirs.jobs["start"], ours.jobs["start"], rtol=0, atol=1e-6)
 

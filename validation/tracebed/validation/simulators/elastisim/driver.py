@@ -78,6 +78,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
         policy=policy_name,
         policy_parameters=registry.parameters(chosen),
         parameters={
+            "scheduler": "tracebed",
             "interval_s": options.interval_s,
             "malleability_interval_s": options.malleability_interval_s,
             "iterations": count,
