@@ -9,9 +9,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import chromium
+from pages import validated
 from runs import large_run
 from tracebed.validation.report import html
-from tracebed.validation.verdict import compare
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="no chromium (apt-get install chromium)")
 
@@ -23,7 +23,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chrom
 
 
 def test_open_a_report_of_200_000_jobs(benchmark: BenchmarkFixture, browser: chromium.Chromium, tmp_path: Path) -> None:
-    found = compare(large_run(200_000, real=True, noise=0.02), large_run(200_000, real=False))
+    found = validated(large_run(200_000, real=True, noise=0.02), large_run(200_000, real=False))
     path = html.write(found, tmp_path / "report.html")
 
     def open_page() -> None:
@@ -31,4 +31,5 @@ def test_open_a_report_of_200_000_jobs(benchmark: BenchmarkFixture, browser: chr
         page.wait_for("document.documentElement.dataset.charts === 'ready'")
         page.close()
 
+    benchmark.extra_info["bytes"] = path.stat().st_size
     benchmark.pedantic(open_page, rounds=5)
