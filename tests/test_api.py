@@ -65,7 +65,8 @@ def test_from_a_model_to_a_report(tmp_path: Path, workload: tb.Workload) -> None
     assert comparison.verdict == "inconclusive"
     assert comparison.verdict in comparison.explain()
     assert comparison.to_html("report.html") == Path("report.html").read_text()
-    assert set(comparison.to_frame().columns) == {"real", "predicted", "difference", "margin", "gate", "verdict"}
+    columns = {"real", "noise", "predicted", "error", "margin", "z", "gate", "verdict"}
+    assert set(comparison.to_frame().columns) == columns
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert sim.export("csv", "jobs.csv") is not None
     assert len(pd.read_csv("jobs.csv")) == 30

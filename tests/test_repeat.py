@@ -105,6 +105,22 @@ def test_a_changed_campaign_is_refused_with_what_differs(folder: Path) -> None:
     assert len(list((folder / "out").rglob("run.json"))) == 4
 
 
+def test_a_campaign_may_grow_and_only_what_is_new_is_replayed(folder: Path) -> None:
+    repeat("c.yaml", "-o", "out")
+    (folder / "c.yaml").write_text(CAMPAIGN.replace("repetitions: 2", "repetitions: 3") + "  c: {policy: pref}\n")
+    result = repeat("c.yaml", "-o", "out")
+    assert result.return_value == ExitCode.OK, result.output
+    assert "3 cells, 9 repetitions, 4 of them done" in result.output
+    assert sorted(attempts(folder / "out")[4:]) == [
+        ("a", 3, None),
+        ("b", 3, None),
+        *(("c", n, None) for n in (1, 2, 3)),
+    ]
+    (folder / "c.yaml").write_text(CAMPAIGN)
+    error = str(repeat("c.yaml", "-o", "out").exception)
+    assert "repetitions.a was 3, is 2" in error and "repetitions.c was 3, is missing" in error
+
+
 def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
     (folder / "out").mkdir()
     (folder / "out" / "mine.txt").touch()

@@ -83,8 +83,8 @@ def verdicts(folder: Path) -> dict[str, str]:
 def test_a_suite_is_predicted_replayed_and_decided(folder: Path) -> None:
     result = validate("s.yaml", "-o", "out")
     assert result.return_value in (ExitCode.INCONCLUSIVE, ExitCode.UNHEALTHY, ExitCode.INACCURATE)
-    assert "2 cases, 4 repetitions" in result.output
-    assert "4 replays: at least" in result.output
+    assert "cases: 2, repetitions: 4" in result.output
+    assert "replays to make: 4, at least" in result.output
     out = folder / "out"
     runs = sorted(path.parent.relative_to(out).as_posix() for path in out.rglob("run.json"))
     assert runs == [
@@ -107,7 +107,7 @@ def test_what_is_done_is_not_repeated(folder: Path) -> None:
     validate("s.yaml", "-o", "out")
     before = times(folder / "out", "real/*/*/run.json"), times(folder / "out", "predicted/*/*/run.json")
     result = validate("s.yaml", "-o", "out")
-    assert "predictions to make" not in result.output and "replays: at least" not in result.output
+    assert "predictions to make" not in result.output and "replays to make" not in result.output
     assert (times(folder / "out", "real/*/*/run.json"), times(folder / "out", "predicted/*/*/run.json")) == before
     (folder / "s.yaml").write_text(SUITE.replace("tracebed: {}", "tracebed: {runtime_model: worst-case}"))
     assert "predictions to make: 2 by tracebed" in validate("s.yaml", "-o", "out").output
@@ -120,7 +120,7 @@ def test_a_suite_may_grow_but_not_change(folder: Path) -> None:
     before = times(folder / "out", "real/*/*/run.json")
     grown = SUITE.replace("repetitions: 2", "repetitions: 3").replace("[easy, fcfs]", "[easy, fcfs, pref]")
     (folder / "s.yaml").write_text(grown)
-    assert "3 cases, 9 repetitions, 4 of them done" in validate("s.yaml", "-o", "out").output
+    assert "cases: 3, repetitions: 9, 4 of them done" in validate("s.yaml", "-o", "out").output
     after = times(folder / "out", "real/*/*/run.json")
     assert len(after) == 9 and before.items() <= after.items()
     (folder / "s.yaml").write_text(grown.replace("1e6", "5e5"))
@@ -132,7 +132,7 @@ def test_a_dry_run_writes_nothing(folder: Path) -> None:
     result = validate("s.yaml", "-o", "out", "--dry-run")
     assert result.return_value == ExitCode.OK
     assert "predictions to make: 2 by tracebed" in result.output
-    assert "4 replays: at least" in result.output
+    assert "replays to make: 4, at least" in result.output
     assert not (folder / "out").exists()
 
 
