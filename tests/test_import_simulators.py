@@ -273,6 +273,10 @@ def test_the_forms_of_other_files_are_recognized(tmp_path: Path) -> None:
     assert form_of(tmp_path / "t.csv") == "csv"
     tb.write(tb.generate("cirne", jobs=5, nodes=8, seed=1), tmp_path / "w.swf")
     assert form_of(tmp_path / "w.swf") == "swf"
+    (tmp_path / "es").mkdir()
+    header = "ID,Type,Submit Time,Start Time,End Time,Wait Time,Makespan,Turnaround Time,Status"
+    (tmp_path / "es" / "job_statistics.csv").write_text(f"{header}\n0,rigid,0,0,5,0,5,5,completed\n")
+    assert form_of(tmp_path / "es") == form_of(tmp_path / "es" / "job_statistics.csv") == "elastisim"
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="the form of the folder is not recognized"):
         form_of(tmp_path / "folder")

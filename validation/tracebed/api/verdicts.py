@@ -11,7 +11,7 @@ from tracebed.api.runs import AnyRun
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.repetitions.store import run_folders
-from tracebed.validation.simulators.reading import import_run
+from tracebed.validation.simulators.reading import import_run, simulator_at
 from tracebed.validation.simulators.simulator import ReadOptions, Side
 from tracebed.validation.verdict import validate as validate_cases
 from tracebed.validation.verdict.cases import Case
@@ -134,9 +134,10 @@ def _named(
     for item in given:
         if isinstance(item, orchestrator.Run):
             found.append((None, item))
-        elif Path(item).is_file():
+        elif Path(item).is_file() or simulator_at(Path(item)):
             whose = first or (found[0][1] if found else None)
-            options = ReadOptions(side=side, name=Path(item).name)
+            policy = whose.info.policy if whose else ""
+            options = ReadOptions(side=side, name=Path(item).name, policy=policy)
             found.append((Path(item), import_run(Path(item), options, whose)))
         else:
             found += [(folder, orchestrator.Run.load(folder)) for folder in run_folders(Path(item))]

@@ -59,12 +59,19 @@ def forms() -> list[str]:
     return [*SIMULATORS.names(), *(name for name in formats if name not in SIMULATORS.entries)]
 
 
-def form_of(path: Path) -> str:
-    """Return the form of a file or folder, by its content."""
+def simulator_at(path: Path) -> str | None:
+    """Return the simulator whose output a file or folder is, by its content; None if no simulator recognizes it."""
     for name in SIMULATORS.names():
         recognizes = simulator(name).recognizes
         if recognizes is not None and recognizes(path):
             return name
+    return None
+
+
+def form_of(path: Path) -> str:
+    """Return the form of a file or folder, by its content."""
+    if name := simulator_at(path):
+        return name
     if path.is_dir():
         hint = "name its form by --from, or give a file in it"
         raise InputError("the form of the folder is not recognized", where=str(path), hint=hint)

@@ -1,13 +1,14 @@
 """ElastiSim (TU Darmstadt): a driver by which it executes the policies of tracebed, and a reader of its output."""
 
 from tracebed.validation.simulators.elastisim.driver import SUPPORTED, simulate
-from tracebed.validation.simulators.elastisim.reader import read
+from tracebed.validation.simulators.elastisim.reader import read, recognizes
 from tracebed.validation.simulators.simulator import Simulator
 
 SIMULATOR = Simulator(
     name="elastisim",
     title="ElastiSim (SimGrid): drive the program, or read job_statistics.csv and its related files",
     read=read,
+    recognizes=recognizes,
     simulate=simulate,
     supports=SUPPORTED,
 )

@@ -32,6 +32,16 @@ KINDS = {"adaptive": "malleable"}
 """Type of ElastiSim -> kind, where they differ."""
 
 
+MARKS = {"id", "type", "submit time", "wait time", "makespan", "turnaround time", "status"}
+"""Columns, in lower case, by which job_statistics.csv is recognized."""
+
+
+def recognizes(path: Path) -> bool:
+    """Return whether a file is a job_statistics.csv of ElastiSim, or a folder has one."""
+    file = path / "job_statistics.csv" if path.is_dir() else path
+    return file.is_file() and file.stat().st_size > 0 and set(Input.at(file).columns) >= MARKS
+
+
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     """Read the output of a simulation.
 
