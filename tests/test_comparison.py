@@ -68,7 +68,7 @@ def test_the_table_fits_the_usual_terminal(
     show(request.getfixturevalue(name))
     lines = plain(capsys.readouterr().out).splitlines()
     first = next(index for index, line in enumerate(lines) if line.startswith("metric"))
-    table = lines[first : lines.index("* advisory: has no part in the verdict")]
+    table = lines[first : lines.index("* advisory: not part of the verdict")]
     assert max(map(len, table)) <= 80
     assert not any("…" in line for line in table)
     assert {"error", "margin", "verdict"} <= set(table[0].split())  # the margin is always shown

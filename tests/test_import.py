@@ -204,7 +204,7 @@ def test_jobs_are_matched_by_order(tmp_path: Path) -> None:
     shuffled = [(n, job[1], job[2], job[3]) for n, job in enumerate([JOBS[2], JOBS[0], JOBS[1]])]
     path = table(tmp_path / "t.csv", "id,submit,start,end", *lines(shuffled))
     assert times(tb.import_run(path, side="predicted", workload=workload(), match="order")) == EXPECTED
-    with pytest.raises(InputError, match="has 3 jobs, the workload has 2: their order says nothing"):
+    with pytest.raises(InputError, match="has 3 jobs, the workload has 2: jobs cannot be matched by order"):
         tb.import_run(path, side="predicted", workload=workload(JOBS[:2]), match="order")
 
 

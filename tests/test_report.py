@@ -224,7 +224,7 @@ def test_sections_of_another_package_are_in_the_report(tmp_path: Path) -> None:
     Outline(page)
     titles = re.findall(r"<h2>(.*?)</h2>", page)
     start = titles.index("Verdict by metric")
-    after = ["What the verdict rests on", "Real repetitions", "Energy &amp; power", "Text", "Bold", "Jobs on nodes"]
+    after = ["Evidence for the verdict", "Real repetitions", "Energy &amp; power", "Text", "Bold", "Jobs on nodes"]
     assert titles[start : start + 7] == ["Verdict by metric", *after]
     assert "&lt;b&gt;3 jobs&lt;/b&gt;" in page
     assert "<b>&lt;i&gt;</b>" in page

@@ -318,7 +318,7 @@ def test_workloads_of_the_calibration_are_shown_and_not_gated() -> None:
     found = validate([marked, *cases[1:]])
     assert found.verdict is Verdict.ACCURATE
     assert [case.case for case in metric(found, "mean_wait_s").cases] == ["w1-fcfs", "w2-fcfs", "w0-fcfs"]
-    assert any("w0-fcfs: no part in the verdict" in text for text in found.warnings)
+    assert any("w0-fcfs: not part of the verdict" in text for text in found.warnings)
     alone = validate([marked])
     assert alone.reasons[0] is Reason.CALIBRATION_WORKLOAD
     assert alone.verdict is Verdict.INCONCLUSIVE
@@ -419,7 +419,7 @@ def test_a_claim_by_the_makespan_only_is_said() -> None:
     off = {"wait": "off", "response": "off", "slowdown": "off"}
     found = validated(repetitions(5), tolerances=Tolerances.default().replaced(off))
     assert any(text.startswith("the verdict depends on makespan, utilization") for text in found.warnings)
-    assert sum("has no part in the verdict, by default, wait=off" in text for text in found.warnings) == 3
+    assert sum("is not part of the verdict, by default, wait=off" in text for text in found.warnings) == 3
 
 
 def test_changed_tolerances_are_said() -> None:

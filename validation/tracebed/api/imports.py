@@ -1,4 +1,4 @@
-"""Imports: runs made of the output of other simulators, and of real logs."""
+"""Imports: runs from the output of other simulators and from real logs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def import_run(
     mapping: Path | str | None = None,
     name: str = "",
 ) -> Run:
-    """Return the run that a file of another program describes: output of a simulator, or a log of a real system.
+    """Return the run in a file of another program: the output of a simulator, or the log of a real system.
 
     Args:
         path: a table of jobs with a header, the output of a simulator (file or folder), or a log.
         side: `predicted`, or `real` if the run was observed on a real system.
-        workload: the workload of the jobs, its file, or a run of it (or its folder). A real run may do without: the
-            workload is then made from the file.
+        workload: the workload of the jobs, its file, or a run of it (or its folder). Optional for a real run:
+            the workload is then made from the file.
         form: an installed simulator or a format of logs; by default recognized by the content.
         policy: scheduling policy, for reports.
         nodes: number of nodes; by default that of the file or the workload.
@@ -47,7 +47,7 @@ def import_run(
         time_zone: time zone of dates without an offset; by default UTC.
         match: how jobs are matched: `id`, `order` (of submissions), `shape` (submit time, size and run time), or
             `auto`: by id if the ids are those of the workload, else by shape.
-        mapping: file of two columns by which jobs are matched: id in the file, id in the workload.
+        mapping: file that matches jobs by two columns: id in the file, id in the workload.
         name: name of the workload in reports; by default that of its file.
 
     Raises:

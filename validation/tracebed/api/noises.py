@@ -13,7 +13,7 @@ from tracebed.validation.verdict.noise import NoiseFloor, folders_of_runs, noise
 
 
 def noise(runs: AnyRun | Mapping[str, AnyRun] | Sequence[AnyRun], *, tau: float = TAU) -> NoiseFloor:
-    """Return how much the metrics vary over repetitions of real runs.
+    """Return the variation of the metrics over repetitions of real runs.
 
     Args:
         runs: the repetitions of one or several workloads and policies on one testbed; each a run, its folder, or a

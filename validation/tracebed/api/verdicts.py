@@ -78,13 +78,13 @@ def validate(
     simulators: Sequence[str] = (),
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Validation]:
-    """Validate the simulators of a suite: predict and replay its cases, and decide. Resumes where it was stopped.
+    """Validate the simulators of a suite: predict and replay its cases, and decide. Resume after an interruption.
 
     Args:
         suite: the suite file.
         output: folder of the runs, the verdicts and the reports.
         simulators: names of the simulators to validate; by default all of the suite.
-        on_progress: called from time to time with the number of repetitions done in this call.
+        on_progress: called periodically with the number of repetitions done in this call.
 
     Returns:
         simulator -> validation, in the order of the suite.

@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "noise": (f"{CLI}.noise", "Print the noise of repeated real runs, and write the noise profile of a testbed."),
     "recover": (f"{CLI}.runs", "Make the run of a killed replay from its journal."),
     "import": (f"{CLI}.imports", "Make a run of the output of another simulator, or of a real log."),
-    "recorded": (f"{CLI}.recorded", "Copy a recorded suite of real runs, by which simulators are validated."),
+    "recorded": (f"{CLI}.recorded", "Copy a recorded suite of real runs, for validating simulators."),
     "metrics": (f"{CLI}.metrics", "Print the metrics of runs: waits, slowdowns, utilization."),
     "compare": (f"{CLI}.compare", "Compare predictions with real runs of one case: verdict and report."),
     "validate": (f"{CLI}.validate", "Replay and predict the cases of a suite: a verdict on each simulator."),

@@ -1,4 +1,4 @@
-"""`tracebed baseline`: the results that later validations must not fall behind."""
+"""`tracebed baseline`: earlier results, with which later validations are compared."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _row(item: MetricVerdict, single: bool) -> tuple[str, ...]:
 
 
 def _name(item: MetricVerdict) -> str:
-    """Return the name of a metric, marked if the metric has no part in the verdict."""
+    """Return the name of a metric, marked if the metric is not part of the verdict."""
     name = item.metric.short or item.metric.label.removesuffix(" in the window")
     return name if item.gate else f"{name}*" if item.evidence else f"{name}**"
 
@@ -124,7 +124,7 @@ def _interval(middle: float, half: float, unit: str = "") -> str:
 def _notes(validation: Validation) -> Iterator[str]:
     """Yield what the marks mean, and why gated metrics have their verdicts."""
     if not all(item.gate or not item.evidence for item in validation.metrics):
-        yield "* advisory: has no part in the verdict"
+        yield "* advisory: not part of the verdict"
     if not all(item.evidence for item in validation.metrics):
         yield "** no evidence: the run times of the real runs were imposed"
     if len(validation.cases) > 1:
@@ -160,6 +160,6 @@ def _dependence(validation: Validation) -> Iterator[str]:
 
 
 def _evidence(validation: Validation) -> Iterator[str]:
-    """Yield what the real runs could have shown to be wrong, and what not."""
+    """Yield which errors the real runs could have revealed, and which they could not."""
     yield from (f"could have failed: {part}" for part in validation.could_fail)
     yield from (f"could not have failed: {part}" for part in validation.could_not_fail)

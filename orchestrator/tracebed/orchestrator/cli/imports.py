@@ -1,4 +1,4 @@
-"""`tracebed import`: runs made of the output of other simulators, and of real logs."""
+"""`tracebed import`: runs from the output of other simulators and from real logs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def reading_options(command: Command) -> Command:
-    """Add the options that tell how a file is read: the same for all commands that read files of other programs."""
+    """Add the options for reading files of other programs; several commands have them."""
     options = (
         click.option(
             "--columns",
             multiple=True,
             metavar="FIELD=NAME,...",
-            help="Columns of a table, where they are not recognized: job_id, submit, start, end, wait, run, response, "
+            help="Columns of a table that are not recognized: job_id, submit, start, end, wait, run, response, "
             "nodes, cores, state, time_limit, user, kind, held. May be repeated.",
         ),
         click.option(
             "--unit",
             type=click.Choice(["s", "ms", "us", "ns", "min", "h"]),
-            help="Unit of numbers that are times, where the column name does not state it.  [default: s]",
+            help="Unit of times, if the column name does not state it.  [default: s]",
         ),
         click.option(
             "--time-zone",
@@ -64,12 +64,12 @@ def reading_options(command: Command) -> Command:
     metavar="NAME",
     help="Simulator or format that wrote FILE: csv, batsim, elastisim, swf, sacct, ...  [default: by its content]",
 )
-@click.option("--as", "side", type=click.Choice(["predicted", "real"]), required=True, help="Where the run is from.")
+@click.option("--as", "side", type=click.Choice(["predicted", "real"]), required=True, help="Side of the comparison.")
 @click.option(
     "--workload",
     type=PATH,
     metavar="FILE|RUN",
-    help="The workload of the jobs, or a run of it. A real run can do without: FILE is then its own workload.",
+    help="The workload of the jobs, or a run of it. Optional for a real run: FILE is then its own workload.",
 )
 @click.option("--policy", default="", metavar="NAME", help="Scheduling policy of the run, for reports.")
 @click.option("--nodes", type=SIZE, help="Number of nodes.  [default: as in FILE or the workload]")
@@ -93,10 +93,10 @@ def import_(
     output: Path,
     as_json: bool,
 ) -> None:
-    """Make a run of FILE: the output of another simulator, or the log of a real system.
+    """Convert FILE, the output of a simulator or the log of a real system, to a run.
 
     FILE is a table of jobs with a header (CSV or Parquet), the output of a simulator, or a log in a format that
-    `tracebed convert` reads. What FILE does not tell, such as nodes and resizes, is unknown in the run, and metrics
+    `tracebed convert` reads. Data missing in FILE, such as nodes and resizes, are unknown in the run, and metrics
     that need it are undefined.
 
     \b

@@ -54,7 +54,7 @@ def noise(runs: tuple[Path, ...], output: Path | None, tolerances_file: Path | N
     else:
         _print(floor, tolerances)
     for reason in floor.left_out:
-        warn(f"left out: {reason}")
+        warn(f"excluded: {reason}")
     if output is not None:
         say(f"noise profile: {output}")
 

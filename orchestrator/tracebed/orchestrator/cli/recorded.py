@@ -16,7 +16,7 @@ from tracebed.orchestrator.cli.options import json_option, output_option
 @output_option("Folder of the copy; it must not exist.", required=False)
 @json_option
 def recorded(name: str | None, output: Path | None, as_json: bool) -> None:
-    """Copy the recorded suite NAME: real runs of small workloads, by which simulators are validated.
+    """Copy the recorded suite NAME: real runs of small workloads, for validating simulators.
 
     Without NAME, list the suites. The copy has the workloads, the real runs, and suite.yaml for `tracebed validate`.
 

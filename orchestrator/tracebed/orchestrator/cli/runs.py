@@ -339,7 +339,7 @@ def _name_rate(calibration: dict[str, Any]) -> None:
         age_s = (datetime.now(UTC) - datetime.fromisoformat(calibration["created"])).total_seconds()
         say(
             f"tracebed: work sized by {rate:,.0f} units per core and second (p05 to p95 {low:.2f} to {high:.2f}),"
-            f" {calibration['name']}, {time_text(max(0.0, age_s))} old; `tracebed calibrate` measures anew"
+            f" {calibration['name']}, {time_text(max(0.0, age_s))} old; `tracebed calibrate` measures it again"
         )
 
 

@@ -43,7 +43,7 @@ def validate(
     """Validate the simulators of SUITE, a YAML file of workloads, policies, a testbed and simulators.
 
     Each case, a workload under a policy, is predicted by each simulator, and replayed several times in random order.
-    The same command continues a validation that was interrupted: what is done is not repeated. The folder has the
+    The same command continues an interrupted validation: finished runs are not repeated. The folder has the
     verdicts (verdict.json), a summary (verdict.md), JUnit XML (junit.xml), and a report per simulator.
 
     \b
@@ -94,7 +94,7 @@ def validate(
 
 
 def _announce(forecast: Forecast) -> None:
-    """Print what is left to do, and how long it takes at least."""
+    """Print the remaining replays and predictions, and their least duration."""
     from tracebed.display import time_text
 
     done = forecast.repetitions - forecast.to_replay
@@ -108,7 +108,7 @@ def _announce(forecast: Forecast) -> None:
 
 
 def _replay(suite: Suite, forecast: Forecast, output: Path) -> None:
-    """Carry out the replays that are left, with progress and a warning for each failure."""
+    """Carry out the remaining replays, with progress and a warning for each failure."""
     if suite.campaign is None:
         return
     from tracebed.validation.suites import runner

@@ -25,7 +25,7 @@ def margins() -> str:
         f"{'gate' if margin.gate else 'advisory'} |"
         for metric, margin in sorted(with_margin, key=lambda item: not item[1].gate)
     ]
-    return "\n".join(["| metric | margin | at least | part in the verdict |", "|---|---|---|---|", *rows])
+    return "\n".join(["| metric | margin | at least | role in the verdict |", "|---|---|---|---|", *rows])
 
 
 if __name__ == "__main__":

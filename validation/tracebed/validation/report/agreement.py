@@ -54,7 +54,7 @@ def _agreement(validation: Validation) -> Content | None:
 
 
 def _included(result: CaseResult) -> list[Run]:
-    """Return the repetitions that have a part in the verdict, or all if there are none."""
+    """Return the repetitions that are part of the verdict, or all repetitions if all are excluded."""
     return [one.run for one in result.repetitions if not one.excluded] or list(result.case.real)
 
 
@@ -160,7 +160,7 @@ def _shift(found: Mapping[str, PerJob]) -> Picture:
     band = " Band: range of the deciles of the real repetitions." if found["wait"].repeats > 1 else ""
     caption = (
         "Difference predicted - real of each decile of the distribution (Harrell-Davis estimates)."
-        f"{band} Equal heights: all jobs are shifted alike. Heights that grow to the right: long values are wrong."
+        f"{band} Equal heights: all jobs are shifted equally. Heights that grow to the right: long values are wrong."
     )
     alt = "Differences of the deciles of waits and of responses"
     return Picture(_two(draw_one, found, 1.7), caption, alt, "Shift function")

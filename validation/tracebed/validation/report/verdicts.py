@@ -1,4 +1,4 @@
-"""Report sections with the verdict on each metric, and with what the verdict rests on."""
+"""Report sections with the verdict on each metric, and with the evidence for the verdict."""
 
 from __future__ import annotations
 
@@ -75,4 +75,4 @@ def _evidence(validation: Validation) -> Markup:
 
 
 VERDICTS = Section("Verdict by metric", 200, _verdicts, scope="validation")
-EVIDENCE = Section("What the verdict rests on", 250, _evidence, scope="validation")
+EVIDENCE = Section("Evidence for the verdict", 250, _evidence, scope="validation")

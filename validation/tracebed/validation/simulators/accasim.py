@@ -131,7 +131,7 @@ def _dates(texts: pd.Series[str], file: Input, places: Sequence[int], zone: str)
 
 
 def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, options: SimulateOptions) -> Run:
-    """Run AccaSim on `workload`, in a process of its own.
+    """Run AccaSim on `workload` in a separate process.
 
     Times are rounded to whole seconds. Jobs that are not rigid are simulated at their requested size.
 
@@ -142,7 +142,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
         known = ", ".join(POLICIES)
         raise InputError(f"AccaSim has no policy {policy!r}", hint=f"use {known}, or another simulator")
     if options.policy_parameters:
-        raise InputError("policies of AccaSim have no parameters", hint="leave out --policy-option")
+        raise InputError("policies of AccaSim have no parameters", hint="remove --policy-option")
     if options.over_limit not in (OverLimit.EXTEND, OverLimit.NOW):
         raise InputError("AccaSim does not end jobs at their limit", hint="use --over-limit extend")
     if find_spec("accasim") is None:
@@ -220,7 +220,7 @@ def _start(folder: Path, policy: str, options: SimulateOptions) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the processes that AccaSim left."""
+    """Kill the remaining processes of AccaSim."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

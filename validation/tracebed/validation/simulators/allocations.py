@@ -16,7 +16,7 @@ from tracebed.validation.simulators.pairing import Pairing, sizes_of
 from tracebed.validation.simulators.simulator import ReadOptions
 from tracebed.validation.simulators.times import Times
 
-NO_SIZES = "the file does not say how many nodes each job held"
+NO_SIZES = "the number of nodes of each job is not in the file"
 NO_NODES = "the number of nodes is unknown (give --nodes)"
 NO_RESIZES = "the file does not record when malleable jobs were resized"
 RESIZABLE = (Kind.MALLEABLE, Kind.EVOLVING)
@@ -25,7 +25,7 @@ RESIZABLE = (Kind.MALLEABLE, Kind.EVOLVING)
 def allocations_of(
     observed: Observed, workload: Workload, pairing: Pairing, times: Times, options: ReadOptions
 ) -> tuple[list[NodeFacts], pd.DataFrame | None, dict[str, str], list[str]]:
-    """Return the nodes of the run, the table of allocations, what is unknown, and warnings."""
+    """Return the nodes of the run, the table of allocations, the unknown data, and warnings."""
     resizable = np.isin(workload.column("kind"), RESIZABLE) & np.isfinite(times.start)
     unknown = {}
     if resizable.any() and observed.reconfigurations is None:

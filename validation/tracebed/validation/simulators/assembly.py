@@ -25,7 +25,7 @@ MISSING = "not in the file"
 
 
 def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) -> Run:
-    """Return the run that a file describes.
+    """Return the run in a file.
 
     Args:
         observed: the jobs of the file.
@@ -94,7 +94,7 @@ def _as_scheduled(workload: Workload, policy: str) -> Workload:
 
 
 def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pairing]:
-    """Return the workload that the jobs of a file make, and the row of each job.
+    """Return the workload made from the jobs of a file, and the row of each job.
 
     Run times are those of the file. Time 0 is the first submission.
 
@@ -199,12 +199,12 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
         if options.side == "predicted":
             hint = "check --workload, or match jobs by --map FILE or --match id, order or shape"
             raise InputError(what, where=place, hint=hint)
-        found.append(f"{what}, and are left out (first: {place})")
+        found.append(f"{what}, and are ignored (first: {place})")
     return found
 
 
 def _held(observed: Observed, allocations: pd.DataFrame | None) -> str:
-    """Return how the nodes of each job are known: `recorded`, `assigned` (their number is recorded) or `unknown`."""
+    """Return the origin of the nodes of each job: `recorded`, `assigned` (their number is recorded) or `unknown`."""
     if allocations is None:
         return "unknown"
     return "assigned" if observed.allocations is None else "recorded"
@@ -229,7 +229,7 @@ def _origin(observed: Observed, pairing: Pairing) -> dict[str, object]:
 
 
 def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
-    """Return the workload of a run as far as its jobs tell, and the facts of the workload for other runs of it.
+    """Return the workload of a run, derived from its jobs, and the facts of the workload for other runs of it.
 
     Raises:
         InputError: the run has no jobs.

@@ -1,4 +1,4 @@
-"""Output of Batsim: `jobs.csv` of any version, with the schedule and the machine states beside it as checks.
+"""Output of Batsim: `jobs.csv` of any version, checked against the schedule and the machine states in the same folder.
 
 Format: the documentation of Batsim (batsim.readthedocs.io). Columns are found by name: versions before 1.2 have
 `hacky_job_id`, version 4 has `final_state` and `metadata`, version 5 has `profile`, too. Jobs that never started have
@@ -106,7 +106,7 @@ class _Beside:
         }
 
     def version(self, spelt: list[str]) -> str:
-        """Return the version of Batsim, as exactly as the files tell."""
+        """Return the version of Batsim, as precisely as the files state it."""
         if stated := self._schedule().get("batsim_version"):
             return str(stated)
         if "hacky_job_id" in spelt:
@@ -132,7 +132,7 @@ class _Beside:
         return None if first is None else int(sum(_number(first, name, file) for name in STATES)) or None
 
     def disagreements(self, table: Table) -> Iterator[str]:
-        """Yield a sentence for each figure of the other files that does not follow from `jobs.csv`."""
+        """Yield a sentence for each value of the other files that contradicts `jobs.csv`."""
         start, end, nodes, wait = (
             table.jobs[name].to_numpy(dtype=np.float64) if name in table.jobs else np.full(len(table.jobs), np.nan)
             for name in ("start", "end", "nodes", "wait")

@@ -100,7 +100,7 @@ def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> d
         if fitting:
             name = fitting[0][2]
             found[field] = Found(name, parts[name][1])
-    if "run" in found and "run_time" not in found:  # with both, `run_time` is what the workload states, as in our CSV
+    if "run" in found and "run_time" not in found:  # with both, `run_time` is the planned run time, as in workloads
         runs = [name for name in free if parts[name][0] == "runtime" and name != found["run"].name]
         if parts[found["run"].name][0] == "run" and runs:
             found["run_time"] = Found(runs[0], parts[runs[0]][1])

@@ -154,7 +154,7 @@ def _by_id(observed: Observed, workload: Workload, names: pd.Series[str]) -> Int
 
 def _by_order(observed: Observed, workload: Workload) -> IntArray:
     if len(observed.jobs) != len(workload):
-        what = f"has {len(observed.jobs):,} jobs, the workload has {len(workload):,}: their order says nothing"
+        what = f"has {len(observed.jobs):,} jobs, the workload has {len(workload):,}: jobs cannot be matched by order"
         raise InputError(what, where=observed.where, hint="match jobs by --map FILE, --match id or --match shape")
     submit = observed.floats("submit")
     if not np.isfinite(submit).all():
@@ -169,7 +169,7 @@ def _by_shape(observed: Observed, workload: Workload) -> Pairing:
     """Match jobs by submit time, size and run time; the origin of time with the most matches is used."""
     submit = observed.floats("submit")
     if not np.isfinite(submit).any():
-        what = "the file has no submit times, by which jobs could be recognized"
+        what = "the file has no submit times, so jobs cannot be matched by shape"
         raise InputError(what, where=observed.where, hint="match jobs by --map FILE, --match id or --match order")
     shapes = _Shapes(observed, workload)
     planned = workload.floats("submit_time")
@@ -208,7 +208,7 @@ class _Shapes:
         """Return the row of each job, shape (jobs,); -1 without a row.
 
         Raises:
-            InputError: several jobs have the same shape, and are not alike in all that a scheduler sees.
+            InputError: several jobs have the same shape, but differ in properties that affect scheduling.
         """
         found = np.full(len(self.workload), -1, dtype=np.int64)
         ambiguous: list[int] = []
@@ -293,14 +293,14 @@ def _offset(observed: Observed, workload: Workload, rows: IntArray) -> float:
         return 0.0 if abs(offset) <= max(observed.resolution, 1e-6) else offset
     if observed.unix and (observed.has("start") or observed.has("end")):
         if workload.provenance.unix_start is None:
-            what = "the times are dates, and neither the file nor the workload says when the jobs were submitted"
+            what = "the times are dates, and neither the file nor the workload has submit times"
             raise InputError(what, where=observed.where, hint="name the column of submit times: --columns submit=NAME")
         return workload.provenance.unix_start
     return 0.0
 
 
 def _check_sizes(observed: Observed, workload: Workload, found: Pairing) -> None:
-    """Check that rigid jobs have their size in the file: other sizes are a sign of a wrong match."""
+    """Check the sizes of rigid jobs against the workload: differences are a sign of a wrong match."""
     jobs = found.found
     jobs = jobs[workload.column("kind")[jobs] == Kind.RIGID]
     theirs, ours = sizes_of(observed, workload)[found.rows[jobs]], workload.ints("nodes")[jobs]
@@ -316,7 +316,7 @@ def _check_sizes(observed: Observed, workload: Workload, found: Pairing) -> None
 
 
 def _check_submits(observed: Observed, workload: Workload, found: Pairing, *, real: bool) -> None:
-    """Check that jobs were submitted when the workload says: other times are a sign of a wrong match or unit."""
+    """Check the submit times against the workload: differences are a sign of a wrong match or unit."""
     jobs = found.found
     planned = workload.floats("submit_time")[jobs]
     submit = observed.floats("submit")[found.rows[jobs]] - found.offset_s

@@ -1,4 +1,4 @@
-"""Import of the output of other programs: a file or folder in any known form becomes a run."""
+"""Import of the output of other programs: reads a file or folder in any known form as a run."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.registry import Registry
 
 Side: TypeAlias = Literal["predicted", "real"]
-"""Side of a comparison on which an imported run stands."""
+"""Side of a comparison to which an imported run belongs."""
 MatchName: TypeAlias = Literal["auto", "id", "order", "shape"]
 """How the jobs of a file are matched with the jobs of a workload: by id, by order of submission, or by submit time,
 size and run time. `auto` matches by id if all ids of the file are ids of the workload, else by shape."""
@@ -33,7 +33,7 @@ TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of an import: what the author of a file tells about it."""
+    """Options of an import: facts about a file that the file does not contain."""
 
     side: Side = "predicted"
     """Whether the run was observed on a real system."""

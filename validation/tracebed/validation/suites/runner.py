@@ -35,7 +35,7 @@ Predictions = dict[str, dict[str, tuple[Run, ...]]]
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is left of a suite, and how long it takes."""
+    """The remaining work of a suite, and its duration."""
 
     cases: int
     repetitions: int
@@ -54,7 +54,7 @@ def locked(folder: Path) -> AbstractContextManager[None]:
 
 
 def forecast(suite: Suite, folder: Path) -> Forecast:
-    """Return what is left to do for a suite with the output folder `folder`, which may be missing.
+    """Return the remaining work of a suite with the output folder `folder`, which may be missing.
 
     Raises:
         InputError: a run in the folder is damaged.
@@ -73,7 +73,7 @@ def forecast(suite: Suite, folder: Path) -> Forecast:
 def predict(
     suite: Suite, folder: Path, on_progress: Callable[[int], None] | None = None
 ) -> tuple[Predictions, dict[str, str]]:
-    """Make the predictions that are missing, and read the others.
+    """Make the missing predictions, and read the others.
 
     A simulator that fails does not end the suite.
 
@@ -106,7 +106,7 @@ def predict(
 def replay(
     campaign: Campaign, folder: Path, on_progress: Callable[[float, Attempt | None], None] | None = None
 ) -> list[Attempt]:
-    """Carry out the replays that are not done, as `repetitions.runner.repeat`.
+    """Carry out the missing replays, as `repetitions.runner.repeat`.
 
     Raises:
         InputError: the folder belongs to a suite with other cases.

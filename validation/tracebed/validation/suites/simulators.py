@@ -1,4 +1,4 @@
-"""The simulators of a suite: what each needs, and how each predicts a case."""
+"""The simulators of a suite: their inputs, and their predictions of a case."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SuiteSimulator(ABC):
 
     @abstractmethod
     def predictions(self, task: Task, output: Path) -> tuple[Run, ...]:
-        """Return the predictions of a task, after those that are missing were made.
+        """Return the predictions of a task, and make the missing ones before.
 
         Args:
             task: what to predict.
@@ -62,19 +62,19 @@ class SuiteSimulator(ABC):
 
 
 class Maker(SuiteSimulator):
-    """A simulator that is run. Its predictions are kept, and made again if anything changes on which they depend."""
+    """A simulator that is run. Its predictions are kept, and repeated if one of their inputs changes."""
 
     @cached_property
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Everything on which the predictions depend, besides the task and the seed, as JSON values."""
+        """All inputs of the predictions, besides the task and the seed, as JSON values."""
 
     @abstractmethod
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Return a prediction with a seed. The output of a program is written to `log`."""
 
     def missing(self, task: Task, output: Path) -> int:
-        """Return the number of predictions that are not kept, or depend on something that has changed."""
+        """Return the number of predictions that are missing, or whose inputs have changed."""
         return sum(not self._is_kept(path, task, seed) for seed, path in self._places(output))
 
     def predictions(self, task: Task, output: Path) -> tuple[Run, ...]:
@@ -97,7 +97,7 @@ class Maker(SuiteSimulator):
         return [(seed, output / f"run-{seed + 1:02d}") for seed in range(self.spec.seeds)]
 
     def _inputs(self, task: Task, seed: int) -> dict[str, Any]:
-        """Return everything on which a prediction depends, with its hash."""
+        """Return all inputs of a prediction, with their hash."""
         inputs = {"simulator": self.facts, "task": task.facts, "seed": seed}
         return {"sha256": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(), **inputs}
 

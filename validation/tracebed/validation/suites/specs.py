@@ -64,7 +64,7 @@ class WorkloadSpec(Part):
     """A workload of the suite."""
 
     file: str | None = None
-    """File of the workload, relative to the suite file. Recorded runs and recorded predictions do without it."""
+    """File of the workload, relative to the suite file. Not needed for recorded runs and recorded predictions."""
     calibration: bool = False
     """Whether a simulator was calibrated with the workload: its cases are shown, and never gated."""
 

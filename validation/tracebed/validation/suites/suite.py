@@ -43,7 +43,7 @@ class SuiteCase:
 
     name: str
     task: Task
-    """What the simulators have to predict."""
+    """The task of the simulators."""
     calibration: bool
     """Whether a simulator was calibrated with the workload."""
     recorded: Mapping[str, Run]

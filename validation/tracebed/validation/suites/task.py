@@ -17,7 +17,7 @@ from tracebed.validation.repetitions.campaign import Cell
 
 @dataclass(frozen=True)
 class Task:
-    """What a simulator has to predict."""
+    """A prediction task of a simulator."""
 
     names: Mapping[str, str]
     """Names of the workload and of the policy in the suite: `workload` and `policy` in patterns of paths."""
@@ -93,7 +93,7 @@ class Task:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Everything on which a prediction depends, besides the simulator, as JSON values."""
+        """All inputs of a prediction, besides the simulator, as JSON values."""
         return {
             "workload": self.workload.sha256 if self.workload else None,
             "nodes": [list(node) for node in self.nodes],

@@ -135,7 +135,7 @@ def ranges(z: FloatArray, reach: float | None, kappa: float) -> FloatArray:
 def simulator_baseline(document: Mapping[str, Any]) -> SimulatorBaseline:
     """Return the baseline of one simulator from the JSON values of its validation.
 
-    The cases on which the simulator was calibrated, and metrics that are no evidence, are left out.
+    Cases on which the simulator was calibrated, and metrics of imposed run times, are excluded.
     """
     tolerances, facts = document["tolerances"], document["simulator"]
     cases = [case for case in document["cases"] if not case["calibration"]]

@@ -1,4 +1,4 @@
-"""Baselines: files with the results of simulators that later validations must not fall behind.
+"""Baselines: files with results of simulators, with which later validations are compared.
 
 A baseline makes the gate of a CI job deterministic: see `tracebed.validation.verdict.acceptance` for the limits, and
 `tracebed.validation.verdict.ratchet` for the comparison.
@@ -49,7 +49,7 @@ class Baseline(StoredFile):
         return new.model_copy(update={"simulators": {**self.simulators, **new.simulators}})
 
     def check(self, validation: Validation) -> list[Finding]:
-        """Return what a validation of one simulator falls behind, and what cannot be compared.
+        """Return the results of one simulator that are worse than the baseline, or cannot be compared.
 
         A finding fails the gate if a metric was accurate and is outside its acceptance limits, if its error grew by
         more than `Tolerances.ratchet`, or if a case or a gated metric of the baseline is missing.

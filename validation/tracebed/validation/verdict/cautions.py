@@ -1,4 +1,4 @@
-"""Warnings about a validation: exclusions, weak evidence, and practices that make a verdict mean less."""
+"""Warnings about a validation: exclusions, weak evidence, and practices that weaken a verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import CaseResult, MetricVerdict
 
 WEAK = {"makespan_s", "utilization", "throughput"}
-"""Metrics that arrivals decide for the most part: they hardly show the errors of a schedule."""
+"""Metrics that are determined mostly by arrivals, and hardly depend on errors of a schedule."""
 NAMED = 3
 """Most cases that a warning names."""
 WIDE = 2.0
@@ -107,29 +107,29 @@ def _comparability(cases: Sequence[CaseResult]) -> Iterable[str]:
 def _calibration(cases: Sequence[CaseResult]) -> Iterable[str]:
     names = [each.case.name for each in cases if each.calibration]
     if names:
-        yield f"{_names(names)}: no part in the verdict, since the predictions were calibrated on this workload"
+        yield f"{_names(names)}: not part of the verdict, since the predictions were calibrated on this workload"
 
 
 def _gates(metrics: Sequence[MetricVerdict], tolerances: Tolerances) -> Iterable[str]:
     gated = {item.name for item in metrics if item.gate}
     if gated and gated <= WEAK:
         labels = ", ".join(item.metric.label for item in metrics if item.gate)
-        yield f"the verdict depends on {labels} only: arrivals decide most of it, so large errors of waits stay unseen"
+        yield f"the verdict depends on {labels} only: arrivals determine most of it, so errors of waits stay undetected"
     known = all_metrics()
     for name, margin in tolerances.margins.items():
         usual = known[name].margin if name in known else None
         if usual is None or not usual.gate:
             continue
         if not margin.gate:
-            yield f"{known[name].label} has no part in the verdict, by {tolerances.source}"
+            yield f"{known[name].label} is not part of the verdict, by {tolerances.source}"
         elif margin.relative > usual.relative or margin.absolute > usual.absolute:
             label, unit = known[name].label, known[name].unit
             yield f"the margin of {label} ({margin.text(unit)}) is wider than the default ({usual.text(unit)})"
     for name, metric in known.items():
         if metric.margin is not None and metric.margin.gate and name not in tolerances.margins:
-            yield f"{metric.label} has no part in the verdict, by {tolerances.source}"
+            yield f"{metric.label} is not part of the verdict, by {tolerances.source}"
         elif name in tolerances.margins and tolerances.margins[name].gate and name not in {m.name for m in metrics}:
-            yield f"{metric.label} has no part in the verdict: it is undefined for the real runs"
+            yield f"{metric.label} is not part of the verdict: it is undefined for the real runs"
 
 
 def _cancellation(metrics: Sequence[MetricVerdict]) -> Iterable[str]:
@@ -172,8 +172,8 @@ def _profile(metrics: Sequence[MetricVerdict]) -> Iterable[str]:
 def _shared(found: Evidence) -> Iterable[str]:
     if found.same_scheduler:
         yield (
-            "the same scheduler code decided in the real runs and in the predictions: errors of its decisions could "
-            "not show"
+            "the same scheduler code decided in the real runs and in the predictions: errors of its decisions are not "
+            "detected"
         )
 
 

@@ -118,7 +118,7 @@ class Estimate:
 
     @property
     def outlier(self) -> BoolArray:
-        """Whether a case is off by more than kappa margins."""
+        """Whether the error of a case exceeds kappa margins."""
         return self.worst > self.kappa
 
     @property
@@ -128,7 +128,7 @@ class Estimate:
 
     @property
     def accurate(self) -> BoolArray:
-        """Whether the prediction is accurate: the interval lies inside the margin, and so does each case, nearly."""
+        """Whether the interval lies inside (-1, 1), and no case exceeds kappa margins."""
         return self.inside & ~self.outlier
 
     @property

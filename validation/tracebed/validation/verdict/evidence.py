@@ -1,4 +1,4 @@
-"""What real runs are evidence of: which parts of a prediction they could have shown to be wrong."""
+"""Evidence of real runs: in which parts of a prediction they could have revealed errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def imposed(info: RunInfo) -> str:
     """Return what imposed the run times of a real run, or an empty text if the run times were measured.
 
     An emulated rank sleeps for its planned run time. A rank with a duty below 1 computes for a part of the planned time
-    and sleeps until its planned end. A steady clock stands still until a rank has done what it planned.
+    and sleeps until its planned end. A steady clock stands still until a late rank has finished its planned work.
     """
     partial = sorted({duty for duty in info.duties if 0 < duty < 1})
     kinds = ["emulated nodes"] if "emulated" in info.execution.split("+") else []
@@ -25,20 +25,20 @@ def imposed(info: RunInfo) -> str:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the real runs are evidence of, and what they are not."""
+    """Parts of a prediction that the real runs test, and parts that they do not test."""
 
     same_scheduler: bool
     """Whether the same scheduler code decided on both sides."""
     imposed: str
     """What imposed the run times; empty if they were measured."""
     could_fail: tuple[str, ...]
-    """Parts of the prediction that the real runs could have shown to be wrong."""
+    """Parts of the prediction in which the real runs could have revealed errors."""
     could_not_fail: tuple[str, ...]
     """Parts that are imposed, or the same on both sides."""
 
 
 def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo]) -> Evidence:
-    """Return what the runs `real` are evidence of for the predictions `predicted`."""
+    """Return which parts of the predictions `predicted` the runs `real` test."""
     replayed = all(info.source == "replay" for info in real)
     shared = replayed and all(_decided_by_tracebed(info) for info in predicted)
     by = ", ".join(dict.fromkeys(filter(None, (imposed(info) for info in real))))

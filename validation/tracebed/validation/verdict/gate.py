@@ -1,4 +1,4 @@
-"""Gate: what the verdicts on one or several simulators mean for the exit status of a command or a test.
+"""Gate: the exit status of a command or a test for the verdicts on one or several simulators.
 
 The commands `compare` and `validate`, the JUnit report, the annotations and the pytest plugin all use this policy.
 """

@@ -1,4 +1,4 @@
-"""Noise profiles: how much the metrics of a testbed vary from repetition to repetition.
+"""Noise profiles: the variation of the metrics of a testbed between repetitions.
 
 A profile pools the variances of the logarithm of each metric over cells (a workload under a policy), each around its
 own mean. It supplies the noise of a real run that was not repeated, if that run is from a testbed of the same class
@@ -173,7 +173,7 @@ class NoiseFloor:
 def noise_floor(runs: Mapping[str, Run] | Sequence[Run], tau: float = TAU) -> NoiseFloor:
     """Return the noise of repetitions of one or several cells on one testbed.
 
-    Unhealthy and interrupted runs are left out, and a run with the times of an earlier one.
+    Unhealthy runs, interrupted runs, and runs with the same times as an earlier run are excluded.
 
     Args:
         runs: the real runs, by name or in a sequence. The workload, the policy and its parameters make the cell.

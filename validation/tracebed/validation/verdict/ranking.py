@@ -154,7 +154,7 @@ def rank(observations: Iterable[Observation], *, alpha: float = ALPHA) -> Rankin
     """Return the ranking of the policies, or None if no workload has two policies with defined values.
 
     Args:
-        observations: one per workload, policy and metric. Undefined values (NaN) are left out.
+        observations: one per workload, policy and metric. Undefined values (NaN) are ignored.
         alpha: level of each side of the intervals.
     """
     groups: dict[tuple[str, str], list[Observation]] = {}

@@ -1,4 +1,4 @@
-"""The ratchet: in which way the results of a simulator are worse than earlier ones."""
+"""The ratchet: comparison of the results of a simulator with earlier results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracebed.validation.verdict.rule import Verdict
 
 
 def compare(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: float) -> Iterator[Finding]:
-    """Yield what `new` falls behind `old`, and what cannot be compared.
+    """Yield the results in `new` that are worse than in `old`, and the results that cannot be compared.
 
     Args:
         name: the simulator.
@@ -25,7 +25,7 @@ def compare(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: f
     for case in other:
         yield Finding(name, "", case, f"{case}: the real runs or the workload differ from those of the baseline", False)
     for case in old.inputs.keys() - new.inputs.keys():
-        yield Finding(name, "", case, f"the case {case} is in the baseline, and is missing in the validation", True)
+        yield Finding(name, "", case, f"the case {case} is in the baseline, but is missing in the validation", True)
     for case in new.inputs.keys() - old.inputs.keys():
         yield Finding(name, "", case, f"the case {case} is not in the baseline", False)
     for metric, before in old.metrics.items():
@@ -53,14 +53,14 @@ def worse(before: MetricBaseline, after: MetricBaseline, kappa: float, growth: f
         return ""
     now = [after.cases[case].z for case in before.cases]
     if any(z is None for z in now):
-        return "was defined in the baseline, and is undefined"
+        return "was defined in the baseline, but is undefined"
     mean = float(np.mean([z for z in now if z is not None]))
     texts = []
     if abs(mean) > abs(before.z) + growth:
         case = max(before.cases, key=lambda name: abs(after.cases[name].z or 0) - abs(before.cases[name].z or 0))
         was, found = before.cases[case].z or 0.0, after.cases[case].z or 0.0
         texts.append(
-            f"the error grew from {before.z:+.2f} to {mean:+.2f} margins, and may grow by {growth:g}; "
+            f"the error grew from {before.z:+.2f} to {mean:+.2f} margins (accepted growth: {growth:g}); "
             f"most in the case {case}, from {was:+.2f} to {found:+.2f}"
         )
     if before.verdict == Verdict.ACCURATE and not before.cases.keys() & set(other):

@@ -1,7 +1,7 @@
-"""Screening of the repetitions of a real run: which of them have a part in the verdict.
+"""Screening of the repetitions of a real run: which of them are part of the verdict.
 
 A repetition is excluded only for causes that are measured independently of its metrics, with limits fixed before the
-runs. An exclusion by the outcome would bias the sample, so unusual outcomes (H4, H5) are warnings.
+runs. Excluding runs by their outcome would bias the sample, so unusual outcomes (H4, H5) are warnings.
 
     H1      another number of nodes than most repetitions
     H2      more than 1 % of the jobs ended in another state than in most repetitions
@@ -44,7 +44,7 @@ Figures = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Repetition:
-    """One repetition of a real run, and whether it has a part in the verdict."""
+    """One repetition of a real run, and whether it is part of the verdict."""
 
     run: Run
     name: str

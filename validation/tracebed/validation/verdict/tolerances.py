@@ -32,7 +32,7 @@ class Tolerances:
     """Margins and constants of the decision."""
 
     margins: Mapping[str, Margin]
-    """Metric -> margin. Metrics without a margin have no part in a validation."""
+    """Metric -> margin. Metrics without a margin are not part of a validation."""
     alpha: float = 0.025
     """Level of each one-sided test; intervals have the coverage 1 - 2 alpha."""
     kappa: float = 2.0
@@ -100,7 +100,7 @@ class Tolerances:
 
     @property
     def sha256(self) -> str:
-        """Hash of all that the verdict depends on: the gated margins and the constants."""
+        """Hash of the gated margins and the constants, on which the verdict depends."""
         content = self.to_json()
         del content["source"]
         content["margins"] = {name: margin for name, margin in content["margins"].items() if margin["gate"]}

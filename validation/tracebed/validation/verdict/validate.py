@@ -208,7 +208,7 @@ def _headline(
     verdict: Verdict,
     reasons: Sequence[Reason],
 ) -> str:
-    """Return why the verdict is as it is, and the largest error, in one or two sentences."""
+    """Return the reason for the verdict, and the largest error, in one or two sentences."""
     gated = [item for item in metrics if item.gate]
     known = [item for item in gated if not math.isnan(item.z)]
     worst = max(known, key=lambda item: abs(item.z), default=None)

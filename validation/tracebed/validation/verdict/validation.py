@@ -74,7 +74,7 @@ class MetricVerdict:
     metric: Metric
     margin: Margin
     gate: bool
-    """Whether the metric has a part in the overall verdict."""
+    """Whether the metric affects the overall verdict."""
     evidence: bool
     """False for a metric of run times where the real run times were imposed."""
     cases: tuple[CaseMetric, ...]
@@ -157,7 +157,7 @@ class CaseResult:
     pair: Comparison
     """The most central prediction against the most central of the included repetitions."""
     calibration: bool
-    """Whether the case has no part in the verdict, since the predictions use a calibration made from its workload."""
+    """Whether the case is not part of the verdict, since the predictions use a calibration made from its workload."""
     unmatched: float
     """Largest share of the jobs of a pair of runs without a counterpart."""
     per_job: PerJob | None
@@ -218,7 +218,7 @@ class Validation:
     ranking: Ranking | None
     """Order of the policies on each workload; None if no workload has several policies."""
     could_fail: list[str]
-    """Parts of the prediction that the real runs could have shown to be wrong."""
+    """Parts of the prediction in which the real runs could have revealed errors."""
     could_not_fail: list[str]
     """Parts that are imposed, or the same code on both sides."""
     same_scheduler: bool

@@ -27,7 +27,7 @@ SCRIPTS = (
     "toolbar.js",
     "main.js",
 )
-"""Our scripts, in the order of their definitions."""
+"""Scripts of tracebed, in the order of their definitions."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 """Content security policy of a page: no requests, and no script other than that of `Charts`."""
 
@@ -63,7 +63,7 @@ def _about(result: CaseResult) -> str:
 
 @cache
 def _script() -> Markup:
-    """Return the library, with its license, and our scripts as one function, so that they define no globals."""
+    """Return the library with its license, and the scripts of tracebed as one function without globals."""
     license, library = _read("uplot/LICENSE"), _read("uplot/uPlot.iife.min.js")
     ours = "\n".join(map(_read, SCRIPTS))
     return Markup(f'/*! uPlot\n{license}*/\n(() => {{\n"use strict";\n{library}\n{ours}}})();')

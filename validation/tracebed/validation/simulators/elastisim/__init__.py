@@ -1,4 +1,4 @@
-"""ElastiSim (TU Darmstadt): a driver by which it executes the policies of tracebed, and a reader of its output."""
+"""ElastiSim (TU Darmstadt): a driver that runs it with the policies of tracebed, and a reader of its output."""
 
 from tracebed.validation.simulators.elastisim.driver import SUPPORTED, simulate
 from tracebed.validation.simulators.elastisim.reader import read, recognizes

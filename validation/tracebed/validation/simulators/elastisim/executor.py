@@ -1,9 +1,9 @@
-"""The scheduler of tracebed behind ElastiSim: messages of ElastiSim are events, decisions are the reply.
+"""Executor that connects tracebed's scheduler to ElastiSim: messages are events, replies are decisions.
 
 The simulator and the replayer execute the same `Scheduler`. ElastiSim differs from them in two ways:
 
 * It sends a message for each event, also for several events at one instant, and the policy decides before the next
-  message. `ElastisimExecutor` therefore waits for the events that it knows to follow at the same instant.
+  message. `ElastisimExecutor` therefore waits for the events that are known to follow at the same instant.
 * A resize takes effect at a scheduling point. The executor keeps the resize until the scheduling point of the job, so
   that the allocation in the cluster of the scheduler is at all times that of ElastiSim.
 """
@@ -146,7 +146,7 @@ class ElastisimExecutor:
         return any(end <= now + INSTANT_S for _, _, _, end in self._progress.values())
 
     def _decide(self, now: float) -> None:
-        """Call the policy until it has seen all events, those included that its own decisions cause."""
+        """Call the policy until all events are processed, including events caused by its decisions."""
         while True:
             if self._happened:
                 self.scheduler.serve()

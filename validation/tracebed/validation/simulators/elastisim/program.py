@@ -1,4 +1,4 @@
-"""The program of ElastiSim: where it is, its input folder, and its process."""
+"""The program of ElastiSim: its location, its input folder, and its process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tracebed.orchestrator.simulation.simulator import Overheads
 VARIABLE = "TRACEBED_ELASTISIM"
 """Environment variable with the path of the program."""
 LOG = "elastisim.log"
-"""File with what the program prints."""
+"""File with the output of the program."""
 DEADLOCK = "Deadlock detected"
-"""What SimGrid prints, with exit code 0, if a job can never start."""
+"""Message of SimGrid, with exit code 0, if a job can never start."""
 TAIL = 300
 """Number of characters of the log in an error message."""
 

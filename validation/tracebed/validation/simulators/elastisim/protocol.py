@@ -25,7 +25,7 @@ SCHEDULED = 0xFFEC4401
 FINISHED = 0xFFEC44FF
 """Code of the last message, after the last job."""
 WAIT_MS = 100
-"""Longest time for which a receiver blocks before it looks after the process, ms."""
+"""Longest time for which a receiver blocks before it checks the process, ms."""
 
 
 class Occasion(enum.IntEnum):
