@@ -2,7 +2,8 @@
 
 The metrics of a run depend on sums of delays, so a constant must be the mean of the delays, not their median. A stall
 of the machine distorts the mean of one repetition. Therefore the constant is the median over the repetitions of their
-means.
+means. With fewer than three repetitions, each repetition is divided into blocks of consecutive samples, and the
+constant is the median of the means of the blocks (Nemirovsky and Yudin 1983), so that one stall distorts one block.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ Statistic = Callable[[FloatArray], FloatArray]
 """A function of the samples of a repetition, shape (samples, columns), that returns estimates, shape (quantities,)."""
 RESAMPLES = 400
 CONFIDENCE = 0.95
+BLOCKS = 3
+"""Least number of means of which the median is taken."""
+LEAST = 5
+"""Least number of samples of a block."""
 
 
 def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: int = 0) -> list[Estimate]:
@@ -29,6 +34,8 @@ def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: 
     within the repetitions alone would give an interval that is too short.
     """
     used = [samples for samples in repetitions if len(samples)]
+    if len(used) < BLOCKS:
+        used = [block for samples in used for block in _blocks(samples)]
     if not used:
         return []
     rng = np.random.default_rng(seed)
@@ -54,6 +61,11 @@ def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: 
         )
         for k in range(len(value))
     ]
+
+
+def _blocks(samples: FloatArray) -> list[FloatArray]:
+    """Divide the samples of a repetition into blocks of consecutive samples; a few samples remain one block."""
+    return np.array_split(samples, BLOCKS) if len(samples) >= BLOCKS * LEAST else [samples]
 
 
 def mean(samples: FloatArray) -> FloatArray:

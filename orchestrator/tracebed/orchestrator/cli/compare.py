@@ -87,11 +87,13 @@ def compare(
     import tracebed.api as tb
     from tracebed.orchestrator.cli.comparison import show
     from tracebed.orchestrator.cli.gate import Gate
+    from tracebed.validation.verdict.baseline import Baseline
     from tracebed.validation.verdict.validation import SCHEMA
 
     if workload is not None and report is None:
         raise InputError("--workload adds to a report, and --report is missing", hint="name a file with --report")
     keep_inputs([*real, *predicted], [report, markdown, junit])
+    kept = Baseline.load(baseline) if baseline else None
     with progress("comparing"):
         validation = tb.compare(
             real,
@@ -102,7 +104,7 @@ def compare(
             tau=tau,
             allow_different_workloads=allow_different_workloads,
         )
-    gate = Gate.of([validation], inconclusive, baseline)
+    gate = Gate.of([validation], inconclusive, kept)
     if as_json:
         print_json(SCHEMA, validation.to_json())
     else:

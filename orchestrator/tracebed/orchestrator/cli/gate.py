@@ -15,6 +15,7 @@ from tracebed.orchestrator.cli.messages import say, warn
 from tracebed.orchestrator.cli.options import PATH, Command
 
 if TYPE_CHECKING:
+    from tracebed.validation.verdict.baseline import Baseline
     from tracebed.validation.verdict.gate import Finding, OnInconclusive
     from tracebed.validation.verdict.validation import Validation
 
@@ -62,15 +63,13 @@ class Gate:
     """Differences from the baseline."""
 
     @classmethod
-    def of(cls, validations: Sequence[Validation], inconclusive: str, baseline: Path | None) -> Gate:
-        """Return the gate for these validations, compared with a baseline if its file is given."""
-        from tracebed.validation.verdict.baseline import Baseline
+    def of(cls, validations: Sequence[Validation], inconclusive: str, baseline: Baseline | None) -> Gate:
+        """Return the gate for these validations, compared with a baseline if one is given."""
         from tracebed.validation.verdict.gate import OnInconclusive
 
         findings = []
         if baseline is not None:
-            kept = Baseline.load(baseline)
-            findings = [finding for validation in validations for finding in kept.check(validation)]
+            findings = [finding for validation in validations for finding in baseline.check(validation)]
         return cls(OnInconclusive(inconclusive), findings)
 
     def write(self, validations: Sequence[Validation], markdown: Path | None, junit: Path | None) -> None:

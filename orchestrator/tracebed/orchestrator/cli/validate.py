@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     "--simulator", "only", multiple=True, metavar="NAME", help="Validate only this simulator of the suite. Repeatable."
 )
 @click.option("--dry-run", is_flag=True, help="Print the forecast, and neither replay nor predict.")
+@click.option(
+    "--case-pages/--no-case-pages", default=True, help="Write a report for each case too (some seconds a case)."
+)
 @output_option("Folder of the runs, the verdicts and the reports.")
 @gate_options
 @json_option
@@ -33,6 +36,7 @@ def validate(
     suite: Path,
     only: tuple[str, ...],
     dry_run: bool,
+    case_pages: bool,
     output: Path,
     inconclusive: str,
     baseline: Path | None,
@@ -60,9 +64,12 @@ def validate(
     end_on_signals()
     from tracebed.validation.suites import results, runner
     from tracebed.validation.suites.suite import load_suite
+    from tracebed.validation.verdict.baseline import Baseline
 
     with progress(f"reading {suite.name}"):
         loaded = load_suite(suite, only)
+        file = baseline or (loaded.folder / loaded.spec.baseline if loaded.spec.baseline else None)
+        kept = Baseline.load(file) if file else None  # an invalid baseline is reported before the replays
         forecast = runner.forecast(loaded, output)
     _announce(forecast)
     if dry_run:
@@ -77,10 +84,11 @@ def validate(
             _replay(loaded, forecast, output)
             with progress("comparing"):
                 validations = runner.validations(loaded, predictions, output)
-            file = baseline or (loaded.folder / loaded.spec.baseline if loaded.spec.baseline else None)
-            gate = Gate.of(list(validations.values()), inconclusive, file)
+            gate = Gate.of(list(validations.values()), inconclusive, kept)
             with progress("drawing the reports"):
-                document = results.write(loaded, validations, failed, output, gate.inconclusive, gate.findings)
+                document = results.write(
+                    loaded, validations, failed, output, gate.inconclusive, gate.findings, case_pages=case_pages
+                )
     except KeyboardInterrupt:
         say(f"tracebed: the finished runs are in {output}; the same command continues the validation")
         raise

@@ -23,6 +23,7 @@ def write(
     more: Mapping[str, Section] | None = None,
     *,
     profile: Noises | None = None,
+    case_pages: bool = True,
 ) -> Path:
     """Write the report to `path` atomically. The pages of several cases are written to a folder of this name beside it.
 
@@ -31,6 +32,7 @@ def write(
         path: the file.
         more: further sections of this report, by name.
         profile: noise of the testbed, for the verdicts on single cases in their pages.
+        case_pages: whether to write the pages of several cases.
 
     Raises:
         InputError: a file cannot be written, or the name of the file does not end in .html.
@@ -38,8 +40,9 @@ def write(
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):  # do not overwrite a workload or a run.json by mistake
         raise InputError("the name of a report must end in .html", where=str(path), hint="name another file")
-    _write(_page(validation, more, folder=path.stem), path)
-    if len(validation.cases) > 1:
+    case_pages = case_pages and len(validation.cases) > 1
+    _write(_page(validation, more, folder=path.stem if case_pages else ""), path)
+    if case_pages:
         for result in validation.cases:
             alone = validate(
                 [result.case],

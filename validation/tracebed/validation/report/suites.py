@@ -17,7 +17,7 @@ CLASSES = ((1.0, "inside"), (math.inf, "outside"))
 
 
 def cases(folder: str) -> Section:
-    """Return the section with the table of cases and gated metrics. The pages of the cases are in `folder`."""
+    """Return the section with the table of cases and gated metrics. The pages of the cases are in `folder`, if any."""
 
     def content(validation: Validation) -> Markup:
         gated = [item for item in validation.metrics if item.gate]
@@ -40,7 +40,7 @@ def _row(folder: str, result: CaseResult, metrics: list[CaseMetric | None]) -> d
     wait = result.per_job
     return {
         "name": result.case.name,
-        "page": quote(f"{folder}/{result.case.name}.html"),
+        "page": quote(f"{folder}/{result.case.name}.html") if folder else "",
         "calibration": result.calibration,
         "included": sum(not one.excluded for one in result.repetitions),
         "repetitions": len(result.repetitions),

@@ -35,6 +35,8 @@ def write(
     folder: Path,
     inconclusive: OnInconclusive = OnInconclusive.FAIL,
     findings: Sequence[Finding] = (),
+    *,
+    case_pages: bool = True,
 ) -> dict[str, Any]:
     """Write the files of a validation, and return the content of verdict.json.
 
@@ -45,6 +47,7 @@ def write(
         folder: the output folder.
         inconclusive: consequence of an inconclusive verdict.
         findings: differences from the baseline.
+        case_pages: whether to write a report for each case.
     """
     found = list(validations.values())
     document = {
@@ -64,5 +67,5 @@ def write(
         with replacing(folder / name) as stream:
             stream.write(text)
     for name, validation in validations.items():
-        html.write(validation, folder / f"{name}.html", profile=suite.noise)
+        html.write(validation, folder / f"{name}.html", profile=suite.noise, case_pages=case_pages)
     return document
