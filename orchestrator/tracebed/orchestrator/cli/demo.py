@@ -18,10 +18,10 @@ from tracebed.orchestrator.cli.options import json_option
 
 MOST_NODES = 8
 SPEED = 200
-"""The 25 minutes of the workload pass in eight seconds."""
+"""The 22 minutes of the workload pass in seven seconds."""
 LONGEST = "375s"
 """Run time to which the longest job is compressed."""
-ARRIVALS = 0.009
+ARRIVALS = 0.0084
 """Factor on the times between arrivals, for an offered load of 0.9."""
 REPETITIONS = 5
 """Number of healthy repetitions that a verdict on one workload needs."""
@@ -90,7 +90,7 @@ def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
             f"cannot be written: {error.strerror}", where=str(output), hint="name another folder with -o"
         ) from error
     steps = (
-        ("generate cirne --nodes 16 --jobs 20 --seed 34 -o", drawn),
+        ("generate cirne --nodes 16 --jobs 20 --seed 55 -o", drawn),
         ("scale", drawn, "--inventory", inventory, f"--runtime max={LONGEST} --arrivals {ARRIVALS} -o", scaled),
         ("malleable", scaled, "--share 0.7 --seed 1 -o", mixed),
         ("calibrate --inventory", inventory, f"--speed {SPEED} --repetitions 1 -o", output / "calibration.yaml"),
