@@ -160,6 +160,17 @@ def test_the_estimates_recover_known_overheads_from_the_probes() -> None:
 # -- from end to end
 
 
+def test_a_stall_distorts_one_block_of_a_single_repetition() -> None:
+    samples = np.full(60, 0.008)
+    samples[30:34] = 0.5
+    alone, several = mean_of([samples]), mean_of([samples, samples, samples])
+    assert alone is not None and several is not None
+    assert alone.value == pytest.approx(0.008) and len(alone.repetitions) == 3 and alone.count == 60
+    assert several.value == pytest.approx(samples.mean(), rel=1e-3)
+    few = mean_of([samples[:10]])
+    assert few is not None and len(few.repetitions) == 1
+
+
 @pytest.mark.usefixtures("no_process_is_left")
 def test_a_calibration_of_emulated_nodes_from_end_to_end(tmp_path: Path) -> None:
     path = tmp_path / "e.calibration.yaml"
@@ -171,7 +182,8 @@ def test_a_calibration_of_emulated_nodes_from_end_to_end(tmp_path: Path) -> None
     assert made.execution == "emulated" and made.nodes == 4 and made.cores == [8] and made.duty == 0.0
     assert made.units_per_core_second is None and made.duty_proposal is None and made.sharing is None
     assert {"launch_s", "launch_join_s", "launch_rank_s", "end_s", "end_rank_s"} <= made.overheads.keys()
-    assert [size.ranks for size in made.launch][-1] == 4 and len(made.overheads["launch_s"].repetitions) == 2
+    assert [size.ranks for size in made.launch][-1] == 4
+    assert len(made.overheads["launch_s"].repetitions) == 6  # three blocks of each repetition
     assert len(made.workloads) == 2 and any("speedup" in what for what in made.skipped)
 
     workload = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)

@@ -128,6 +128,7 @@ METRICS = (
     Metric(
         name="energy_j",
         label="energy in the window, recorded",
+        short="energy, recorded",
         unit="J",
         definition=_recorded,
         undefined=NO_POWER,
@@ -149,6 +150,7 @@ METRICS = (
     Metric(
         name="modelled_energy_j",
         label="energy in the window, modelled",
+        short="energy, modelled",
         unit="J",
         definition=_modelled,
         undefined="the window is empty",
