@@ -16,7 +16,7 @@ from tracebed.validation.report.annotations import MOST, annotate, code_quality
 from tracebed.validation.report.junit import junit
 from tracebed.validation.report.markdown import LIMIT, markdown, table
 from tracebed.validation.verdict import Reason, Tolerances, Validation, Verdict
-from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate, worst_case
+from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
 from validations import make_validation
 
 FAIL, WARN, PASS = OnInconclusive
@@ -206,7 +206,7 @@ def test_annotations_point_at_the_margin_of_each_failed_metric(inaccurate: Valid
         match = re.fullmatch(r"::error file=(.+),line=(\d+),title=mine%3A (.+) is inaccurate::(.+)", line)
         assert match, line
         assert rows[int(match[2]) - 1].strip().startswith(f"{item.name}:")
-        worst = worst_case(item)
+        worst = item.worst
         assert worst is not None
         assert f"worst case {worst.case}" in match[4]
         assert "\n" not in line

@@ -106,6 +106,17 @@ def test_the_figures_of_a_case_are_those_of_its_runs() -> None:
     assert wait.relative_error == pytest.approx(expected / np.mean(waits) - 1)
 
 
+def test_the_smallest_margin_that_passes_is_in_the_unit_of_the_margin() -> None:
+    found = validated(repetitions(5), predicted(1.3), tolerances=Tolerances.default().replaced({"wait": "20 s"}))
+    absolute, relative = metric(found, "mean_wait_s"), metric(found, "mean_response_s")
+    assert absolute.delta_needed > 20
+    assert absolute.margin_needed.endswith(" s")
+    assert float(absolute.margin_needed.removesuffix(" s").replace(",", "")) == pytest.approx(
+        absolute.delta_needed, rel=1e-2
+    )
+    assert relative.margin_needed == f"{100 * relative.delta_needed:.3g} %"
+
+
 # Repetitions.
 
 
@@ -319,6 +330,8 @@ def test_workloads_of_the_calibration_are_shown_and_not_gated() -> None:
     assert found.verdict is Verdict.ACCURATE
     assert [case.case for case in metric(found, "mean_wait_s").cases] == ["w1-fcfs", "w2-fcfs", "w0-fcfs"]
     assert any("w0-fcfs: not part of the verdict" in text for text in found.warnings)
+    worst = metric(found, "mean_wait_s").worst
+    assert worst is not None and worst.case != "w0-fcfs"
     alone = validate([marked])
     assert alone.reasons[0] is Reason.CALIBRATION_WORKLOAD
     assert alone.verdict is Verdict.INCONCLUSIVE
@@ -348,6 +361,17 @@ def test_a_metric_that_the_prediction_lacks_is_a_reason() -> None:
     assert found.reasons == (Reason.NOT_DEFINED,)
     assert metric(found, "utilization").reasons == (Reason.NOT_DEFINED,)
     assert metric(found, "mean_wait_s").verdict is Verdict.ACCURATE
+
+
+def test_a_metric_that_is_wrong_in_one_case_and_undefined_in_another_names_the_wrong_case() -> None:
+    cases = suite(2, repeats=5, stretches=[1.0, 3.0])
+    blind = predicted()
+    blind.jobs[["start", "end"]] = NAN
+    blind.jobs["state"] = "interrupted"
+    found = validate([Case(cases[0].name, "w0", "fcfs", cases[0].real, (blind,)), cases[1]])
+    assert found.verdict is Verdict.INACCURATE
+    assert "wait, mean is off in w1-fcfs by +" in found.headline
+    assert "nan" not in found.headline
 
 
 def test_a_metric_that_the_real_runs_lack_is_left_out_with_a_warning() -> None:

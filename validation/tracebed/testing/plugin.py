@@ -164,14 +164,12 @@ def _gate(item: pytest.Function, validation: Validation) -> None:
 
 def _lines(validation: Validation, findings: list[Finding]) -> Iterator[str]:
     """Yield the lines of a failure: the verdict, each gated metric that is not accurate, and its worst case."""
-    from tracebed.validation.verdict.gate import worst_case
-
     yield f"simulator {validation.simulator.name}: {validation.verdict}. {validation.headline}"
     yield from (f"  worse than the baseline: {finding.text}" for finding in findings if finding.failed)
     for metric in validation.metrics:
         if metric.gate and metric.verdict != "accurate":
             yield f"  {metric.sentence}"
-            if (case := worst_case(metric)) is not None:
+            if (case := metric.worst) is not None:
                 yield (
                     f"    worst case {case.case}: error {case.z:+.2f} margins "
                     f"(real {case.real_mean:.6g}, predicted {case.predicted:.6g}, margin {case.margin:.6g})"

@@ -57,7 +57,7 @@ def _sides(validation: Validation) -> Iterator[str]:
     yield f"simulator: {simulator.name} {simulator.version}, {_number(simulator.runs, 'run')}"
     real = sum(len(case.case.real) for case in cases)
     yield f"cases:     {len(cases)}, {_number(real, 'real run')}"
-    if marked := [case.case.name for case in cases if case.case.calibration]:
+    if marked := [case.case.name for case in cases if case.calibration]:
         yield f"           shown only, since they were used for calibration: {', '.join(marked)}"
 
 
@@ -142,7 +142,7 @@ def _reasons(item: MetricVerdict, shared: set[Reason]) -> Iterator[str]:
 
     yield from (REASONS[reason] for reason in item.reasons if reason not in shared)
     if math.isfinite(item.delta_needed):
-        yield f"smallest margin that passes: {_percent(item.delta_needed)}"
+        yield f"smallest margin that passes: {item.margin_needed}"
     if item.repeats_needed is not None:
         yield f"repetitions needed: {item.repeats_needed}"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracebed.validation.report.markdown import number, why
-from tracebed.validation.verdict.gate import Finding, OnInconclusive, worst_case
+from tracebed.validation.verdict.gate import Finding, OnInconclusive
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
@@ -111,7 +111,7 @@ def _text(metric: MetricVerdict) -> str:
     """Return the error of a metric, its worst case and the reasons as a sentence."""
     text = f"error {number(metric.z)} margins, interval {number(metric.low)} to {number(metric.high)}"
     text += f", margin {metric.margin.words(metric.metric.unit)}"
-    if (worst := worst_case(metric)) is not None:
+    if (worst := metric.worst) is not None:
         text += f"; worst case {worst.case} ({number(worst.z)})"
     return text + (f"; {why(metric)}" if metric.reasons else "")
 

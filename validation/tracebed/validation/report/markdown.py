@@ -67,7 +67,7 @@ def _row(metric: MetricVerdict) -> tuple[str, ...]:
         metric.error,
         number(metric.z),
         metric.margin.words(metric.metric.unit) + ("" if metric.evidence else ", run times imposed"),
-        "-" if not math.isfinite(metric.delta_needed) else f"{100 * metric.delta_needed:.3g} %",
+        metric.margin_needed,
         why(metric),
     )
 

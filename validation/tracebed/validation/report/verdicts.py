@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from markupsafe import Markup
 
 from tracebed.display import cell
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
-from tracebed.validation.report.words import error, percentage, reason_text, signed
+from tracebed.validation.report.words import error, reason_text, signed
 from tracebed.validation.verdict.rule import REASONS, Reason
-from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
+from tracebed.validation.verdict.validation import Validation
 
 FACTORS = {0.5: "half the margins", 1.0: "the margins as given", 2.0: "double margins"}
 
@@ -26,22 +24,8 @@ def _verdicts(validation: Validation) -> Markup:
         alone=len(validation.cases) == 1,
         alpha=validation.tolerances.alpha,
         reasons=[(reason_text(reason), REASONS[reason]) for reason in Reason if reason in found],
-        needed=_needed,
-        worst=_worst,
         error=error,
     )
-
-
-def _needed(item: MetricVerdict) -> str:
-    """Return the smallest margin with which the metric would be accurate, as text."""
-    if not math.isfinite(item.delta_needed):
-        return "-"
-    unit = f" {item.metric.unit}".rstrip()
-    return percentage(item.delta_needed) if item.margin.relative else f"{cell(item.delta_needed)}{unit}"
-
-
-def _worst(item: MetricVerdict) -> CaseMetric | None:
-    return max((case for case in item.cases if math.isfinite(case.z)), key=lambda case: abs(case.z), default=None)
 
 
 def _evidence(validation: Validation) -> Markup:

@@ -134,8 +134,9 @@ def _gates(metrics: Sequence[MetricVerdict], tolerances: Tolerances) -> Iterable
 
 def _cancellation(metrics: Sequence[MetricVerdict]) -> Iterable[str]:
     for item in metrics:
-        if item.gate and abs(item.z) <= 1 and any(c.z > 1 for c in item.cases) and any(c.z < -1 for c in item.cases):
-            low, high = (extreme(item.cases, key=lambda case: case.z) for extreme in (min, max))
+        each = item.deciding
+        if item.gate and abs(item.z) <= 1 and any(c.z > 1 for c in each) and any(c.z < -1 for c in each):
+            low, high = (extreme(each, key=lambda case: case.z) for extreme in (min, max))
             yield (
                 f"errors of {item.metric.label} cancel in the mean: {low.case} {low.z:+.2g} margins, "
                 f"{high.case} {high.z:+.2g} margins"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tracebed.errors import ExitCode
-from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
+from tracebed.validation.verdict.validation import Validation
 
 
 class OnInconclusive(enum.StrEnum):
@@ -53,8 +53,3 @@ def gate(validations: Iterable[Validation], inconclusive: OnInconclusive, findin
         codes.discard(ExitCode.INCONCLUSIVE)
     severe = (ExitCode.INACCURATE, ExitCode.UNHEALTHY, ExitCode.INCONCLUSIVE)
     return next((code for code in severe if code in codes), ExitCode.OK)
-
-
-def worst_case(metric: MetricVerdict) -> CaseMetric | None:
-    """Return the case of a metric with the largest error, or None if the error is undefined in all cases."""
-    return max((case for case in metric.cases if case.z == case.z), key=lambda case: abs(case.z), default=None)

@@ -149,6 +149,7 @@ def _metric(item: Judgment, tolerances: Tolerances) -> MetricVerdict:
         profile_based=item.profile_based,
         verdict=item.verdict,
         reasons=item.reasons,
+        calibration=len(item.cases) - len(found.z),
     )
 
 
@@ -219,9 +220,7 @@ def _headline(
         return f"all {len(gated)} gated metrics are within their margins{where}; {largest}."
     if verdict is Verdict.INACCURATE:
         wrong = [item for item in gated if item.verdict is Verdict.INACCURATE]
-        return (
-            "; ".join(f"{item.metric.label} is off by {item.error}, {_z(item)}{_outlier(item)}" for item in wrong) + "."
-        )
+        return "; ".join(f"{item.metric.label} is off {_off(item)}" for item in wrong) + "."
     inside = sum(abs(item.z) <= 1 for item in known)
     seen = f"{inside} of {len(known)} gated metrics lie within their margins" if known else "no gated metric is defined"
     why = "; ".join(_because(reason, gated, cases) for reason in reasons)
@@ -232,10 +231,12 @@ def _z(item: MetricVerdict) -> str:
     return f"{abs(item.z):.2g} of the margin" if abs(item.z) < 10 else f"{abs(item.z):,.0f} times the margin"
 
 
-def _outlier(item: MetricVerdict) -> str:
-    """Return the worst case as text if the mean is within the margin."""
-    worst = max(item.cases, key=lambda case: abs(case.z))
-    return f", in {worst.case} by {worst.z:+.2g} margins" if abs(item.z) <= 1 else ""
+def _off(item: MetricVerdict) -> str:
+    """Return the error of an inaccurate metric as text: the mean, and the worst case if the mean does not show it."""
+    mean = "" if math.isnan(item.z) else f"by {item.error}, {_z(item)}"
+    if abs(item.z) > 1 or item.worst is None:
+        return mean
+    return ", ".join(filter(None, (mean, f"in {item.worst.case} by {item.worst.z:+.2g} margins")))
 
 
 def _because(reason: Reason, gated: Sequence[MetricVerdict], cases: Sequence[CaseResult]) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from tracebed.display import cell
 from tracebed.errors import ExitCode
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.verdict.cases import Case
@@ -101,11 +102,33 @@ class MetricVerdict:
     """Whether the noise of a case comes from a noise profile, not from its repetitions."""
     verdict: Verdict
     reasons: tuple[Reason, ...]
+    calibration: int = 0
+    """Number of cases of calibration workloads, the last ones of `cases`: they have no part in the verdict."""
 
     @property
     def name(self) -> str:
         """Name of the metric."""
         return self.metric.name
+
+    @property
+    def deciding(self) -> tuple[CaseMetric, ...]:
+        """The cases on which the verdict depends."""
+        return self.cases[: len(self.cases) - self.calibration]
+
+    @property
+    def worst(self) -> CaseMetric | None:
+        """The case with the largest error of those on which the verdict depends; None if all errors are undefined."""
+        known = [case for case in self.deciding if not math.isnan(case.z)]
+        return max(known, key=lambda case: abs(case.z), default=None)
+
+    @property
+    def margin_needed(self) -> str:
+        """`delta_needed` as text, in percent or in the unit of the metric; a dash if unknown."""
+        if not math.isfinite(self.delta_needed):
+            return "-"
+        if not self.margin.relative:
+            return f"{cell(self.delta_needed)} {self.metric.unit}".rstrip()
+        return "0 %" if self.delta_needed < 5e-6 else f"{100 * self.delta_needed:.3g} %"
 
     @property
     def part(self) -> str:
