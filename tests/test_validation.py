@@ -13,7 +13,6 @@ from runs import NAN, fcfs_run, make_run
 from tracebed.errors import ExitCode, InputError, Tolerated
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
 from tracebed.validation.verdict import Case, MetricVerdict, Reason, Tolerances, Validation, Verdict, validate
-from tracebed.validation.verdict.cautions import changed_tolerances
 
 LATE = {"signal": "late_s", "value": 10.2, "limit": 1.0, "state": "unhealthy", "text": "a rank was 10.2 s late"}
 LOADED = {"signal": "pressure", "value": 0.2, "limit": 0.1, "state": "degraded", "text": "pressure 20 %, limit 10 %"}
@@ -385,6 +384,17 @@ def test_a_metric_that_the_real_runs_lack_is_left_out_with_a_warning() -> None:
     assert any("undefined for the real runs" in text for text in found.warnings)
 
 
+def test_a_metric_that_the_real_runs_of_one_case_lack_is_decided_by_the_others_with_a_warning() -> None:
+    cases = suite(2, repeats=5)
+    for run in cases[0].real:
+        run.info.nodes = []
+        run.allocations = run.allocations.iloc[:0]
+    found = validate(cases)
+    assert [case.case for case in metric(found, "utilization").cases] == ["w1-fcfs"]
+    texts = [text for text in found.warnings if "undefined" in text]
+    assert texts and all("for the real runs of w0-fcfs: other cases decide it" in text for text in texts)
+
+
 def test_runs_in_which_nothing_ended_are_inconclusive() -> None:
     nothing = [make_run([(0.0, NAN, NAN, 1)], states={"1": "interrupted"}) for _ in range(5)]
     found = validate([Case.of(nothing, [make_run([(0.0, 0.0, 5.0, 1)], real=False)])])
@@ -444,12 +454,6 @@ def test_a_claim_by_the_makespan_only_is_said() -> None:
     found = validated(repetitions(5), tolerances=Tolerances.default().replaced(off))
     assert any(text.startswith("the verdict depends on makespan, utilization") for text in found.warnings)
     assert sum("is not part of the verdict, by default, wait=off" in text for text in found.warnings) == 3
-
-
-def test_changed_tolerances_are_said() -> None:
-    default = Tolerances.default()
-    assert changed_tolerances(default, default.sha256) == ""
-    assert "no evidence" in changed_tolerances(default.scaled(2.0), default.sha256)
 
 
 def test_compressed_times_compress_margins_in_seconds_and_are_said() -> None:

@@ -33,18 +33,12 @@ def cautions(
         *_comparability(cases),
         *_calibration(cases),
         *_gates(metrics, tolerances),
+        *_undefined(cases, metrics),
         *_cancellation(metrics),
         *_absolute(metrics, cases),
         *_profile(metrics),
         *_shared(found),
     ]
-
-
-def changed_tolerances(tolerances: Tolerances, sha256: str) -> str:
-    """Return a warning if the tolerances are not those with the hash `sha256` of a baseline; empty if they are."""
-    if tolerances.sha256 == sha256:
-        return ""
-    return "the tolerances differ from those of the baseline: margins chosen after the results are no evidence"
 
 
 def _repetitions(cases: Sequence[CaseResult], without: Verdict | None, verdict: Verdict) -> Iterable[str]:
@@ -130,6 +124,15 @@ def _gates(metrics: Sequence[MetricVerdict], tolerances: Tolerances) -> Iterable
             yield f"{metric.label} is not part of the verdict, by {tolerances.source}"
         elif name in tolerances.margins and tolerances.margins[name].gate and name not in {m.name for m in metrics}:
             yield f"{metric.label} is not part of the verdict: it is undefined for the real runs"
+
+
+def _undefined(cases: Sequence[CaseResult], metrics: Sequence[MetricVerdict]) -> Iterable[str]:
+    """Yield the gated metrics that the real runs of some cases lack."""
+    for item in metrics:
+        known = {case.case for case in item.cases}
+        missing = [each.case.name for each in cases if each.case.name not in known and not each.calibration]
+        if item.gate and missing:
+            yield f"{item.metric.label} is undefined for the real runs of {_names(missing)}: other cases decide it"
 
 
 def _cancellation(metrics: Sequence[MetricVerdict]) -> Iterable[str]:
