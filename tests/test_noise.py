@@ -171,7 +171,7 @@ def test_the_command_prints_the_floor_and_writes_the_profile(tmp_path: Path) -> 
     ]
     for words, message in (
         ((one, "-o", tmp_path / "few.yaml"), "the repetitions are too few for a noise profile"),
-        ((tmp_path,), "is not a run, and has no repetitions"),
+        ((tmp_path,), "is neither a run nor a folder of repetitions"),
     ):
         done = call("noise", *words)
         assert isinstance(done.exception, InputError)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tracebed.api.runs import AnyRun
-from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.metrics import TAU
-from tracebed.validation.verdict.noise import NoiseFloor, folders_of_runs, noise_floor
+from tracebed.validation.repetitions.store import run_folders
+from tracebed.validation.verdict.noise import NoiseFloor, noise_floor
 
 
 def noise(runs: AnyRun | Mapping[str, AnyRun] | Sequence[AnyRun], *, tau: float = TAU) -> NoiseFloor:
@@ -44,9 +44,6 @@ def noise(runs: AnyRun | Mapping[str, AnyRun] | Sequence[AnyRun], *, tau: float 
         if isinstance(run, orchestrator.Run):
             found[name] = run
             continue
-        folders = folders_of_runs(Path(run))
-        if not folders:
-            raise InputError("is not a run, and has no repetitions", where=str(run), hint="name folders of real runs")
-        for folder in folders:
+        for folder in run_folders(Path(run), campaign=True):
             found[name if folder == Path(run) else str(folder)] = orchestrator.Run.load(folder)
     return noise_floor(found, tau)

@@ -162,16 +162,21 @@ def run_of(slot: Slot, folder: Path) -> Run | None:
     return None if run.info.stopped_by_signal else run
 
 
-def run_folders(folder: Path) -> list[Path]:
+def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
     """Return the folders of the repetitions in `folder`, the folder of a cell; `folder` itself if it is a run.
 
+    Args:
+        folder: the folder.
+        campaign: whether `folder` may also be that of a campaign: then the repetitions are those of all cells.
+
     Raises:
-        InputError: `folder` is neither.
+        InputError: `folder` has no run.
     """
     if (folder / "run.json").is_file():
         return [folder]
-    if found := sorted(path.parent for path in folder.glob("rep-*/run.json")):
-        return found
+    for pattern in ("rep-*/run.json", *(["*/rep-*/run.json"] if campaign else [])):
+        if found := sorted(path.parent for path in folder.glob(pattern)):
+            return found
     what = "is neither a run nor a folder of repetitions: run.json and rep-*/run.json are missing"
     raise InputError(what, where=str(folder), hint="`tracebed replay` and `tracebed repeat` write runs")
 

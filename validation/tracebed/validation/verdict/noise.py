@@ -316,11 +316,3 @@ def _margin(margin: Margin, item: CellNoise) -> float:
     if all_metrics()[item.metric].unit == "s":
         margin = replace(margin, absolute=margin.absolute * item.compression)
     return margin.at(item.mean)
-
-
-def folders_of_runs(path: Path) -> list[Path]:
-    """Return the folders of the runs at `path`: itself, its repetitions `rep-*`, or those of a campaign."""
-    if (path / "run.json").is_file():
-        return [path]
-    found = sorted(path.glob("rep-*/run.json")) or sorted(path.glob("*/rep-*/run.json"))
-    return [file.parent for file in found]
