@@ -209,6 +209,16 @@ def test_an_invalid_file_is_an_error_with_its_line(folder: Path, old: str, new: 
     assert str(found.value).startswith(f"s.yaml:{line}: ")
 
 
+def test_the_pattern_of_recorded_runs_may_be_an_absolute_path(recorded: Path) -> None:
+    (recorded / "suite").mkdir()
+    text = RECORDED.replace('"real/', f'"{recorded}/real*/').replace("right/", "../right/")
+    (recorded / "suite" / "s.yaml").write_text(text)
+    (recorded / "real").rename(recorded / "real-1")
+    fcfs_run(40, stretch=1.006, policy="fcfs").save(recorded / "real-2/tiny-fcfs/rep-01")
+    case = load_suite(recorded / "suite" / "s.yaml").cases["tiny-fcfs"]
+    assert list(case.recorded)[0::5] == ["../real-1/tiny-fcfs/rep-01", "../real-2/tiny-fcfs/rep-01"]
+
+
 def test_two_cases_with_one_name_are_refused(recorded: Path) -> None:
     (recorded / "s.yaml").write_text(RECORDED.replace("[tiny]", "[a, a-b]").replace("[fcfs, easy]", "[b-c, c]"))
     with pytest.raises(InputError, match="two cases have the same name"):

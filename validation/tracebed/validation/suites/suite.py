@@ -13,6 +13,7 @@ docs/reference/suite.md describes every key.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -180,7 +181,7 @@ class _Loader:
             ]
             task = Task.of_run(runs[0], names, file, workload, self._policy(policy), parameters)
         own = {path.name for path in paths}
-        shown = [path.name if len(own) == len(paths) else str(path.relative_to(self.folder)) for path in paths]
+        shown = [path.name if len(own) == len(paths) else os.path.relpath(path, self.folder) for path in paths]
         recorded = dict(zip(shown, runs, strict=True))
         return SuiteCase(name, task, self.spec.workloads[workload_name].calibration, recorded)
 
