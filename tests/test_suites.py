@@ -19,7 +19,9 @@ import tracebed.api as tb
 from runs import fcfs_run
 from tracebed.errors import ExitCode, InputError, TracebedError
 from tracebed.orchestrator.cli import tracebed
-from tracebed.validation.suites import runner
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.validation.suites import runner, simulators
+from tracebed.validation.suites.simulators import Driven
 from tracebed.validation.suites.suite import load_suite
 
 SUITE = """\
@@ -375,6 +377,35 @@ def test_a_command_that_fails_is_an_error_with_its_log(folder: Path, file: str, 
     assert found == {}
     assert message in failed["mine"]
     assert "out/predicted/mine/w-fcfs.log" in failed["mine"]
+
+
+def test_predictions_of_an_installed_simulator_are_made_again_with_another_program(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = folder / "elastisim"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    file = folder / "s.yaml"
+    file.write_text(SUITE.replace("tracebed: {}", f'other: {{with: elastisim, options: {{program: "{program}"}}}}'))
+    monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.policy, 4))
+    assert runner.predict(load_suite(file), folder / "out")[1] == {}
+    assert runner.forecast(load_suite(file), folder / "out").to_predict == {"other": 0}
+    program.write_text("#!/bin/sh\n# another version\n")
+    assert runner.forecast(load_suite(file), folder / "out").to_predict == {"other": 2}
+
+
+@pytest.mark.parametrize("simulator", ["tracebed: {}", "other: {with: elastisim}"])
+def test_predictions_depend_on_the_code_of_the_policy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, simulator: str
+) -> None:
+    file = folder / "s.yaml"
+    file.write_text(SUITE.replace("tracebed: {}", simulator))
+    monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.policy, 4))
+    assert runner.predict(load_suite(file), folder / "out")[1] == {}
+    maker = simulators.maker_of
+    changed = registry.POLICIES.entries["easy"]
+    monkeypatch.setattr(simulators, "maker_of", lambda entry: ["changed"] if entry == changed else maker(entry))
+    assert list(runner.forecast(load_suite(file), folder / "out").to_predict.values()) == [1]
 
 
 def test_a_command_is_read_by_an_importer(folder: Path) -> None:

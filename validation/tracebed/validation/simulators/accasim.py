@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -239,11 +239,7 @@ def _run(seen: Observed, jobs: Workload, nodes: Sequence[NodeFacts], policy: str
         cores=np.nan,
     )
     reading = ReadOptions(policy=policy, name=options.name)
-    try:
-        release = version("accasim")
-    except PackageNotFoundError:
-        release = ""
-    run = run_of(replace(seen, jobs=named, nodes=nodes, version=release, match="id", unix=False), jobs, reading)
+    run = run_of(replace(seen, jobs=named, nodes=nodes, version=installed(), match="id", unix=False), jobs, reading)
     large = (run.jobs["nodes"] > len(nodes)).to_numpy()
     run.jobs.loc[large, "state"] = JobState.REJECTED.value
     run.jobs.loc[large, "reason"] = "larger than the machine"
@@ -259,12 +255,20 @@ def _run(seen: Observed, jobs: Workload, nodes: Sequence[NodeFacts], policy: str
     return run
 
 
+def installed(options: Mapping[str, str] | None = None) -> str:
+    """Return the version of the installed package, which `options` do not change; empty if it is missing."""
+    with suppress(PackageNotFoundError):
+        return version("accasim")
+    return ""
+
+
 SIMULATOR = Simulator(
     name="accasim",
     title="AccaSim: its dispatching plan sched-*, and the package accasim",
     read=read,
     recognizes=recognizes,
     simulate=simulate,
+    version=installed,
     supports=frozenset({"over_limit"}),
 )
 """AccaSim: its dispatching plan sched-*, and the package accasim."""

@@ -113,6 +113,11 @@ class Simulator:
 
     Raises InputError if the simulator is not installed, lacks the policy or an option, or fails.
     """
+    version: Callable[[Mapping[str, str]], str] | None = None
+    """Return the version, or a hash, of the installed program with `SimulateOptions.options`; empty if it is missing.
+
+    Predictions that `tracebed validate` keeps are made again with another version.
+    """
     supports: frozenset[str] = frozenset()
     """Fields of `SimulateOptions` that `simulate` uses, of those in `OPTIONAL`."""
 

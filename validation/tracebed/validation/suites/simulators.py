@@ -20,6 +20,7 @@ from tracebed.files import replacing, sha256_of
 from tracebed.orchestrator import scheduling, simulation
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import calibrated, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.registry import one_of
@@ -69,6 +70,10 @@ class Maker(SuiteSimulator):
     def facts(self) -> dict[str, Any]:
         """All inputs of the predictions, besides the task and the seed, as JSON values."""
 
+    def scheduler(self, task: Task) -> list[Any]:
+        """Return the code of the scheduler, as JSON values, if it is not part of `facts`."""
+        return []
+
     @abstractmethod
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Return a prediction with a seed. The output of a program is written to `log`."""
@@ -98,7 +103,7 @@ class Maker(SuiteSimulator):
 
     def _inputs(self, task: Task, seed: int) -> dict[str, Any]:
         """Return all inputs of a prediction, with their hash."""
-        inputs = {"simulator": self.facts, "task": task.facts, "seed": seed}
+        inputs = {"simulator": self.facts, "scheduler": self.scheduler(task), "task": task.facts, "seed": seed}
         return {"sha256": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(), **inputs}
 
     def _is_kept(self, path: Path, task: Task, seed: int) -> bool:
@@ -116,12 +121,16 @@ def _record(path: Path) -> Path:
 
 
 class Calibrated(Maker):
-    """A simulator that predicts with the overheads of a calibration."""
+    """A simulator that predicts with the policies of tracebed and the overheads of a calibration."""
 
     @cached_property
     def calibration(self) -> Calibration | None:
         """The calibration of the testbed."""
         return Calibration.load(self.folder / self.spec.calibration) if self.spec.calibration is not None else None
+
+    def scheduler(self, task: Task) -> list[Any]:
+        """Return the hash of the scheduler, and package and code of the policy."""
+        return [code_of(Path(scheduling.__path__[0])), maker_of(registry.POLICIES.entries[task.policy])]
 
 
 class BuiltIn(Calibrated):
@@ -131,7 +140,7 @@ class BuiltIn(Calibrated):
     def facts(self) -> dict[str, Any]:
         """Version, code and calibration."""
         return {
-            "version": [version("tracebed"), *(code_of(Path(room.__path__[0])) for room in (scheduling, simulation))],
+            "version": [version("tracebed"), code_of(Path(simulation.__path__[0]))],
             "runtime_model": self.spec.runtime_model,
             "calibration": self.calibration.sha256 if self.calibration else None,
         }
@@ -159,10 +168,12 @@ class Driven(Calibrated):
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Package and code of the driver, options, calibration, and the version in the suite file."""
+        """Code of the driver, version of the program, options, calibration, and the version in the suite file."""
         assert self.spec.driver is not None
+        of_program = simulator(self.spec.driver).version
         return {
             "driver": maker_of(SIMULATORS.entries[self.spec.driver]),
+            "program": of_program(self.spec.options) if of_program is not None else "",
             "version": self.spec.version,
             "options": self.spec.options,
             "calibration": self.calibration.sha256 if self.calibration else None,

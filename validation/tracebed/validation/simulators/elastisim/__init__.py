@@ -1,6 +1,7 @@
 """ElastiSim (TU Darmstadt): a driver that runs it with the policies of tracebed, and a reader of its output."""
 
 from tracebed.validation.simulators.elastisim.driver import SUPPORTED, simulate
+from tracebed.validation.simulators.elastisim.program import version
 from tracebed.validation.simulators.elastisim.reader import read, recognizes
 from tracebed.validation.simulators.simulator import Simulator
 
@@ -10,6 +11,7 @@ SIMULATOR = Simulator(
     read=read,
     recognizes=recognizes,
     simulate=simulate,
+    version=version,
     supports=SUPPORTED,
 )
 """ElastiSim (SimGrid): drive the program, or read job_statistics.csv and its related files."""

@@ -15,7 +15,7 @@ import pandas as pd
 
 from tracebed.converters.workload import Kind, Provenance, System, Workload
 from tracebed.errors import InputError
-from tracebed.files import check_folder, sha256_of
+from tracebed.files import check_folder
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -90,7 +90,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
         calibration=dict(options.calibration),
         warnings=_warnings(options.overheads),
     )
-    info.versions["elastisim"] = f"sha256 {sha256_of(path)[:12]}"
+    info.versions["elastisim"] = program.version(options.options)
     return make_run(executor.record, executor.cluster, info)
 
 

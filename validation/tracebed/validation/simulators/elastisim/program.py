@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tracebed.converters.formats import elastisim as format
 from tracebed.converters.formats.tools.elastisim_models import NANO
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, Tolerated
+from tracebed.files import sha256_of
 from tracebed.orchestrator.simulation.simulator import Overheads
 
 VARIABLE = "TRACEBED_ELASTISIM"
@@ -41,6 +42,13 @@ def find(given: str | None) -> Path:
         hint = f"install ElastiSim, and give --program FILE, set {VARIABLE}, or put it on the PATH"
         raise InputError(f"the program of ElastiSim is not found: {chosen}", hint=hint)
     return Path(found).resolve()
+
+
+def version(options: Mapping[str, str]) -> str:
+    """Return the hash of the program with the option `program`, which has no version number; empty if it is missing."""
+    with suppress(InputError):
+        return f"sha256 {sha256_of(find(options.get('program')))[:12]}"
+    return ""
 
 
 # -- input -----------------------------------------------------------------------------------------------------------
