@@ -90,6 +90,7 @@ def test_the_body_of_a_test_fails_first(pytester: pytest.Pytester) -> None:
     [
         ("suite='missing.yaml'", "*missing.yaml: cannot read the suite*"),
         ("suite='suite.yaml', simulator='mien'", "*mien*mine*"),
+        ("'suite.yaml', 'mien'", "*mien*mine*"),
         ("suite='suite.yaml', policy='easy'", "*the marker tracebed has no argument policy*"),
         ("suite='suite.yaml', inconclusive='maybe'", "*inconclusive='maybe' is not fail, warn, pass*"),
         ("", "*needs @pytest.mark.tracebed(suite=FILE)*"),

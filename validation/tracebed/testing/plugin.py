@@ -123,7 +123,7 @@ def _options(item: pytest.Item) -> dict[str, Any]:
     """Return the arguments of the marker of a test. Raises pytest.UsageError if they are invalid."""
     marker = item.get_closest_marker(MARKER)
     defaults = {"suite": None, "simulator": None, "inconclusive": "fail", "baseline": None, "output": None}
-    given = {**dict(zip(("suite",), marker.args, strict=False)), **marker.kwargs} if marker else {}
+    given = {**dict(zip(defaults, marker.args, strict=False)), **marker.kwargs} if marker else {}
     if given.get("suite") is None:
         raise pytest.UsageError(f"{item.nodeid}: the fixture {FIXTURE} needs @pytest.mark.{MARKER}(suite=FILE)")
     if further := given.keys() - defaults.keys():
