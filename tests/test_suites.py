@@ -211,6 +211,11 @@ def test_an_invalid_file_is_an_error_with_its_line(folder: Path, old: str, new: 
     assert str(found.value).startswith(f"s.yaml:{line}: ")
 
 
+def test_the_logs_of_a_campaign_beside_its_runs_are_no_runs(recorded: Path) -> None:
+    (recorded / "real/tiny-fcfs/rep-01.log").write_text("a message\n")
+    assert len(load_suite(recorded / "s.yaml").cases["tiny-fcfs"].recorded) == 5
+
+
 def test_the_pattern_of_recorded_runs_may_be_an_absolute_path(recorded: Path) -> None:
     (recorded / "suite").mkdir()
     text = RECORDED.replace('"real/', f'"{recorded}/real*/').replace("right/", "../right/")

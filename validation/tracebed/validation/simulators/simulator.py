@@ -25,7 +25,7 @@ Side: TypeAlias = Literal["predicted", "real"]
 """Side of a comparison to which an imported run belongs."""
 MatchName: TypeAlias = Literal["auto", "id", "order", "shape"]
 """How the jobs of a file are matched with the jobs of a workload: by id, by order of submission, or by submit time,
-size and run time. `auto` matches by id if all ids of the file are ids of the workload, else by shape."""
+size and run time. `auto` matches by id if most ids of the file are ids of the workload, else by shape."""
 
 TIMEOUT_S = 3600.0
 """Default time after which a simulator is stopped, wall s."""

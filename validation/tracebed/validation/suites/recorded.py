@@ -14,13 +14,14 @@ from tracebed.validation.simulators.simulator import ReadOptions, Side
 from tracebed.validation.suites.specs import ReadSpec
 
 
-def paths_at(pattern: str, names: Mapping[str, str], folder: Path) -> list[Path]:
+def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: bool) -> list[Path]:
     """Return the paths that match a pattern, in the order of their names.
 
     Args:
         pattern: a pattern of `glob` with the placeholders {workload} and {policy}.
         names: values of the placeholders.
         folder: the folder to which a relative pattern refers.
+        of_runs: whether the paths are folders of runs: files beside them, such as the logs of a campaign, are left out.
 
     Raises:
         InputError: no path matches.
@@ -30,7 +31,8 @@ def paths_at(pattern: str, names: Mapping[str, str], folder: Path) -> list[Path]
     if not found:
         hint = "the pattern is relative to the suite file; {workload} and {policy} are the names in the suite"
         raise InputError(f"no path matches {filled}", where=str(folder), hint=hint)
-    return [folder / path for path in found]
+    paths = [folder / path for path in found]
+    return [path for path in paths if path.is_dir()] or paths if of_runs else paths
 
 
 def read_run(

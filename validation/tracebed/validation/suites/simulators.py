@@ -255,7 +255,7 @@ class Given(SuiteSimulator):
         assert self.spec.runs is not None
         return tuple(
             read_run(path, self.spec, "predicted", **task.reading, nodes=task.nodes)
-            for path in paths_at(self.spec.runs, task.names, self.folder)
+            for path in paths_at(self.spec.runs, task.names, self.folder, of_runs=self.spec.importer is None)
         )
 
 

@@ -174,7 +174,7 @@ class _Loader:
         names, file = self._names(name), self._file(workload_name)
         title = file.name if file else workload_name
         with self._at("recorded", what=f"case {name}: "):
-            paths = paths_at(spec.runs, names, self.folder)
+            paths = paths_at(spec.runs, names, self.folder, of_runs=spec.importer is None)
             runs = [
                 read_run(path, spec, "real", workload=workload, policy=self._policy(policy), title=title)
                 for path in paths
