@@ -117,6 +117,23 @@ def test_figures_of_batsim_that_contradict_each_other_are_a_warning(tmp_path: Pa
     assert "node-seconds" in run.info.warnings[1]
 
 
+@pytest.mark.parametrize(
+    ("header", "name", "content"),
+    [
+        (FOUR, "out_schedule.csv", "makespan,mean_waiting_time\n100\n"),
+        (FOUR, "out_schedule.csv", "mean_waiting_time\nlong\n"),
+        (FIVE, "out_schedule.json", '{"mean_waiting_time": null}'),
+    ],
+)
+def test_a_damaged_schedule_of_batsim_is_an_error_with_its_file(
+    tmp_path: Path, header: str, name: str, content: str
+) -> None:
+    jobs = batsim(tmp_path / "out", header)
+    (tmp_path / "out" / name).write_text(content)
+    with pytest.raises(InputError, match=f"{name}: mean_waiting_time is missing or not a number"):
+        tb.import_run(jobs, side="predicted", workload=workload(JOBS, nodes=2))
+
+
 def test_easy_of_batsim_against_easy_of_tracebed(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
     """The known difference of the two (simulators.md): mean wait 9.516 and 8.673 s, 73 of 801 starts."""
     peers = reference_data("logs").parents[1] / "peers" / "batsim"

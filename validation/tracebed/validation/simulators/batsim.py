@@ -10,9 +10,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -113,7 +114,7 @@ class _Beside:
             return "before 1.2"
         return "5" if "schedule.json" in self.files else "4" if "schedule.csv" in self.files else ""
 
-    def _schedule(self) -> dict[str, object]:
+    def _schedule(self) -> dict[str, Any]:
         """Return the figures of the schedule; empty without it."""
         if file := self.files.get("schedule.json"):
             try:
@@ -139,7 +140,8 @@ class _Beside:
         )
         ran = np.isfinite(start) & np.isfinite(end)
         if "mean_waiting_time" in (schedule := self._schedule()):
-            theirs, ours = float(str(schedule["mean_waiting_time"])), float(np.nanmean(wait)) if ran.any() else 0.0
+            file = self.files.get("schedule.json") or self.files.get("schedule.csv")
+            theirs, ours = _number(schedule, "mean_waiting_time", file), float(np.nanmean(wait)) if ran.any() else 0.0
             if abs(theirs - ours) > AGREES * max(abs(theirs), 1.0):
                 yield f"the schedule of Batsim has a mean waiting time of {theirs:g} s, jobs.csv of {ours:g} s"
         if file := self.files.get("machine_states.csv"):
@@ -156,7 +158,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(io.StringIO(Input.at(path).data.decode("utf-8", "replace")))
 
 
-def _number(row: dict[str, str], name: str, path: Path | None) -> float:
+def _number(row: Mapping[str, Any], name: str, path: Path | None) -> float:
     try:
         return float(row[name])
     except (KeyError, ValueError, TypeError):
