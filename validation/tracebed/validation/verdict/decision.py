@@ -194,7 +194,7 @@ def _tail(excess: FloatArray, se: FloatArray, df: FloatArray) -> FloatArray:
 
     with np.errstate(divide="ignore", invalid="ignore"):
         p = np.where(se > 0, stats.t.sf(excess / se, df), np.where(excess > 0, 0.0, 1.0))
-    return np.where(np.isnan(se), 1.0, p)
+    return np.where(np.isnan(se) | np.isnan(excess), 1.0, p)
 
 
 def _times(t: FloatArray | float, se: FloatArray) -> FloatArray:
