@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas.core.arrays.arrow.extension_types  # noqa: F401 - registered once a process; pytester forgets imports
 import pytest
 
 from tracebed.validation.verdict.baseline import Baseline
