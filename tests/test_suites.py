@@ -291,6 +291,13 @@ def test_unhealthy_runs_end_with_4_and_one_line_per_case(recorded: Path) -> None
     ]
 
 
+def test_the_pages_of_cases_can_be_omitted(recorded: Path) -> None:
+    validate("s.yaml", "-o", "out", "--no-case-pages")
+    page = (recorded / "out" / "right.html").read_text(encoding="utf-8")
+    assert not (recorded / "out" / "right").exists()
+    assert "tiny-fcfs" in page and 'href="right/' not in page
+
+
 def test_a_calibration_workload_is_shown_and_not_gated(recorded: Path) -> None:
     (recorded / "s.yaml").write_text(RECORDED.replace("[tiny]", "{tiny: {calibration: true}}"))
     assert validate("s.yaml", "-o", "out").return_value == ExitCode.INCONCLUSIVE
@@ -306,6 +313,7 @@ def test_a_simulator_that_fails_does_not_stop_the_others(recorded: Path) -> None
     assert "gone: tiny-fcfs: " in result.stderr and "no path matches" in result.stderr
     document = json.loads((recorded / "out" / "verdict.json").read_text())
     assert document["failed"].keys() == {"gone"}
+    assert document["verdict"] == "inconclusive"
     assert verdicts(recorded / "out") == {"right": "accurate"}
     with pytest.raises(InputError, match="simulator gone failed: tiny-fcfs"):
         tb.validate("s.yaml", "out")

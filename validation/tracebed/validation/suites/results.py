@@ -22,7 +22,7 @@ from tracebed.validation.report.junit import junit
 from tracebed.validation.report.markdown import markdown
 from tracebed.validation.suites.suite import Suite
 from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
-from tracebed.validation.verdict.rule import combine
+from tracebed.validation.verdict.rule import Verdict, combine
 from tracebed.validation.verdict.validation import Validation
 
 SCHEMA = "tracebed-verdicts/1"
@@ -53,7 +53,7 @@ def write(
     document = {
         "schema": SCHEMA,
         "suite": suite.name,
-        "verdict": combine(validation.verdict for validation in found).value,
+        "verdict": combine([*(item.verdict for item in found), *(Verdict.INCONCLUSIVE for _ in failed)]).value,
         "exit_code": int(ExitCode.USAGE if failed else gate(found, inconclusive, findings)),
         "simulators": [validation.to_json() for validation in found],
         "failed": dict(failed),
