@@ -120,7 +120,7 @@ class Stopper(threading.Thread):
 
     def run(self) -> None:
         until = time.monotonic() + GUARD_S
-        while not (found := list(self.folder.glob("run.partial-*/clock"))):
+        while not (found := [path for path in self.folder.glob("run.partial-*/clock") if path.stat().st_size]):
             assert time.monotonic() < until
             time.sleep(0.01)
         with contextlib.closing(SteadyClock(found[0])) as clock:
