@@ -107,7 +107,7 @@ def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
             lost = _excluded(verdict / "verdict.json")
             if repetitions > REPETITIONS or not 0 < lost < REPETITIONS:
                 break
-            say(f"\n{lost} of {REPETITIONS} repetitions are excluded, and are made up for by as many others.")
+            say(f"\n{lost} of {REPETITIONS} repetitions excluded; as many others are replayed.")
             repetitions += lost
     if as_json:
         click.echo((verdict / "verdict.json").read_text(encoding="utf-8"), nl=False)
