@@ -41,15 +41,16 @@ STANDS_ON = {
 ORCHESTRATOR = "tracebed.orchestrator"
 # package of the orchestrator -> its sibling packages that it may not import
 APART = {
-    "run": {"scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "history"},
+    "run": {"scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "history", "watching"},
     "calibration": {"run", "scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "history"},
     "history": {"scheduling", "simulation", "replay", "testbeds", "tables"},
     "tables": {"simulation", "replay", "testbeds", "history"},
     "scheduling": {"simulation", "replay", "testbeds", "calibrating", "run", "tables", "history"},
-    "simulation": {"replay", "testbeds", "history", "calibrating"},
-    "replay": {"simulation", "history", "calibrating"},
-    "testbeds": {"scheduling", "simulation", "replay", "calibrating"},
-    "calibrating": {"simulation", "history"},
+    "simulation": {"replay", "testbeds", "history", "calibrating", "watching"},
+    "replay": {"simulation", "history", "calibrating", "watching"},
+    "testbeds": {"scheduling", "simulation", "replay", "calibrating", "watching"},
+    "calibrating": {"simulation", "history", "watching"},
+    "watching": {"simulation", "testbeds", "calibrating", "history"},
 }
 VALIDATION = "tracebed.validation"
 # package of validation -> its sibling packages that it may not import: simulators make runs, the others judge them

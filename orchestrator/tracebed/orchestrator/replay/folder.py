@@ -15,7 +15,6 @@ import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -57,7 +56,9 @@ class WorkingFolder:
             raise InputError(what, where=str(self.path), hint="choose another folder with -o") from error
         try:
             # If two replays start at the same time, at least one of them sees the lock of the other.
-            for left in self._others(output):
+            for left in working_folders(output):
+                if left == self.path:
+                    continue
                 if is_running(left):
                     hint = "choose another folder with -o"
                     raise InputError("another replay is writing to it", where=str(output), hint=hint)
@@ -81,11 +82,12 @@ class WorkingFolder:
         """Release the lock; may be called again."""
         self._marker.close()
 
-    def _others(self, output: Path) -> Iterator[Path]:
-        """Yield the other working folders of replays to `output`."""
-        for path in sorted(output.parent.glob(f"{glob.escape(output.name)}.partial-*")):
-            if path != self.path and output_of(path) == output:
-                yield path
+
+def working_folders(output: Path) -> list[Path]:
+    """Return the working folders of replays to `output`, the newest last."""
+    output = Path(os.path.realpath(output))
+    found = output.parent.glob(f"{glob.escape(output.name)}.partial-*")
+    return sorted((path for path in found if output_of(path) == output), key=lambda path: path.stat().st_mtime_ns)
 
 
 def output_of(folder: Path) -> Path | None:

@@ -100,24 +100,66 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+class Reader:
+    """A reader of a journal, which may still be written to.
+
+    Args:
+        path: the journal.
+
+    Raises:
+        InputError: the journal is missing or cannot be read. All methods raise this error.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the journal without a lock on it."""
+        if not path.is_file():
+            raise InputError("the journal is missing", where=str(path), hint="give the working folder of a replay")
+        self.path = path
+        self._read = 0
+        with _reading(path):
+            self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts that have been written so far."""
+        with _reading(self.path):
+            rows = self._database.execute("SELECT name, value FROM facts")
+            return {name: json.loads(value) for name, value in rows}
+
+    def entries(self) -> list[Entry]:
+        """Return the entries that have been written since the last call."""
+        with _reading(self.path):
+            rows = self._database.execute(
+                "SELECT number, round, time, kind, job, node, data FROM entries WHERE number > ? ORDER BY number",
+                [self._read],
+            )
+            entries = []
+            for number, round, time, kind, job, node, data in rows:
+                entries.append(Entry(round, time, kind, job, node, json.loads(data)))
+                self._read = number
+            return entries
+
+    def close(self) -> None:
+        """Close the journal; may be called again."""
+        self._database.close()
+
+
 def read(path: Path) -> tuple[dict[str, Any], list[Entry]]:
     """Return the facts and the entries of a journal, complete or not.
 
     Raises:
         InputError: the journal is missing or cannot be read.
     """
-    if not path.is_file():
-        raise InputError("the journal is missing", where=str(path), hint="give the working folder of a replay")
+    with contextlib.closing(Reader(path)) as reader:
+        return reader.facts(), reader.entries()
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Convert read errors to an InputError that names the file."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            facts = {name: json.loads(value) for name, value in database.execute("SELECT name, value FROM facts")}
-            rows = database.execute("SELECT round, time, kind, job, node, data FROM entries ORDER BY number")
-            entries = [
-                Entry(round, time, kind, job, node, json.loads(data)) for round, time, kind, job, node, data in rows
-            ]
+        yield
     except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"the journal cannot be read: {error}", where=str(path)) from error
-    return facts, entries
 
 
 def copy(path: Path, target: Path) -> Path:

@@ -1,0 +1,1 @@
+"""Watching a replay while it runs: its journal, read by another process."""

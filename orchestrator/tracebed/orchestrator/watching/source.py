@@ -1,0 +1,58 @@
+"""The journal of a replay that is running, or has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay.folder import is_running, output_of, working_folders
+from tracebed.orchestrator.run import JOURNAL
+
+
+class Source(NamedTuple):
+    """Where the journal of a replay is."""
+
+    folder: Path
+    """The working folder of the replay, or the folder of its run."""
+    running: bool
+    """Whether the replay was running when the folder was found."""
+
+    @property
+    def journal(self) -> Path:
+        """The file of the journal."""
+        return self.folder / JOURNAL
+
+
+def source_of(path: Path) -> Source | None:
+    """Return the journal of the replay to `path`; None: no replay writes to `path`, and `path` is not its run.
+
+    Args:
+        path: the output of a replay (`-o`), or a working folder. If several replays have written to the output, the
+            one that is running is chosen, then the run, then the newest working folder.
+    """
+    folders = [path] if output_of(path) else working_folders(path)
+    folders = [folder for folder in folders if (folder / JOURNAL).is_file()]
+    running = [folder for folder in folders if still_running(folder)]
+    if running:
+        return Source(running[-1], True)
+    if (path / JOURNAL).is_file():
+        return Source(path, False)
+    return Source(folders[-1], False) if folders else None
+
+
+def still_running(folder: Path) -> bool:
+    """Return whether the replay of a working folder is running. The folder may have been removed."""
+    try:
+        return is_running(folder)
+    except FileNotFoundError:
+        return False
+
+
+def found(path: Path) -> Source:
+    """Return the journal of the replay to `path`. Raises InputError if there is no journal."""
+    source = source_of(path)
+    if source is None:
+        hint = "give the -o of a replay, its working folder or its run; --wait waits for the start of the replay"
+        raise InputError("no replay writes to it, and it has no journal", where=str(path), hint=hint)
+    return source
