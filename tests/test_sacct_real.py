@@ -5,84 +5,19 @@ It runs munged, mariadbd, slurmdbd, slurmctld and four slurmd on the loopback, a
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-import psutil
 import pytest
+from tests.slurmd import Slurm, reason_to_skip
 
 from tracebed.converters.formats.reading import read_workload
 
-SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-NEEDED = (
-    *("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd"),
-    *("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun"),
-)
-MISSING = [name for name in NEEDED if shutil.which(name, path=SEARCHED) is None]
-pytestmark = [
-    pytest.mark.skipif(
-        bool(MISSING),
-        reason=f"no {', '.join(MISSING)}: apt-get install slurmctld slurmd slurm-client slurmdbd munge mariadb-server",
-    ),
-    pytest.mark.skipif(os.geteuid() != 0, reason="several slurmd on one host need root"),
-    pytest.mark.slow,
-]
+REASON = reason_to_skip(accounting=True)
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
 
-NODES = 4
-SLURM = """ClusterName=trial
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={controller}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
-CredType=cred/munge
-SlurmUser=root
-SlurmdUser=root
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-SelectType=select/linear
-SchedulerType=sched/backfill
-SchedulerParameters=sched_interval=1,bf_interval=1
-ReturnToService=2
-KillWait=1
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=127.0.0.1
-AccountingStoragePort={accounting}
-AccountingStoragePass={folder}/munge/socket
-AccountingStoreFlags=job_comment
-JobAcctGatherType=jobacct_gather/none
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP
-"""
-NODE = "NodeName=n{number} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=1000 State=UNKNOWN\n"
-ACCOUNTING = """AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
-DbdHost=localhost
-DbdAddr=127.0.0.1
-DbdPort={accounting}
-SlurmUser=root
-StorageType=accounting_storage/mysql
-StorageHost=localhost
-StorageUser=root
-StorageLoc=slurm_accounting
-LogFile={folder}/slurmdbd.log
-PidFile={folder}/slurmdbd.pid
-"""
 SHRINKING = """#!/bin/sh
 sleep 2; scontrol update JobId=$SLURM_JOB_ID NumNodes=2
 sleep 2; scontrol update JobId=$SLURM_JOB_ID NumNodes=1
@@ -90,120 +25,10 @@ sleep 1
 """
 
 
-class Slurm:
-    """A Slurm cluster in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.servers: list[subprocess.Popen[bytes]] = []
-        mine = {"SLURM_CONF": str(folder / "slurm.conf"), "MYSQL_UNIX_PORT": str(folder / "db.sock")}
-        self.environment = {**os.environ, **mine, "PATH": SEARCHED, "TZ": "UTC"}
-        for name in ("SLURM_TIME_FORMAT", "SACCT_FORMAT"):
-            self.environment.pop(name, None)
-
-    def __call__(self, *command: str, check: bool = True, **environment: str) -> str:
-        """Run a command until it ends; return its output."""
-        done = subprocess.run(
-            command,
-            env={**self.environment, **environment},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    def serve(self, *command: str) -> None:
-        """Start a server in the background."""
-        with (self.folder / f"{len(self.servers)}.out").open("wb") as output:
-            self.servers.append(
-                subprocess.Popen(
-                    command,
-                    env=self.environment,
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
-            )
-
-    def until(self, ready: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
-        """Wait until a condition holds."""
-        deadline = time.monotonic() + seconds
-        while not ready():
-            logs = "".join(path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log"))
-            assert time.monotonic() < deadline, f"{what} after {seconds} s\n{logs}"
-            time.sleep(0.2)
-
-    def up(self) -> None:
-        """Start all servers, and wait until the nodes are idle."""
-        folder = self.folder
-        for name in ("state", "spool", "munge"):
-            (folder / name).mkdir()
-        (folder / "munge").chmod(0o755)
-        key = folder / "munge" / "key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o600)
-        accounting, controller, *ports = free_ports(2 + NODES)
-        names = {"folder": folder, "accounting": accounting, "controller": controller}
-        nodes = "".join(NODE.format(number=number, port=port) for number, port in enumerate(ports, 1))
-        host = socket.gethostname().split(".")[0]
-        head, partition = SLURM.format(host=host, **names).rsplit("PartitionName", 1)
-        (folder / "slurm.conf").write_text(f"{head}{nodes}PartitionName{partition}")
-        (folder / "slurmdbd.conf").write_text(ACCOUNTING.format(**names))
-        (folder / "slurmdbd.conf").chmod(0o600)
-        files = [f"--{name}={folder}/munge/{file}" for name, file in (("key-file", "key"), ("socket", "socket"))]
-        files += [f"--{name}-file={folder}/munge/{name}" for name in ("pid", "log", "seed")]
-        self.serve("munged", "--foreground", "--force", *files)
-        database = ("--no-defaults", f"--datadir={folder}/db", "--user=root")
-        self("mariadb-install-db", *database, "--skip-test-db", "--auth-root-authentication-method=normal")
-        self.serve(
-            "mariadbd", *database, "--skip-networking", f"--socket={folder}/db.sock", f"--pid-file={folder}/db.pid"
-        )
-        self.until((folder / "db.sock").exists, "no database")
-        self.serve("slurmdbd", "-D")
-        self.until(self._accounts, "no accounting")
-        self.serve("slurmctld", "-D")
-        for number in range(1, NODES + 1):
-            self.serve("slurmd", "-D", "-N", f"n{number}")
-        self.until(lambda: self("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).strip() == "4", "no idle nodes")
-
-    def _accounts(self) -> bool:
-        with contextlib.suppress(AssertionError):
-            self("sacctmgr", "-i", "add", "cluster", "trial")
-        return "trial" in self("sacctmgr", "-n", "-P", "list", "cluster", "format=cluster", check=False)
-
-    def down(self) -> None:
-        """End all servers and the remaining processes of jobs."""
-        for server in reversed(self.servers):
-            server.terminate()
-        for server in reversed(self.servers):
-            try:
-                server.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(server.pid, signal.SIGKILL)
-                server.wait()
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get("SLURM_CONF") == self.environment["SLURM_CONF"]:
-                    process.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return unused ports of the loopback."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slurm, dict[str, str]]]:
     """Yield a Slurm whose jobs have all ended, and purpose -> job number."""
-    cluster = Slurm(tmp_path_factory.mktemp("slurm"))
+    cluster = Slurm(tmp_path_factory.mktemp("slurm"), nodes=4, accounting=True)
     try:
         cluster.up()
         yield cluster, submit(cluster)
