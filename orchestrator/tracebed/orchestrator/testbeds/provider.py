@@ -1,0 +1,114 @@
+"""The interface of providers: a provider makes the nodes of a group ready, and runs commands on them.
+
+Providers are registered as entry points of the group `tracebed.providers`. An entry point refers to a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from pydantic import BaseModel
+
+from tracebed.registry import Registry
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.testbeds.nodes import Group, Node
+
+AGENT_MODULE = "tracebed.orchestrator.testbeds.agent"
+"""The module that `Provider.run` runs, as `PYTHON -P -m MODULE ARGUMENTS`."""
+
+
+class Channel(Protocol):
+    """A running command on a node, with its standard input and output carried to this machine.
+
+    All methods may be called repeatedly, in any order, and after the command has ended.
+    """
+
+    reader: int
+    """File descriptor of the output of the command. It ends when the output ends or the connection is lost."""
+    writer: int
+    """File descriptor of the input of the command. It may be the same as `reader`."""
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal. None: the command is running, or its status is unknown."""
+
+    def last_words(self) -> str:
+        """Return how the command ended, and the last line of its standard error: `ended with status 1: no space`."""
+
+    def close(self) -> None:
+        """Close the input of the command. An agent then ends its jobs and itself."""
+
+    def kill(self) -> None:
+        """Kill the command and its process group on the node, if the node can be reached; release the descriptors.
+
+        This is the last call for every channel. If the command has ended, it only releases the descriptors.
+        """
+
+
+class Provider(Protocol):
+    """The nodes of a group.
+
+    `tracebed.testing.check_provider` checks the requirements on a provider.
+    """
+
+    name: ClassVar[str]
+    """The name of the entry point."""
+    Settings: ClassVar[type[BaseModel]]
+    """The keys of a group that only this provider has. The model is strict, and forbids other keys."""
+    shared: bool
+    """Whether the nodes share the memory and the file system of this machine."""
+    fan_out: int
+    """Largest number of channels that are opened at once."""
+
+    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
+        """Prepare the provider without touching a node.
+
+        Args:
+            group: the nodes, and the settings of the group.
+            folder: folder of this replay on this machine, which exists. It is shared with other providers. It has
+                the standard error of an agent as `agents/NODE.log`, and files of a job as `job-ID/NODE.*`.
+            say: function that reports a step of a long operation to the user.
+        """
+
+    def up(self) -> None:
+        """Make the nodes ready, for example containers or an allocation, and mark what was made.
+
+        Nodes that are ready already are left as they are.
+
+        Raises:
+            TestbedError: a node cannot be made ready. `transient` tells whether to try again.
+        """
+
+    def down(self) -> None:
+        """Remove exactly what `up` made, including what a controller made that was killed. May be called repeatedly."""
+
+    def run(self, node: Node, arguments: Sequence[str]) -> Channel:
+        """Run `PYTHON -P -m AGENT_MODULE ARGUMENTS` on the node. May be called from several threads.
+
+        Raises:
+            TestbedError: the command cannot be started. `transient` tells whether to try again.
+        """
+
+    def spool(self, node: Node) -> str:
+        """Return the folder for the files of jobs and agents on the node."""
+
+    def fetch(self, node: Node, target: Path) -> None:
+        """Copy the files of the agent and of the jobs of the node from its spool to the folder `target` here.
+
+        The layout is that of the folder of the replay. If the spool is in this folder, there is nothing to copy.
+
+        Raises:
+            TestbedError: the node cannot be reached.
+        """
+
+    def bind(self, node: Node) -> str | None:
+        """Return the address of the node in the network of the testbed, on which ranks may listen.
+
+        None: ranks may not listen on a port of the node.
+        """
+
+
+PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")
+"""The installed providers."""
