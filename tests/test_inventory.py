@@ -95,7 +95,7 @@ def test_named_cpus_and_sockets(tmp_path: Path) -> None:
         Node("c", 1, 1, (900,)),
     )
     assert [node.name for node in read.nodes[3:]] == ["e08", "e09", "e10"]
-    assert (read.name, read.testbed, read.execution) == ("nodes", "local", "computed+emulated")
+    assert (read.name, read.kind, read.execution) == ("nodes", "local", "computed+emulated")
     # Such an inventory can be read but not used.
     with pytest.raises(InputError, match="that this process may not use: "):
         read.check_here()
@@ -121,7 +121,11 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         ("nodes: [\n", 2, "YAML"),
         ("grain_s: 0\nnodes:\n  - {name: a, cpus: 0}\n", 1, "grain_s"),
         ("nodes:\n  - {name: a, cpus: 0}\nheartbeats: 3\n", 3, "heartbeats"),
-        ("testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n", 1, r"testbed 'cloud' is not installed \(installed: local"),
+        (
+            "testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n",
+            1,
+            r"testbed 'cloud' is not installed \(installed: agents",
+        ),
         ("nodes:\n  - name: a\n    cores: many\n    emulated: true\n", 3, "cores"),
         ("nodes:\n  - {name: a, cpus: 0}\n  - {name: b, cpus: 0-1}\n", 3, "share CPU 0"),
         ("nodes:\n  - {name: a, cpus: 0}\n  - {name: a, cpus: 1}\n", 3, "two nodes have the name 'a'"),

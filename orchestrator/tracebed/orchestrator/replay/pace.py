@@ -33,8 +33,8 @@ def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
     """
     if kind == "wall":
         return Clock()
-    if inventory.testbed != "local":
-        what = f"a steady clock needs the testbed local, but the testbed is {inventory.testbed}"
+    if inventory.kind != "local":
+        what = f"a steady clock needs the testbed local, but the testbed is {inventory.kind}"
         raise InputError(what, where=inventory.where, hint="use --clock wall")
     return SteadyClock.create(folder / "clock", RANKS_PER_NODE * len(inventory.nodes))
 

@@ -86,7 +86,7 @@ def replay(
         policy_parameters=registry.parameters(chosen),
         parameters={
             "inventory": inventory.name,
-            "testbed": inventory.testbed,
+            "testbed": inventory.kind,
             "grain_s": inventory.grain_s,
             "interval_s": options.interval_s,
             "over_limit": str(options.over_limit),

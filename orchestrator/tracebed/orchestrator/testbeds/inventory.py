@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds.nodes import SHIPPED, Inventory, Node, shipped
+from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Inventory, Node, shipped
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
 from tracebed.ranges import NameRange, parse_names
 from tracebed.registry import unknown
@@ -106,7 +106,7 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str | None = None
-    testbed: str = "local"
+    testbed: str = AGENTS
     grain_s: Annotated[float, Field(gt=0, le=60)] = 0.05
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 1.0
     nodes: Annotated[list[_Group], Field(min_length=1)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,8 @@ from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from tracebed.orchestrator.run import NodeFacts
 
 SHIPPED = next(
@@ -19,6 +23,9 @@ SHIPPED = next(
     if folder.is_dir()
 )
 """The folder of the inventories that tracebed provides."""
+
+AGENTS = "agents"
+"""The testbed of tracebed: an agent on each node. The nodes are made ready by providers."""
 
 DEFAULT_DUTY = 0.3
 """Duty of nodes without a duty in the inventory or in a calibration. It suits a machine that other processes share:
@@ -32,17 +39,39 @@ class Node:
 
     name: str
     cores: int
+    """Number of cores; 0: unknown until the facts of the node are known (`Inventory.unknown`)."""
     sockets: int = 1
     cpus: tuple[int, ...] | None = None
+    """CPU of each core, as numbered on the machine of the node; None: emulated, or unknown."""
     emulated: bool = False
     duty: float | None = None
     """The share of the planned time in which ranks compute, above 0 to 1; None: not set, or emulated."""
+    memory_mib: int | None = None
+    """Memory of the node, MiB; None: not limited."""
+    provider: str = "local"
+    """Name of the provider of the node."""
+    address: str | None = None
+    """Host name, alias or address under which the provider reaches the node; None: the name of the node."""
 
     def duty_or(self, proposed: float | None) -> float:
         """Return the duty of the node: 0 if emulated, else its own, else the `proposed` one, else `DEFAULT_DUTY`."""
         if self.emulated:
             return 0.0
         return next(duty for duty in (self.duty, proposed, DEFAULT_DUTY) if duty is not None)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes with the same provider and the same settings of the provider."""
+
+    name: str
+    provider: str
+    """The name of a registered provider."""
+    settings: BaseModel
+    """The keys that only this provider has: an instance of its `Settings`."""
+    nodes: tuple[Node, ...]
+    mark: str = ""
+    """Text that identifies the group on this machine. Providers mark with it what they make, to find it again."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +82,49 @@ class Inventory:
     testbed: str
     """The name of a registered testbed."""
     nodes: tuple[Node, ...]
+    """All nodes, in the order of the groups."""
     grain_s: float = 0.05
     """Target duration of an iteration of a job, wall seconds."""
     heartbeat_s: float = 1.0
     """Time between two heartbeats of an agent, wall seconds."""
     where: str | None = None
     """The file of the inventory."""
+    groups: tuple[Group, ...] = ()
+    """The nodes by group. Nodes without groups form a group, without settings, for each run of nodes of a provider."""
+    linger_s: float = 30.0
+    """Time for which an agent keeps its jobs after it has lost its controller, wall seconds."""
+    network: str = "auto"
+    """The connections between ranks: `auto`, `tcp` or `agents`."""
+
+    def __post_init__(self) -> None:
+        """Group nodes that have no groups."""
+        if not self.groups and self.nodes:
+            from tracebed.orchestrator.testbeds.settings import Settings  # imports pydantic, which is slow
+
+            runs = [(provider, tuple(nodes)) for provider, nodes in groupby(self.nodes, lambda node: node.provider)]
+            groups = [
+                Group(provider, provider, Settings(), nodes, f"{self.name}-{provider}-{index}")
+                for index, (provider, nodes) in enumerate(runs)
+            ]
+            object.__setattr__(self, "groups", tuple(groups))
+
+    @property
+    def kind(self) -> str:
+        """The providers (`docker+ssh`), or the name of a testbed of another package, as recorded in runs."""
+        return "+".join(sorted({group.provider for group in self.groups})) if self.testbed == AGENTS else self.testbed
+
+    @property
+    def unknown(self) -> list[str]:
+        """The names of the nodes whose number of cores is unknown."""
+        return [node.name for node in self.nodes if not node.cores]
+
+    def with_nodes(self, nodes: Mapping[str, Node]) -> Inventory:
+        """Return this inventory with only the given nodes, by name, in place of those of the same name."""
+        groups = []
+        for group in self.groups:
+            kept = tuple(nodes[node.name] for node in group.nodes if node.name in nodes)
+            groups += [replace(group, nodes=kept)] if kept else []
+        return replace(self, nodes=tuple(node for group in groups for node in group.nodes), groups=tuple(groups))
 
     @property
     def execution(self) -> str:
@@ -79,9 +145,9 @@ class Inventory:
         return duties[0] if len(set(duties)) == 1 else duties
 
     def check_here(self) -> None:
-        """Raise InputError unless this process may use all CPUs of the inventory on this machine."""
+        """Raise InputError unless this process may use all CPUs of the local nodes."""
         here = os.sched_getaffinity(0)
-        for node in self.nodes:
+        for node in (node for node in self.nodes if node.provider == "local"):
             absent = set(node.cpus or ()) - here
             if absent:
                 raise InputError(
