@@ -59,12 +59,14 @@ class Cluster:
 
     Idle nodes are allocated lowest number first. A job that shrinks releases the nodes allocated last, and keeps its
     first node until it ends. When a guest ends, its cores return to the owner. When the owner ends first, the guest
-    becomes the owner of the whole node.
+    becomes the owner of the whole node. A node that is lost is `out`: a job may hold it until the job has ended, and
+    it is idle again only after it has come back.
 
     Attributes:
         cores: cores of each node.
         sockets: sockets of each node.
         idle: the idle nodes, in ascending order.
+        out: the lost nodes.
         loans: shared node -> its owner and guest.
         ledger: past allocations.
     """
@@ -74,6 +76,7 @@ class Cluster:
         self.cores = list(cores)
         self.sockets = [1] * len(self.cores) if sockets is None else list(sockets)
         self.idle = list(range(len(cores)))
+        self.out: set[int] = set()
         self.loans: dict[int, Loan] = {}
         self.ledger = Ledger()
         self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in allocation order
@@ -100,6 +103,11 @@ class Cluster:
             return range(cores)
         own = cores - loan.cores
         return range(own) if loan.owner == job else range(own, cores)
+
+    def jobs_on(self, node: int) -> list[int]:
+        """Return the jobs that hold `node`: its owner, then its guest if it is shared."""
+        owners = [job for job, groups in self._held.items() if any(node in nodes for _, nodes in groups)]
+        return [*owners, *([self.loans[node].guest] if node in self.loans else [])]
 
     def cores_of(self, job: int) -> list[int]:
         """Return the number of cores that `job` holds on each of `nodes_of(job)`."""
@@ -178,6 +186,18 @@ class Cluster:
             dropped += nodes[keep:]
         return dropped
 
+    def lose(self, node: int) -> None:
+        """Take `node` out: it is not idle until it has come back. A job that holds it keeps it until `release`."""
+        self.out.add(node)
+        if node in self.idle:
+            self.idle.remove(node)
+
+    def restore(self, node: int) -> None:
+        """Bring the lost `node` back. It becomes idle, at once or when the job that still holds it releases it."""
+        self.out.remove(node)
+        if not self.jobs_on(node):
+            insort(self.idle, node)
+
     def _settle(self, node: int, now: float) -> None:
         """End the sharing of `node`, and add the cores held by both jobs until `now` to the ledger."""
         loan = self.loans[node]
@@ -213,9 +233,10 @@ class Cluster:
                 self._held[owner].append((now if touched else since, same))
 
     def _give_back(self, job: int, since: float, nodes: list[int], now: float) -> None:
-        if len(nodes) == 1:
-            insort(self.idle, nodes[0])
+        usable = [node for node in nodes if node not in self.out] if self.out else nodes
+        if len(usable) == 1:
+            insort(self.idle, usable[0])
         else:
-            self.idle += nodes
+            self.idle += usable
             self.idle.sort()  # linear time: the list consists of two sorted runs
         self.ledger.add(job, nodes, since, now)

@@ -82,6 +82,11 @@ class Promises:
                 rest -= fewer
         return nodes > 0
 
+    @property
+    def last(self) -> int | None:
+        """The job with the most recent promise; None: there are no promises."""
+        return next(reversed(self._nodes), None)
+
     def serve(self, idle: int) -> list[tuple[int, int]]:
         """Remove the promises that `idle` idle nodes can serve, and return (job, nodes) in the order of the promises.
 

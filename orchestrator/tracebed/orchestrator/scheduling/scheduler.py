@@ -1,13 +1,14 @@
 """The scheduler, used by the simulator and the replayer.
 
-An executor, the simulator or the replayer, reports events to the scheduler (`submit`, `end`, `resized`). It then calls
-`serve` for the promises and, when the policy is `due`, `decide`. The scheduler maintains the state, calls the policy,
-checks its decisions, and passes them to the executor.
+An executor, the simulator or the replayer, reports events to the scheduler (`submit`, `end`, `resized`, and in a
+replay `node_lost`, `requeue` and `node_back`). It then calls `serve` for the promises and, when the policy is `due`,
+`decide`. The scheduler maintains the state, calls the policy, checks its decisions, and passes them to the executor.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from typing import Protocol
 
 from tracebed.errors import TracebedError
@@ -132,6 +133,10 @@ class Scheduler:
         gaining = self.cluster.release(job, now)
         state.releases.remove(job, state.expected_end.pop(job))
         del state.size[job]
+        if job in state.failing:
+            state.failing.remove(job)
+            state.resizing.discard(job)
+            state.reserved.clear()  # reservations counted on the lost nodes of the job
         if self._shares:
             state.can_host[job] = 0
         if gaining:
@@ -143,12 +148,44 @@ class Scheduler:
             state.resizable.pop(job, None)
             state.resizing.discard(job)
         self._came_free()
+        self._withdraw_promises()
+
+    def requeue(self, job: int, now: float) -> None:
+        """Handle the end of the running `job` by the loss of a node: it waits again, with its original submit time."""
+        self.end(job, now)
+        self._limit[job] = self.jobs.limit[job]
+        self._wait_again(job)
+
+    def node_lost(self, node: int, now: float) -> list[int]:
+        """Handle the loss of `node`, and return the running jobs that hold it.
+
+        The executor must end these jobs and call `end` or `requeue` when their processes on the other nodes have ended.
+        Promises that the remaining nodes cannot keep are withdrawn, the last one first; their jobs wait again.
+        """
+        state = self.state
+        state.now = now
+        self.cluster.lose(node)
+        failing = self.cluster.jobs_on(node)
+        for job in failing:
+            state.failing.add(job)
+            state.resizing.add(job)
+            state.resizable.pop(job, None)
+            state.can_host[job] = 0
+        self._nodes_changed()
+        return failing
+
+    def node_back(self, node: int, now: float) -> None:
+        """Handle the return of the lost `node`."""
+        self.state.now = now
+        self.cluster.restore(node)
+        self._nodes_changed()
 
     def resized(self, job: int, now: float) -> None:
         """Handle that the pending resize of `job` took effect: release dropped nodes and update the expected end."""
         state = self.state
         state.now = now
-        state.resizing.discard(job)
+        if job not in state.failing:
+            state.resizing.discard(job)
         if given_back := self._promises.gave_back(job):
             self.cluster.shrink(job, given_back, now)
         done, since, rate = self._progress[job]
@@ -341,6 +378,26 @@ class Scheduler:
             self._launch(job, nodes)
         if served:
             self._set_aside()
+
+    def _nodes_changed(self) -> None:
+        """Plan again after a loss or a return of nodes. All reservations are deleted: they assumed other nodes."""
+        self.state.reserved.clear()
+        self._came_free()
+        self._withdraw_promises()
+
+    def _withdraw_promises(self) -> None:
+        """Withdraw the promises that cannot be kept because nodes were lost, the last one first."""
+        state = self.state
+        while state.idle < 0 and (job := self._promises.last) is not None:
+            self._promises.drop(job)
+            state.releases.remove(job, state.expected_end.pop(job))
+            self._wait_again(job)
+            self._set_aside()
+
+    def _wait_again(self, job: int) -> None:
+        """Put `job`, which has waited before, back into the queue."""
+        self.state.queue.append(job)
+        insort(self.state.arrived, job)
 
     def _came_free(self) -> None:
         self.state.freed = True

@@ -63,7 +63,8 @@ class Sharing:
     def _note_host(self, job: int) -> None:
         cluster = self.cluster
         kinds = {(cluster.cores[node], cluster.sockets[node]) for node in cluster.owned(job)}
-        can = self.jobs.kind[job] == Kind.MALLEABLE and not cluster.shares(job) and len(kinds) == 1
+        able = self.jobs.kind[job] == Kind.MALLEABLE and job not in self.state.failing
+        can = able and not cluster.shares(job) and len(kinds) == 1
         self.state.can_host[job], self.state.can_host_sockets[job] = kinds.pop() if can else (0, 1)
 
     def begin(self, decision: Share) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -164,13 +165,18 @@ class Releases:
         return ends.copy(), nodes.astype(np.int64), jobs.astype(np.int64)
 
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
-        """Return the shadow time at which `need` nodes will be idle, s, and the number of extra nodes idle then."""
+        """Return the shadow time at which `need` nodes will be idle, s, and the number of extra nodes idle then.
+
+        The shadow time is infinite if lost nodes are needed: the time of their return is unknown.
+        """
         if idle < need:
             ends, freed = self._rows[0, : self._count], self._rows[1, :LOOK].cumsum()  # the next ends usually suffice
             at = int(freed[: self._count].searchsorted(need - idle))
             if at + 1 < min(LOOK, self._count) and now < ends[at] < ends[at + 1]:
                 return float(ends[at]), idle + int(freed[at]) - need
             at = int(self._rows[1, : self._count].cumsum().searchsorted(need - idle))
+            if at == self._count:
+                return math.inf, 0
             shadow = max(now, float(ends[at]))
         else:
             shadow = now
@@ -185,7 +191,7 @@ class State:
         jobs: the requests, indexed by job number.
         now: the current time, s.
         cluster: the allocation of the nodes.
-        total: number of nodes of the cluster.
+        total: number of nodes of the cluster, including lost ones.
         idle: idle nodes that are not promised to a job.
         returning: nodes that pending shrinks will release and that are not promised.
         queue: the waiting jobs, without the jobs that were promised nodes.
@@ -197,12 +203,16 @@ class State:
         can_host_sockets: sockets per node of these jobs, shape (jobs,).
         expected_end: running or promised job -> time at which its time limit ends at its current rate, s.
         resizable: the running malleable jobs with several possible sizes, in the order of start (keys of a dictionary).
-        resizing: running jobs with a pending resize.
+        resizing: running jobs with a pending resize, and the `failing` jobs.
+        failing: running jobs that have lost a node. They hold their nodes until their other processes have ended, and
+            can be neither resized nor shared with.
         reserved: waiting job -> reserved start time, s, in the order of the reservations.
         woken: whether the policy requested this call with `Wake`.
-        arrived: jobs submitted since the last call of the policy, in order. Some of them may have started since.
-        settled: whether the last call decided nothing and no nodes have been released since.
-        freed: whether the last call decided a resize, or nodes have been released or a resize has taken effect since.
+        arrived: jobs submitted or requeued since the last call of the policy, in submit order. Some of them may have
+            started since.
+        settled: whether the last call decided nothing, and no nodes have been released, lost or restored since.
+        freed: whether the last call decided a resize, or nodes have been released, lost or restored or a resize has
+            taken effect since.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster, queue: Queue | None = None) -> None:
@@ -221,6 +231,7 @@ class State:
         self.expected_end: dict[int, float] = {}
         self.resizable: dict[int, None] = {}
         self.resizing: set[int] = set()
+        self.failing: set[int] = set()
         self.reserved: dict[int, float] = {}
         self.woken = False
         self.arrived: list[int] = []
@@ -234,7 +245,8 @@ class State:
         """Return the shadow time and the extra nodes for a waiting job that needs `need` > `idle` nodes (Lifka 1995).
 
         The shadow time is the earliest time at which `need` nodes are idle if every running job ends at its expected
-        end, or now if the expected end has passed. The extra nodes are those idle at the shadow time beyond `need`.
+        end, or now if the expected end has passed. The extra nodes are those idle at the shadow time beyond `need`. If
+        lost nodes are needed, the shadow time is infinite, so that a job of any length may be backfilled.
         """
         question = (need, self.idle + self.returning, self.releases.changes)
         if self._question != question or self._answer[0] <= self.now:

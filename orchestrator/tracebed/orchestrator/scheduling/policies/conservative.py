@@ -81,7 +81,7 @@ def _keep_reservations(state: State) -> Iterator[Decision]:
             at = earlier
         if at <= state.now and nodes <= state.idle:
             yield Start(job, nodes)
-        elif reserved.get(job) != at:
+        elif reserved.get(job) != at < math.inf:  # a job that needs lost nodes has no reservation
             yield Reserve(job, at)
 
 
