@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": (f"{CLI}.runs", "Simulate a workload under a policy, in virtual time."),
     "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, with tables and plots."),
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
+    "watch": (f"{CLI}.watch", "Show a replay while it runs: queue, nodes, lateness, health, time left."),
     "repeat": (f"{CLI}.repeat", "Replay the cells of a campaign several times each, in random order."),
     "noise": (f"{CLI}.noise", "Print the noise of repeated real runs, and write the noise profile of a testbed."),
     "recover": (f"{CLI}.runs", "Make the run of a killed replay from its journal."),

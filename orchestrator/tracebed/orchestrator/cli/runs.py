@@ -26,6 +26,7 @@ from tracebed.orchestrator.cli.options import (
     policy_options,
     workload_argument,
 )
+from tracebed.orchestrator.cli.watch import shown_live, watch_options
 
 if TYPE_CHECKING:
     from tracebed.api.calibrations import AnyCalibration
@@ -239,6 +240,7 @@ def simulate(
     metavar="FILE",
     help="YAML file of the thresholds of the health of the run.  [default: those of tracebed]",
 )
+@watch_options
 @output_option("Folder of the run.")
 @json_option
 def replay(
@@ -254,6 +256,9 @@ def replay(
     calibration: Path | None,
     clock: ClockName,
     health: Path | None,
+    live: bool | None,
+    metrics_port: int | None,
+    metrics_file: Path | None,
     output: Path,
     as_json: bool,
 ) -> int:
@@ -279,7 +284,14 @@ def replay(
     machine = tb.inventory(inventory)
     least = shortest_replay(jobs, machine, speed, over_limit=OverLimit(over_limit))
     say(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
-    with progress(f"replaying {policy} on {machine.execution} nodes at {speed:g}x", total=len(jobs)) as bar:
+    with shown_live(
+        output,
+        f"replaying {policy} on {machine.execution} nodes at {speed:g}x",
+        len(jobs),
+        live,
+        metrics_port,
+        metrics_file,
+    ) as bar:
         run = tb.replay(
             jobs,
             policy,

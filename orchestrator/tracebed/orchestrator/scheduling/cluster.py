@@ -96,6 +96,10 @@ class Cluster:
         """Return the nodes that `job` owns, in allocation order."""
         return [node for _, nodes in self._held.get(job, ()) for node in nodes]
 
+    def periods(self, job: int) -> list[tuple[float, list[int]]]:
+        """Return the nodes that `job` owns, in groups with the time since when, in allocation order."""
+        return [(since, list(nodes)) for since, nodes in self._held.get(job, ())]
+
     def part(self, job: int, node: int) -> range:
         """Return the cores of `node` that `job` holds. On a shared node, the guest holds the highest-numbered cores."""
         cores, loan = self.cores[node], self.loans.get(node)

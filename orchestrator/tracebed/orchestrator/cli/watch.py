@@ -1,0 +1,242 @@
+"""`tracebed watch`: the live view of a replay, from another process than the replay."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.cli.messages import Progress, current, progress, say
+from tracebed.orchestrator.cli.options import json_option
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.watching.view import View
+
+REFRESH_S = 1.0
+"""Time between two pictures on a terminal, s."""
+LOG_S = 10.0
+"""Time between two lines elsewhere, s."""
+WAIT_S = 60.0
+"""Time in which a replay that `--wait` waits for must begin, s."""
+
+metrics_port_option = click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Serve OpenMetrics for Prometheus on this port of the loopback.",
+)
+metrics_file_option = click.option(
+    "--metrics-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write OpenMetrics to this file every second, for the node exporter of Prometheus.",
+)
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--once", is_flag=True, help="Show the present state and exit.")
+@click.option("--wait", is_flag=True, help="Wait until a replay to RUN begins.")
+@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Time between two pictures or lines.")
+@metrics_port_option
+@metrics_file_option
+@json_option
+def watch(
+    run: Path,
+    once: bool,
+    wait: bool,
+    every: float | None,
+    metrics_port: int | None,
+    metrics_file: Path | None,
+    as_json: bool,
+) -> ExitCode:
+    """Show a replay while it runs: queue, jobs on the nodes, lateness, health, faults, time left.
+
+    RUN is the -o of the replay, its working folder, or a finished run. The command reads the journal of the replay
+    and does not disturb it; over SSH it runs on the machine of the replay. On a terminal it draws a picture every
+    second, elsewhere it prints a line every ten seconds. It ends with the replay.
+
+    \b
+    Example:
+      tracebed watch runs/real
+    """
+    from tracebed.orchestrator.watching.openmetrics import Metrics
+
+    with contextlib.ExitStack() as stack:
+        follower = stack.enter_context(contextlib.closing(_Follower(run, wait=wait)))
+        metrics = None
+        if metrics_port is not None or metrics_file is not None:
+            metrics = Metrics(lambda: follower.view, metrics_port, metrics_file)
+            stack.callback(metrics.close)
+        terminal = sys.stdout.isatty() and not as_json and not once
+        show = stack.enter_context(_screen() if terminal else _printed(as_json))
+        period = every or (REFRESH_S if terminal or metrics else LOG_S)
+        while True:
+            going = follower.read() and not once
+            if follower.view is not None and follower.view.now == follower.view.now:
+                show(follower.view)
+            if metrics:
+                metrics.write()
+            if not going:
+                break
+            follower.sleep(period)
+    if follower.view is None:
+        say(f"tracebed: {run}: the replay ended before its first job")
+    return ExitCode.OK
+
+
+class _Follower:
+    """The journal of a replay, and the view made of it.
+
+    Args:
+        run: the output of the replay, its working folder, or a run.
+        wait: whether to wait until a replay to `run` begins.
+    """
+
+    def __init__(self, run: Path, *, wait: bool) -> None:
+        from tracebed.orchestrator.replay.journal import Reader
+        from tracebed.orchestrator.watching.source import found, source_of
+
+        self.view: View | None = None
+        until = time.monotonic() + WAIT_S
+        while wait and not ((source := source_of(run)) and source.running):
+            if time.monotonic() > until:
+                what = f"no replay has begun within {WAIT_S:g} s"
+                raise InputError(what, where=str(run), hint="start the replay first")
+            time.sleep(0.05)
+        self.source = found(run)
+        self._reader = Reader(self.source.journal)
+
+    def read(self) -> bool:
+        """Process what the replay has written since the last call. Return whether the replay is still running."""
+        from tracebed.orchestrator.watching.source import still_running
+        from tracebed.orchestrator.watching.view import View
+
+        going = self.source.running and still_running(self.source.folder)
+        entries, facts = self._reader.entries(), self._reader.facts()
+        if self.view is None and "thresholds" in facts:
+            self.view = View(facts)
+        if self.view is not None:
+            self.view.take_in(entries)
+            self.view.ended = not going
+        return going
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until the next picture is due, or until the replay ends."""
+        from tracebed.orchestrator.watching.source import still_running
+
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and still_running(self.source.folder):
+            time.sleep(min(left, 0.25))
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._reader.close()
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[Callable[[View], None]]:
+    """Yield a function that draws the picture of a view on the terminal, in the place of the last one."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from tracebed.orchestrator.watching.picture import picture
+
+    console = Console()
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        yield lambda view: live.update(picture(view, console.width, console.height - 1), refresh=True)
+
+
+@contextlib.contextmanager
+def _printed(as_json: bool) -> Iterator[Callable[[View], None]]:
+    """Yield a function that prints a view as a line: of text with the time of day, or of JSON."""
+    import json
+
+    from tracebed.display import json_values
+    from tracebed.orchestrator.watching.picture import line, snapshot
+
+    def show(view: View) -> None:
+        if as_json:
+            click.echo(json.dumps({"schema": "tracebed-watch/1"} | json_values(snapshot(view))))
+        else:
+            click.echo(f"{time.strftime('%H:%M:%S')} {line(view)}")
+        sys.stdout.flush()
+
+    yield show
+
+
+def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options by which a replay is watched while it runs; the values go to `shown_live`."""
+    options = (
+        click.option("--live/--no-live", default=None, help="Draw the replay while it runs.  [default: on a terminal]"),
+        metrics_port_option,
+        metrics_file_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@contextlib.contextmanager
+def shown_live(
+    output: Path, what: str, total: int, live: bool | None, port: int | None, file: Path | None
+) -> Iterator[Progress]:
+    """Show a replay while the block runs, by `tracebed watch` in a process of low priority.
+
+    A process of its own does not delay the loop of the replay. Without a picture, the progress is shown as usual.
+
+    Args:
+        output: the output of the replay.
+        what: the task, for lines of progress.
+        total: number of jobs.
+        live: whether to draw the picture; None: if standard error is a terminal, and messages are not quiet.
+        port: port of the metrics; None: not served.
+        file: file of the metrics; None: not written.
+    """
+    quiet = current().quiet
+    live = (sys.stderr.isatty() and not quiet) if live is None else live
+    with contextlib.ExitStack() as stack:
+        if live or port is not None or file is not None:
+            stack.enter_context(_watcher(output, live=live, port=port, file=file))
+        yield Progress(lambda done: None) if live else stack.enter_context(progress(what, total))
+
+
+@contextlib.contextmanager
+def _watcher(output: Path, *, live: bool, port: int | None, file: Path | None) -> Iterator[None]:
+    """Run `tracebed watch` while the block runs."""
+    import subprocess
+
+    if port is not None or file is not None:
+        from tracebed.orchestrator.watching.openmetrics import Metrics
+
+        Metrics(lambda: None, port, file).close()  # reports a missing package or a port that is in use now
+    words = ["nice", "-n", "19", sys.executable, "-P", "-m", __name__, str(output), "--wait"]
+    words += ["--metrics-port", str(port)] if port is not None else []
+    words += ["--metrics-file", str(file)] if file is not None else []
+    watcher = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.fileno() if live else subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL if live else None,
+        start_new_session=True,  # Ctrl-C is for the replay, with which the watcher ends
+    )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            watcher.wait(2 * REFRESH_S)
+        if watcher.poll() is None:
+            watcher.terminate()
+            watcher.wait()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    watch()

@@ -1,0 +1,114 @@
+"""The state of a replay as OpenMetrics text, which Prometheus reads from a port or from a file.
+
+prometheus_client (extra `prometheus`) writes the text and serves it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tracebed.errors import InputError
+from tracebed.files import replacing
+from tracebed.orchestrator.watching.view import View
+
+ADDRESS = "127.0.0.1"
+"""The metrics are served to this machine only."""
+
+
+class Collector:
+    """The metrics of a replay.
+
+    Args:
+        view: returns the state of the replay; None: it has not begun.
+    """
+
+    def __init__(self, view: Callable[[], View | None]) -> None:
+        """Read the state at each collection."""
+        self._view = view
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        view = self._view()
+        if view is None:
+            return
+
+        def gauge(name: str, what: str, value: float) -> Any:
+            return GaugeMetricFamily(f"tracebed_{name}", what, value=value)
+
+        jobs = GaugeMetricFamily("tracebed_jobs", "Jobs by state.", labels=["state"])
+        for state, count in view.counts().items():
+            jobs.add_metric([state], count)
+        nodes = GaugeMetricFamily("tracebed_nodes", "Nodes by state.", labels=["state"])
+        busy, out = view.nodes_busy, len(view.nodes_out)
+        for state, count in {"busy": busy, "out": out, "idle": len(view.info.nodes) - busy - out}.items():
+            nodes.add_metric([state], count)
+        late = GaugeMetricFamily(
+            "tracebed_submission_lateness_seconds", "Lateness of the submissions.", labels=["quantile"]
+        )
+        for name, quantile in (("p50", "0.5"), ("p99", "0.99"), ("max", "1")):
+            late.add_metric([quantile], view.lateness().get(name, math.nan) / 1e3)
+        state = view.health()["state"]
+        health = GaugeMetricFamily("tracebed_health", "1 for the state of the health.", labels=["state"])
+        for name in ("healthy", "degraded", "unhealthy"):
+            health.add_metric([name], float(name == state))
+        faults = CounterMetricFamily("tracebed_faults", "Faults by kind.", labels=["kind"])
+        for kind, count in view.fault_counts.items():
+            faults.add_metric([kind], count)
+        yield from (jobs, nodes, late, health, faults)
+        yield CounterMetricFamily("tracebed_resizes", "Resizes that the policy has decided.", value=view.resizes)
+        yield gauge("trace_seconds", "Time of the replay.", view.now)
+        yield gauge("speed", "Trace seconds per second.", view.info.speed)
+        yield gauge("utilization_ratio", "Share of the node-seconds that jobs held.", view.utilization())
+        yield gauge("left_seconds", "Estimate of the time left.", view.left_s())
+
+
+class Metrics:
+    """The metrics of a replay, served on a port, written to a file, or both.
+
+    Args:
+        view: returns the state of the replay; None: it has not begun.
+        port: port on the loopback address; None: not served.
+        file: text file for the node exporter (`*.prom`); None: not written.
+
+    Raises:
+        InputError: prometheus_client is not installed, or the port is taken.
+    """
+
+    def __init__(self, view: Callable[[], View | None], port: int | None, file: Path | None) -> None:
+        """Start the server."""
+        try:
+            from prometheus_client import CollectorRegistry, start_http_server
+        except ImportError as error:
+            hint = "install it: pip install 'tracebed[prometheus]'"
+            raise InputError("metrics need the package prometheus_client", hint=hint) from error
+        self._registry = CollectorRegistry()
+        self._registry.register(Collector(view))
+        self._file = file
+        self._server: Any = None
+        if port is not None:
+            try:
+                self._server, self._thread = start_http_server(port, addr=ADDRESS, registry=self._registry)
+            except OSError as error:
+                what = f"port {port} cannot be used: {error.strerror}"
+                raise InputError(what, hint="choose another one with --metrics-port") from error
+
+    def write(self) -> None:
+        """Write the file, if one was given. Raises InputError if the file cannot be written."""
+        if self._file is None:
+            return
+        from prometheus_client import generate_latest
+
+        with replacing(self._file) as file:
+            file.write(generate_latest(self._registry))
+
+    def close(self) -> None:
+        """Stop the server."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()

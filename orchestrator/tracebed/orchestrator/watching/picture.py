@@ -1,0 +1,167 @@
+"""The picture of a replay for a terminal, and the same state as one line."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tracebed.converters.workload import IntArray
+from tracebed.display import time_text
+from tracebed.orchestrator.watching.view import View
+
+WINDOW_S = 60.0
+"""Length of the window of the node bars, wall s."""
+COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta", "bright_green")
+SHADES = " ░▒▓█"
+"""Share of the nodes of a row that are busy, from none to all."""
+HEALTH_COLORS = {"healthy": "green", "degraded": "yellow", "unhealthy": "red"}
+FAULTS_SHOWN = 4
+
+
+def picture(view: View, width: int, height: int) -> RenderableType:
+    """Return the picture of a replay.
+
+    Args:
+        view: the state of the replay.
+        width: columns of the terminal.
+        height: rows of the terminal. If there are more nodes than rows, a row stands for several nodes.
+    """
+    parts: list[RenderableType] = [_title(view), _progress(view, width), _figures(view), _health(view)]
+    faults = list(view.faults)[-FAULTS_SHOWN:]
+    room = height - len(parts) - 5 - len(faults)
+    parts.append(_nodes(view, width, max(4, room)))
+    told = [f"{fault.time:,.0f} s: {fault.text}" for fault in faults]
+    parts += [Text(text, style="yellow", overflow="ellipsis", no_wrap=True) for text in told]
+    return Group(*parts)
+
+
+def line(view: View) -> str:
+    """Return the state of a replay as one line, for a log."""
+    counts, late = view.counts(), view.lateness()
+    parts = [
+        f"{time_text(max(0.0, view.now - view.jobs.submit[0]))} of the trace",
+        f"{view.finished:,} of {len(view.jobs):,} jobs ended",
+        f"{counts['running']:,} running on {view.nodes_busy:,} of {len(view.info.nodes):,} nodes",
+        f"{counts['waiting']:,} waiting",
+    ]
+    if "p99" in late:
+        parts.append(f"submissions late by {late['p99']:.3g} ms (p99)")
+    if view.nodes_out:
+        parts.append(f"{len(view.nodes_out):,} nodes out")
+    parts.append(view.health()["state"])
+    parts.append("ended" if view.ended else f"about {time_text(view.left_s())} left")
+    return ", ".join(parts)
+
+
+def _title(view: View) -> Text:
+    info = view.info
+    name = info.workload.get("name", "")
+    return Text.assemble((str(name), "bold"), f" under {info.policy} on {len(info.nodes):,} {info.execution} nodes")
+
+
+def _progress(view: View, width: int) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    left = "ended" if view.ended else f"about {time_text(view.left_s())} left"
+    done = f"{view.finished:,}/{len(view.jobs):,} jobs"
+    bar = ProgressBar(total=len(view.jobs), completed=view.finished, width=max(10, width - len(done) - len(left) - 3))
+    grid.add_row(bar, done, left)
+    return grid
+
+
+def _figures(view: View) -> Table:
+    """Return the queue, the states of jobs and nodes, and the lateness, in two columns of names and values."""
+    counts, late = view.counts(), view.lateness()
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(4):
+        grid.add_column(overflow="ellipsis", no_wrap=True)
+    waiting = [view.jobs.ids[job] for job in view.waiting()[:4]]
+    more = ", ..." if counts["waiting"] > len(waiting) else ""
+    queue = f"{counts['waiting']:,}" + (f" ({', '.join(waiting)}{more})" if waiting else "")
+    ended = ", ".join(f"{count:,} {name}" for name, count in counts.items() if name not in ("planned", "waiting"))
+    used = view.utilization()
+    busy = f"{view.nodes_busy:,} of {len(view.info.nodes):,}" + (f", utilization {used:.1%}" if used == used else "")
+    out = f", {len(view.nodes_out):,} out" if view.nodes_out else ""
+    shown = f"p50 {late['p50']:.3g}, p99 {late['p99']:.3g}, max {late['max']:.3g} ms" if "p99" in late else "-"
+    grid.add_row("queue", queue, "lateness", shown)
+    grid.add_row("jobs", ended, "resizes", f"{view.resizes:,}")
+    grid.add_row("nodes", busy + out, "speed", f"{view.info.speed:g}x")
+    return grid
+
+
+def _health(view: View) -> Text:
+    """Return the health so far, with its worst causes, on one line."""
+    state = view.health()
+    causes = "; ".join(cause["text"] for cause in state["causes"][:2])
+    text = Text("health ", overflow="ellipsis", no_wrap=True)
+    text.append(state["state"], style=HEALTH_COLORS[state["state"]])
+    return text.append(f" ({causes})" if causes else "")
+
+
+def _nodes(view: View, width: int, rows: int) -> RenderableType:
+    """Return the bars of the jobs on each node in the last `WINDOW_S` wall seconds."""
+    names = [node.name for node in view.info.nodes]
+    per_row = math.ceil(len(names) / rows)
+    labels = [
+        names[first] if per_row == 1 else f"{names[first]}-{names[min(first + per_row, len(names)) - 1]}"
+        for first in range(0, len(names), per_row)
+    ]
+    label_width = min(max(map(len, labels)), width // 3)
+    columns = max(10, width - label_width - 2)
+    window = WINDOW_S * view.info.speed
+    begin = max(view.jobs.submit[0], view.now - window) if view.now == view.now else 0.0
+    grid = view.occupation(begin, columns)
+    out = set(view.nodes_out)
+    lines: list[RenderableType] = []
+    for row, label in enumerate(labels):
+        text = Text(f"{label[:label_width]:<{label_width}} ", style="red" if row in out and per_row == 1 else "dim")
+        part = grid[row * per_row : (row + 1) * per_row]
+        lines.append(text.append_text(_bar(view, part[0]) if per_row == 1 else _shades(part)))
+    span = time_text(max(0.0, view.now - begin)) if view.now == view.now else ""
+    lines.append(Text(f"{'':<{label_width}} the last {span} of the trace" if span else "", style="dim"))
+    return Group(*lines)
+
+
+def _bar(view: View, jobs: IntArray) -> Text:
+    """Return the bar of a node. Each job has a color, and its name if there is room."""
+    text = Text()
+    edges = [0, *(np.flatnonzero(np.diff(jobs)) + 1).tolist(), len(jobs)]
+    for begin, end in itertools.pairwise(edges):
+        job, length = int(jobs[begin]), end - begin
+        if job < 0:
+            text.append("·" * length, style="dim")
+        else:
+            name = view.jobs.ids[job] if len(view.jobs.ids[job]) <= length else ""
+            text.append(f"{name:<{length}}", style=f"black on {COLORS[job % len(COLORS)]}")
+    return text
+
+
+def _shades(jobs: IntArray) -> Text:
+    """Return the bar of several nodes: the share of busy nodes as a shade."""
+    share = (jobs >= 0).mean(axis=0)
+    shades = np.ceil(share * (len(SHADES) - 1)).astype(int)
+    return Text("".join(SHADES[shade] for shade in shades), style="cyan")
+
+
+def snapshot(view: View) -> dict[str, Any]:
+    """Return the state of a replay as values, for JSON."""
+    return {
+        "workload": view.info.workload.get("name", ""),
+        "policy": view.info.policy,
+        "time_s": view.now,
+        "ended": view.ended,
+        "jobs": view.counts(),
+        "nodes": {"all": len(view.info.nodes), "busy": view.nodes_busy, "out": len(view.nodes_out)},
+        "utilization": view.utilization(),
+        "resizes": view.resizes,
+        "lateness_ms": view.lateness(),
+        "health": view.health(),
+        "faults": dict(sorted(view.fault_counts.items())),
+        "left_s": view.left_s(),
+    }

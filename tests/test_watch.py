@@ -1,0 +1,212 @@
+"""Watching a replay: the view made of its journal, the command, and the metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from redecided import emulated, workload
+from tracebed.converters.formats.writing import write_workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.watching.openmetrics import Metrics
+from tracebed.orchestrator.watching.picture import line, picture
+from tracebed.orchestrator.watching.source import source_of
+from tracebed.orchestrator.watching.view import View
+from tracebed.validation.metrics import metrics
+
+TRACEBED = (sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()")
+REPLAY = ("replay", "w.csv", "--policy", "pref", "--inventory", "emulated-4", "-o", "run")
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A replay of 12 jobs on four emulated nodes."""
+    folder = tmp_path_factory.mktemp("watch") / "run"
+    replay(workload(), emulated(4), "pref", folder, name="small", options=Options(speed=2000))
+    return folder
+
+
+def view_of(run: Path, *, until: float = math.inf) -> View:
+    facts, entries = journal.read(run / JOURNAL)
+    view = View(facts)
+    view.take_in(entry for entry in entries if entry.time <= until)
+    return view
+
+
+def text_of(view: View, width: int = 100, height: int = 24) -> str:
+    console = Console(width=width, height=height, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    with console.file:
+        console.print(picture(view, width, height))
+    return console.export_text()
+
+
+def test_at_the_end_the_view_is_the_run(made: Path) -> None:
+    run, view = Run.load(made), view_of(made)
+    assert view.counts() == {"planned": 0, "waiting": 0, "running": 0, "completed": 12}
+    assert (view.finished, view.left_s(), view.waiting(), view.nodes_busy) == (12, 0.0, [], 0)
+    assert view.resizes == len(run.reconfigurations)
+    assert view.lateness() == run.info.lateness_ms
+    assert view.health()["signals"].keys() == run.info.health["signals"].keys()
+    held = (run.allocations["end"] - run.allocations["start"]) * run.allocations["count"]
+    assert view.utilization() == pytest.approx(held.sum() / (4 * (view.now - view.jobs.submit[0])))
+    assert metrics(run)["makespan_s"] <= view.now
+
+
+def test_the_view_in_between_is_the_run_so_far(made: Path) -> None:
+    run = Run.load(made)
+    table = run.jobs.set_index("job_id")
+    for instant in np.linspace(table["submit"].min(), table["end"].max(), 7)[1:-1]:
+        view = view_of(made, until=instant)
+        running = table[(table["start"] <= view.now) & ~(table["end"] <= view.now)]
+        waiting = table[(table["submit"] <= view.now) & ~(table["start"] <= view.now)]
+        assert {view.jobs.ids[job] for job in view.running} == {*running.index}
+        assert [view.jobs.ids[job] for job in view.waiting()] == [*waiting.sort_values("submit").index]
+        assert view.finished == (table["end"] <= view.now).sum()
+        assert view.left_s() > 0
+
+
+@pytest.mark.parametrize("columns", [1, 7, 80])
+def test_the_bars_are_the_allocations_at_the_middles_of_the_periods(made: Path, columns: int) -> None:
+    view, run = view_of(made), Run.load(made)
+    since = view.now / 3
+    grid = view.occupation(since, columns)
+    step = (view.now - since) / columns
+    slow = np.full_like(grid, -1)
+    for row in run.allocations.itertuples():
+        for column in range(columns):
+            if row.start <= since + (column + 0.5) * step < row.end:
+                slow[row.node : row.node + row.count, column] = view.jobs.ids.index(row.job_id)
+    assert (grid == slow).all()
+    assert (grid >= 0).any()
+
+
+def test_the_picture_has_the_queue_the_nodes_and_the_time_left(made: Path) -> None:
+    run = Run.load(made)
+    middle = float(run.jobs["submit"].max())
+    view = view_of(made, until=middle)
+    text = text_of(view)
+    assert re.search(r"small under pref on 4 emulated nodes", text)
+    assert f"{view.finished}/12 jobs about" in re.sub(" +", " ", text)
+    assert f"queue  {len(view.waiting())}" in text
+    assert "2000x" in text and re.search("^health (healthy|degraded|unhealthy)", text, re.MULTILINE)
+    for name in ("n1", "n2", "n3", "n4"):
+        assert re.search(rf"^{name} ", text, re.MULTILINE)
+    busiest = max(view.running, key=lambda job: view.running[job])
+    assert view.jobs.ids[busiest] in text
+    assert f"{view.finished} of 12 jobs ended" in line(view)
+
+
+def test_many_nodes_share_rows(tmp_path: Path) -> None:
+    replay(workload(nodes=30), emulated(30), "easy", tmp_path / "run", options=Options(speed=5000))
+    view = view_of(tmp_path / "run")
+    text = text_of(view, height=20)
+    assert len(text.splitlines()) <= 20
+    assert re.search(r"^n1-n\d+ ", text, re.MULTILINE)
+
+
+def test_faults_are_told(made: Path) -> None:
+    view = view_of(made)
+    view.take_in([Entry(9, view.now + 1, "lost", None, "n2", {"reason": "its agent was killed"})])
+    view.take_in([Entry(9, view.now, "error", view.jobs.ids[0], "n2", {"what": "the job has just ended"})])
+    assert dict(view.fault_counts) == {"lost": 1}
+    assert "node lost: n2, its agent was killed" in text_of(view)
+
+
+def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
+    write_workload(workload(), tmp_path / "w.csv")
+    watcher = subprocess.Popen(
+        [*TRACEBED, "watch", "run", "--wait", "--every", "0.2", "--json", "--metrics-file", "run.prom"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    replayed = subprocess.run(
+        [*TRACEBED, "-q", *REPLAY, "--speed", "200"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    out, _ = watcher.communicate(timeout=60)
+    states = [json.loads(line) for line in out.splitlines()]
+    assert watcher.returncode == 0, replayed.stderr
+    assert len(states) > 2
+    assert [state["time_s"] for state in states] == sorted(state["time_s"] for state in states)
+    assert not states[0]["ended"] and states[-1]["ended"]
+    assert states[0]["jobs"]["planned"] > 0
+    assert any(state["jobs"]["running"] for state in states)
+    assert 'tracebed_jobs{state="waiting"}' in (tmp_path / "run.prom").read_text()
+    once = subprocess.run([*TRACEBED, "watch", "run"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert "12 of 12 jobs ended" in once.stdout
+
+
+def test_what_is_no_replay_is_refused(tmp_path: Path) -> None:
+    for name in ("absent", "folder"):
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        done = subprocess.run([*TRACEBED, "watch", name], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert f"{name}: no replay writes to it" in done.stderr
+    assert source_of(tmp_path / "folder") is None
+    with pytest.raises(InputError, match="the journal is damaged"):
+        View({})
+
+
+def test_metrics_are_served_on_the_loopback_only(made: Path) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    view = view_of(made)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    served = Metrics(lambda: view, port, None)
+    try:
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+        with pytest.raises(InputError, match=f"port {port} cannot be used"):
+            Metrics(lambda: view, port, None)
+        listening = Path("/proc/net/tcp").read_text()
+        assert f" 0100007F:{port:04X} " in listening
+        assert f" 00000000:{port:04X} " not in listening
+    finally:
+        served.close()
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found["tracebed_jobs", "completed"] == 12
+    assert found["tracebed_nodes", "idle"] == 4
+    assert found["tracebed_submission_lateness_seconds", "1"] == pytest.approx(view.lateness()["max"] / 1e3)
+    assert sum(value for (name, *_), value in found.items() if name == "tracebed_health") == 1
+    assert found["tracebed_resizes_total",] == view.resizes
+
+
+def test_the_watcher_of_a_replay_ends_with_it(tmp_path: Path) -> None:
+    write_workload(workload(), tmp_path / "w.csv")
+    replaying = subprocess.Popen(
+        [*TRACEBED, *REPLAY, "--speed", "100", "--metrics-file", "run.prom"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / "run.prom").exists():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    replaying.kill()
+    replaying.wait()  # the fixture sees to it that the watcher ends
