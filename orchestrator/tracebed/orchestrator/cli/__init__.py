@@ -68,7 +68,7 @@ class Commands(LazyGroup):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(None, "-V", "--version", package_name="tracebed")
+@click.version_option(None, "-V", "--version", package_name="tracebed", prog_name="tracebed")
 @common_options
 def tracebed() -> None:
     """Checks HPC scheduling simulators against reality.
