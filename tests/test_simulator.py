@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.scheduler import PolicyError, Scheduler
-from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Resize, Start, State
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, Note, Reject, Resize, Start, State, Wake
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
@@ -474,12 +474,42 @@ class Wilful:
         ([Start(0, 1), Start(1, 1), Resize(0, 2)], "0 are idle"),
         ([Cancel(0, "why")], "is not running"),
         ([Start(0, 1), Reject(0, "why")], "is not waiting"),
+        ([Start(0, 1, on=(0, 1))], "would start on 2 nodes"),
+        ([Start(0, 2, on=(1, 1))], "would start on 1 nodes"),
+        ([Start(0, 1, on=(0,)), Start(1, 1, on=(0,))], "nodes that are not idle"),
+        ([Start(0, 1, on=(7,))], "nodes that are not idle"),
     ],
 )
 def test_invalid_decisions_of_a_policy_are_errors(decisions: list[Decision], what: str) -> None:
     jobs = [RefJob(0, 0.0, 5.0, 5.0, 1, True, 1, 2, 1), RefJob(1, 0.0, 5.0, 5.0, 1, True, 1, 2, 1)]
     with pytest.raises(PolicyError, match=what):
         Simulator(Jobs.of(workload_of(jobs)), [1, 1], Wilful(*decisions)).run()
+
+
+def test_a_policy_may_choose_the_nodes_of_a_job() -> None:
+    jobs = [RefJob(0, 0.0, 50.0, 50.0, 2), RefJob(1, 0.0, 5.0, 5.0, 1)]
+    simulator = Simulator(Jobs.of(workload_of(jobs)), [1] * 4, Wilful(Start(0, 2, on=(3, 1)), Start(1, 1)))
+    simulator.run()
+    ledger = simulator.cluster.ledger
+    assert sorted(zip(ledger.jobs, ledger.firsts, ledger.counts, strict=True)) == [(0, 1, 1), (0, 3, 1), (1, 0, 1)]
+
+
+@dataclass
+class Counting:
+    """A policy that counts its calls in the state and starts each job in its third call."""
+
+    malleable: ClassVar[bool] = False
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        calls = state.notes.get("calls", 0.0) + 1.0
+        yield Note("calls", calls)
+        if 0 in state.queue:
+            yield Start(0, 1) if calls == 3.0 else Wake(state.now + 10.0)
+
+
+def test_a_policy_may_keep_notes_for_its_later_calls() -> None:
+    record = Simulator(Jobs.of(workload_of([RefJob(0, 5.0, 50.0, 50.0, 1)])), [1], Counting()).run(None)
+    assert record.start == [25.0]
 
 
 def test_a_policy_may_reject_and_cancel() -> None:

@@ -131,12 +131,26 @@ class Cluster:
             return []
         return list(dict.fromkeys(self.loans[node].guest for node in self.owned(job) if node in self.loans))
 
-    def take(self, job: int, count: int, now: float) -> list[int]:
-        """Allocate `count` idle nodes to `job`, and return them. Raise ValueError if fewer nodes are idle."""
+    def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
+        """Allocate `count` idle nodes to `job`, and return them.
+
+        Args:
+            job: the job.
+            count: number of nodes.
+            now: the instant, s.
+            on: the nodes to allocate, all idle; empty: the lowest-numbered idle nodes.
+
+        Raises:
+            ValueError: fewer nodes are idle.
+        """
         if count > len(self.idle):
             raise ValueError(f"{count} nodes requested, {len(self.idle)} idle")
-        nodes = self.idle[:count]
-        del self.idle[:count]
+        if on:
+            nodes, chosen = sorted(on), set(on)
+            self.idle = [node for node in self.idle if node not in chosen]
+        else:
+            nodes = self.idle[:count]
+            del self.idle[:count]
         self._held.setdefault(job, []).append((now, nodes))
         return nodes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
+from collections.abc import Sequence
 from typing import Protocol
 
 from tracebed.errors import TracebedError
@@ -20,6 +21,7 @@ from tracebed.orchestrator.scheduling.promises import Promises
 from tracebed.orchestrator.scheduling.sharing import Progress, Sharing
 from tracebed.orchestrator.scheduling.state import (
     Cancel,
+    Note,
     Policy,
     Reject,
     Reserve,
@@ -255,6 +257,8 @@ class Scheduler:
                 state.reserved[decision.job] = decision.at
             elif type(decision) is Wake:
                 self._wake = self.due(decision.at)
+            elif type(decision) is Note:
+                state.notes[decision.name] = decision.value
         state.arrived.clear()
         if self._resized_in_call:
             # Nodes being released count as available, even if the job they were requested for started on idle nodes.
@@ -270,6 +274,11 @@ class Scheduler:
         if not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job]) or job not in state.queue:
             self._check(job in state.queue, decision, "is not waiting")
             self._check(False, decision, f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
+        if decision.on:
+            chosen = set(decision.on)
+            self._check(len(chosen) == len(decision.on) == nodes, decision, f"would start on {len(chosen)} nodes")
+            self._check(chosen.issubset(self.cluster.idle), decision, "would start on nodes that are not idle")
+            self._check(nodes <= state.idle and not decision.taken, decision, "would start on promised nodes")
         self._leave_queue(job)
         end = state.now + jobs.limit[job] / jobs.rate(job, nodes)
         state.expected_end[job] = end
@@ -277,7 +286,7 @@ class Scheduler:
         coming = {source: count for source, count in decision.taken if self._promises.is_shrinking(source)}
         if nodes <= state.idle and not coming:
             state.idle -= nodes
-            self._launch(job, nodes)
+            self._launch(job, nodes, decision.on)
         else:
             self._promises.make(job, nodes, coming if decision.taken else None, exchange=decision.exchange)
             self._set_aside()
@@ -300,14 +309,14 @@ class Scheduler:
         self.state.queue.remove(job)
         self.state.reserved.pop(job, None)
 
-    def _launch(self, job: int, nodes: int) -> None:
+    def _launch(self, job: int, nodes: int, on: Sequence[int] = ()) -> None:
         now = self.state.now
         self.state.size[job] = nodes
         if self.jobs.low[job] < self.jobs.high[job]:
             self.state.resizable[job] = None
         if self.jobs.malleable[job] or self._shares:
             self._progress[job] = (0.0, now, self.jobs.rate(job, nodes))
-        taken = self.cluster.take(job, nodes, now)
+        taken = self.cluster.take(job, nodes, now, on)
         if self._shares:
             self._sharing.started(job)
         self.executor.start(job, taken)

@@ -23,12 +23,14 @@ class Start(NamedTuple):
         taken: (shrinking job, number of its nodes) reserved for this job; the other nodes are idle nodes. The job
             starts when exactly these nodes are idle. Empty: the job starts on any nodes.
         exchange: with `taken`: nodes may be exchanged with other promises that have `exchange`.
+        on: the `nodes` idle nodes on which the job starts; empty: the lowest-numbered idle nodes.
     """
 
     job: int
     nodes: int
     taken: tuple[tuple[int, int], ...] = ()
     exchange: bool = False
+    on: tuple[int, ...] = ()
 
 
 class Resize(NamedTuple):
@@ -81,14 +83,21 @@ class Wake(NamedTuple):
     at: float
 
 
-Decision = Start | Resize | Share | Reject | Cancel | Reserve | Wake
+class Note(NamedTuple):
+    """Keep `value` under `name` in `State.notes` for later calls of the policy."""
+
+    name: str
+    value: float
+
+
+Decision = Start | Resize | Share | Reject | Cancel | Reserve | Wake | Note
 
 
 class Policy(Protocol):
     """A scheduling policy.
 
     A policy is a dataclass; its fields are its parameters. It is pure: it has no clock, no I/O and no memory between
-    calls. Its decisions depend on `state` alone.
+    calls except `State.notes`. Its decisions depend on `state` alone.
     """
 
     malleable: ClassVar[bool]
@@ -207,6 +216,7 @@ class State:
         failing: running jobs that have lost a node. They hold their nodes until their other processes have ended, and
             can be neither resized nor shared with.
         reserved: waiting job -> reserved start time, s, in the order of the reservations.
+        notes: the values of the decisions `Note`, by name.
         woken: whether the policy requested this call with `Wake`.
         arrived: jobs submitted or requeued since the last call of the policy, in submit order. Some of them may have
             started since.
@@ -233,6 +243,7 @@ class State:
         self.resizing: set[int] = set()
         self.failing: set[int] = set()
         self.reserved: dict[int, float] = {}
+        self.notes: dict[str, float] = {}
         self.woken = False
         self.arrived: list[int] = []
         self.freed = False
