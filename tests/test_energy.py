@@ -19,7 +19,7 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.testbeds.sampling import EnergyCounter, Sampler, energy_zones
+from tracebed.orchestrator.testbeds.agent.sampling import EnergyCounter, Sampler, energy_zones
 from tracebed.validation.metrics import MeasuredRun, PowerModel, metrics
 from tracebed.validation.metrics.energy import recorded_power
 

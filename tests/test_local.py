@@ -178,8 +178,8 @@ def test_an_agent_that_cannot_start_names_its_node(tmp_path: Path, monkeypatch: 
 
 
 def test_an_agent_of_another_protocol_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "PROTOCOL", 2)
-    with pytest.raises(TestbedError, match="protocol is 2, but this agent supports 1"):
+    monkeypatch.setattr(local, "PROTOCOL", 1)
+    with pytest.raises(TestbedError, match="protocol is 1, but this agent supports 2"):
         LocalTestbed(inventory(emulated=1), tmp_path).start()
 
 

@@ -21,10 +21,10 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.witness import LoopWatch, Witness
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.testbeds import claims
-from tracebed.orchestrator.testbeds.claims import claim_cpus
+from tracebed.orchestrator.testbeds.agent import claims
+from tracebed.orchestrator.testbeds.agent.claims import claim_cpus
+from tracebed.orchestrator.testbeds.agent.sampling import Sampler
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.orchestrator.testbeds.sampling import Sampler
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -214,7 +214,7 @@ def test_the_watch_of_the_loop_keeps_the_largest_lateness_of_a_period() -> None:
 
 HOLD = """
 import sys
-from tracebed.orchestrator.testbeds.claims import claim_cpus
+from tracebed.orchestrator.testbeds.agent.claims import claim_cpus
 claims = claim_cpus([5, 7])
 print('claimed', flush=True)
 sys.stdin.read()

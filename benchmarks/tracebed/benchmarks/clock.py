@@ -23,23 +23,58 @@ LOCK_S = 10.0
 """Time that the creator of a steady clock waits for its lock, s. A rank that was stopped may keep the lock."""
 
 
+class Pauses:
+    """The time for which the ranks of a node have been stopped, in memory that forked processes share."""
+
+    def __init__(self) -> None:
+        """Start without a pause."""
+        self._total = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d")
+
+    @property
+    def total(self) -> float:
+        """The sum of all pauses, s."""
+        return self._total[0]
+
+    def add(self, seconds: float) -> None:
+        """Add a pause. The ranks must be stopped."""
+        self._total[0] += seconds
+
+
 class Clock:
-    """The monotonic clock of the machine."""
+    """The monotonic clock of the machine without the pauses of the node."""
 
     path: str | None = None
     """The file of the clock, for other processes; None: the clock needs no file."""
 
+    def __init__(self, pauses: Pauses | None = None) -> None:
+        """Leave out `pauses`; None: there are none."""
+        self._pauses = pauses
+
     def now(self) -> float:
         """Return the time of the clock, s."""
+        return self.running()
+
+    def running(self) -> float:
+        """Return the monotonic time without pauses, s."""
+        if self._pauses is None:
+            return time.monotonic()
+        while True:
+            total = self._pauses.total
+            now = time.monotonic()
+            if total == self._pauses.total:  # else, this process was stopped between the two readings
+                return now - total
+
+    def stamp(self) -> float:
+        """Return the time of an event for the controller: monotonic, with pauses."""
         return time.monotonic()
 
-    def at(self, monotonic: float) -> float:
-        """Return the time of the clock at the `monotonic` time of a recent event."""
-        return monotonic
+    def at(self, running: float) -> float:
+        """Return the time of the clock at the `running` time of a recent event."""
+        return running
 
     def monotonic(self, until: float) -> float:
         """Return the monotonic time at which to check whether the clock has reached `until`."""
-        return until
+        return until + (self._pauses.total if self._pauses else 0.0)
 
     def hold_at(self, deadline: float | None) -> None:
         """Hold a steady clock at `deadline` until the next call of this process. None: do not hold the clock."""
@@ -63,8 +98,9 @@ class SteadyClock(Clock):
     _patience: float | None = None
     """Time to wait for the lock, s; None: as long as it takes."""
 
-    def __init__(self, path: Path | str) -> None:
-        """Use the clock in the file at `path`."""
+    def __init__(self, path: Path | str, pauses: Pauses | None = None) -> None:
+        """Use the clock in the file at `path`. Pauses need not be left out: a rank that is stopped holds the clock."""
+        super().__init__(pauses)
         self.path = str(path)
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._map = mmap.mmap(self._file, 0)
@@ -86,7 +122,11 @@ class SteadyClock(Clock):
         with self._locked():
             return self._at(time.monotonic())
 
-    def at(self, monotonic: float) -> float:
+    def stamp(self) -> float:
+        """Return the steady time, s."""
+        return self.now()
+
+    def at(self, running: float) -> float:
         """Return the current steady time, since past times are not recorded."""
         return self.now()
 

@@ -9,6 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+CHUNK = 65536
+"""Largest number of bytes that are read or written at once."""
+CHUNKS = 64
+"""Largest number of chunks that are read before the lines in them are returned."""
+
 Ready = list[tuple[selectors.SelectorKey, int]]
 
 
@@ -35,9 +40,19 @@ def encode(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
 def decode(line: bytes) -> dict[str, Any]:
-    """Return the message in `line`. Raises ValueError if the line is not a JSON object."""
-    message = json.loads(line)
+    """Return the message in `line`. Raises ValueError if the line is not a JSON object in UTF-8."""
+    try:
+        message = _DECODER.decode(line.decode())
+    except RecursionError as error:
+        raise ValueError("the values are nested too deeply") from error
     if not isinstance(message, dict):
         raise ValueError("not a JSON object")
     return message
@@ -50,9 +65,14 @@ class Lines:
     calls `receive` when the reading end is ready, and `flush` when the writing end is ready.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, reader: int, writer: int, data: Any) -> None:
-        """Register both descriptors, which may be the same, and make them non-blocking."""
-        self.selector, self.reader, self.writer, self.data = selector, reader, writer, data
+    def __init__(
+        self, selector: selectors.BaseSelector, reader: int, writer: int, data: Any, limit: int | None = None
+    ) -> None:
+        """Register both descriptors, which may be the same, and make them non-blocking.
+
+        A line of more than `limit` bytes is cut to `limit` + 1 bytes or more, and the rest is discarded.
+        """
+        self.selector, self.reader, self.writer, self.data, self.limit = selector, reader, writer, data, limit
         self.closed = False
         """Whether the peer has closed the end that `reader` reads."""
         self.broken = False
@@ -66,9 +86,9 @@ class Lines:
     def receive(self) -> list[bytes]:
         """Return the complete lines that have arrived."""
         chunks = [self._partial]
-        while not self.closed:
+        while not self.closed and len(chunks) <= CHUNKS:
             try:
-                chunk = os.read(self.reader, 65536)
+                chunk = os.read(self.reader, CHUNK)
             except BlockingIOError:
                 break
             except OSError:  # the process at the other end of the socket was killed
@@ -77,9 +97,11 @@ class Lines:
             if not chunk:
                 self.closed = True
                 self._watch()
-            elif len(chunk) < 65536:
+            elif len(chunk) < CHUNK:
                 break
         *lines, self._partial = b"".join(chunks).split(b"\n")
+        if self.limit is not None:
+            self._partial = self._partial[: self.limit + 1]
         return lines
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -91,7 +113,7 @@ class Lines:
         """Write as much of the buffer as possible. Discard the buffer if the peer has closed its end."""
         try:
             while self.unsent and not self.broken:
-                del self.unsent[: os.write(self.writer, self.unsent[:65536])]
+                del self.unsent[: os.write(self.writer, self.unsent[:CHUNK])]
         except BlockingIOError:
             pass
         except OSError:

@@ -290,7 +290,7 @@ class Leader(BenchmarkRank):
         if self.pending is None:
             return
         begun = self.clock.now()
-        decided = self.pending.setdefault("decided", begun)
+        decided = self.pending.setdefault("decided", self.clock.stamp())
         members = self.pending["members"]
         if not self._all_here(members):
             return
@@ -299,14 +299,13 @@ class Leader(BenchmarkRank):
             self.selector.unregister(self.links[rank])
             self.links.pop(rank).close()
         self.members = members
-        applied = self.clock.now()
-        self.reconfiguring_s += applied - begun
+        self.reconfiguring_s += self.clock.now() - begun
         self.tell(
             "resized",
             request=self.pending["request"],
             members=members,
             decided=decided,
-            applied=applied,
+            applied=self.clock.stamp(),
             iteration=self.iteration,
         )
         self.pending = None

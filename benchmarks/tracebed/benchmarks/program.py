@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tracebed.benchmarks.clock import Pauses
 from tracebed.errors import InputError
 
 Address = str | tuple[str, int]
@@ -105,6 +106,8 @@ class Launch(NamedTuple):
     """The folder of the output and the heartbeat file."""
     clock: str | None = None
     """The file of the steady clock; None: the deadlines are those of the monotonic clock."""
+    pauses: Pauses | None = None
+    """The pauses of the ranks of the node; None: they are never stopped."""
 
 
 def split(total: int, parts: int, index: int) -> int:

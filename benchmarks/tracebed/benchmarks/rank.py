@@ -84,7 +84,7 @@ class BenchmarkRank:
         self.control = Lines(self.selector, control.fileno(), control.fileno(), self._from_agent)
         self.mailbox = Mailbox(self.selector)
         self.heartbeat = Heartbeat(launch.folder / heartbeat_name(launch.rank))
-        self.clock = SteadyClock(launch.clock) if launch.clock else Clock()
+        self.clock = SteadyClock(launch.clock, launch.pauses) if launch.clock else Clock(launch.pauses)
         self.workers = self._make_workers(kernel)
         self.samples: list[Sample] = []
         self.work_due = time.monotonic() + WORK_S
@@ -97,7 +97,9 @@ class BenchmarkRank:
         """Number of unanswered requests for chunks."""
         self.exhausted = False
         """Whether the pool of the part is empty."""
-        self.pending_mask: tuple[int, tuple[int, ...]] | None = None
+        self.pending_mask: dict[str, Any] | None = None
+        self.requests: dict[str, dict[str, Any]] = {}
+        """The last request of each kind."""
         self.outcome: tuple[str, str] | None = None
         self.planned_s = 0.0
         """Leader only: planned time of the parts so far, each by its slowest rank, plus reconfigurations, s."""
@@ -256,16 +258,20 @@ class BenchmarkRank:
     def _from_agent(self) -> None:
         self.control.flush()
         for line in self.control.receive():
-            self.resize(decode(line))
+            request = decode(line)
+            kind = "members" if "members" in request else "cpus"
+            if request != self.requests.get(kind):  # another controller repeats requests
+                self.requests[kind] = dict(request)
+                self.resize(request)
         if self.control.closed:
             self.fail("lost the connection to its agent")
 
     def resize(self, message: dict[str, Any]) -> None:
         """Store a new mask, to be applied after the current part. Only one mask may be pending."""
         if self.pending_mask is not None:
-            self.refuse(message, f"mask change {self.pending_mask[0]} is still pending")
+            self.refuse(message, f"mask change {self.pending_mask['request']} is still pending")
             return
-        self.pending_mask = (message["request"], tuple(message["cpus"]))
+        self.pending_mask = message
         if not self.in_part:
             self.apply_mask()
 
@@ -277,18 +283,16 @@ class BenchmarkRank:
         """Apply the pending mask, if there is one."""
         if self.pending_mask is None:
             return
-        decided = self.clock.now()
-        request, cpus = self.pending_mask
-        self.pending_mask = None
-        self.workers.set_mask(cpus)
-        applied = self.clock.now()
-        self.reconfiguring_s += applied - decided
+        begun, decided = self.clock.now(), self.clock.stamp()
+        request, self.pending_mask = self.pending_mask, None
+        self.workers.set_mask(request["cpus"])
+        self.reconfiguring_s += self.clock.now() - begun
         self.tell(
             "resized",
-            request=request,
-            cpus=format_cpus(cpus),
+            request=request["request"],
+            cpus=format_cpus(request["cpus"]),
             decided=decided,
-            applied=applied,
+            applied=self.clock.stamp(),
             iteration=self.iteration,
         )
         self.beat("running", changed=True)

@@ -32,7 +32,7 @@ class Computed(NamedTuple):
     cpu_s: float
     wall_s: float
     ended: float
-    """Monotonic time at the end."""
+    """Time at the end (`Clock.running`)."""
 
 
 class Workers:
@@ -155,13 +155,13 @@ class Threads(Workers):
     def _work(self, index: int) -> None:
         while True:
             units, to_compute = self._tasks[index].get()
-            begun, cpu_begun = time.monotonic(), time.thread_time()
+            begun, cpu_begun = self._clock.running(), time.thread_time()
             try:
                 self._kernel(to_compute)
             except Exception as error:  # noqa: BLE001  the main thread raises it
                 self._post(partial(self._raise, error))
             else:
-                cpu_s, ended = time.thread_time() - cpu_begun, time.monotonic()
+                cpu_s, ended = time.thread_time() - cpu_begun, self._clock.running()
                 self._post(partial(self._computed, index, units, Computed(to_compute, cpu_s, ended - begun, ended)))
 
     def _raise(self, error: Exception) -> None:

@@ -112,7 +112,11 @@ def _load(library: Path) -> Kernel:
 
 def _numpy_kernel(block: int = 16) -> Kernel:
     """Return the NumPy kernel. It computes `block` units at once to reduce the overhead of the interpreter."""
-    import numpy as np
+    try:
+        import numpy as np
+    except ImportError as error:
+        hint = "install a C compiler, then reinstall tracebed, or install NumPy"
+        raise TestbedError("there is neither the compiled kernel nor NumPy to compute with", hint=hint) from error
 
     lane = np.arange(1, LANES + 1, dtype=np.uint32)
 

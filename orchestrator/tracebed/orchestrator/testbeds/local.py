@@ -22,9 +22,9 @@ from tracebed.benchmarks.lines import Lines, decode, wait
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
+from tracebed.orchestrator.testbeds.agent.processes import GRACE_S
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.orchestrator.testbeds.processes import GRACE_S
 
 START_S = 60.0
 """Time in which agents must reply to the first message, s, plus 0.2 s per agent."""

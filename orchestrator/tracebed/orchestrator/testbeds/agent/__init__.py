@@ -1,0 +1,12 @@
+"""The agent of a node: `python -P -m tracebed.orchestrator.testbeds.agent`.
+
+The agent reads requests as JSON lines from its standard input, and writes events as JSON lines to its standard output
+(protocol: docs/reference/protocol.md). It launches the ranks of jobs by forking, so a launch takes milliseconds and no
+interpreter has to start. If it is killed, the kernel kills its ranks.
+
+The package runs on nodes that have nothing but Python and the wheel of tracebed, so it imports only the standard
+library, and few modules of it, so that many agents start fast.
+"""
+
+PROTOCOL = 2
+"""Version of the wire protocol, which must be the same for agent and controller."""

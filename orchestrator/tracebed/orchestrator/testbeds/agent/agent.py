@@ -1,0 +1,235 @@
+"""The agent: its connection to a controller, and what becomes of its ranks when the connection is lost."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import selectors
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from tracebed.benchmarks.lines import Lines, decode, wait
+from tracebed.errors import InputError, TestbedError, TracebedError
+from tracebed.orchestrator.testbeds.agent import PROTOCOL
+from tracebed.orchestrator.testbeds.agent.attaching import NAME, listen
+from tracebed.orchestrator.testbeds.agent.facts import version
+from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT, LONGEST_S, Fields, clipped
+from tracebed.orchestrator.testbeds.agent.node import NEVER, Node, read_node
+from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.spool import private_folder, remove_leftovers
+
+
+class Agent:
+    """The agent of a node, which processes the requests of a controller in order."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        """Read requests from the descriptor `reader`, and write events to `writer`."""
+        self.selector = selectors.PollSelector()  # unlike epoll, it also supports files and /dev/null
+        self.connections: set[Lines] = set()
+        """The connection to the controller, and connections that have not said hello yet."""
+        self.lines = self._connect(reader, writer)
+        """The connection to the controller."""
+        self.outbox = Outbox(self.lines)
+        self.node: Node | None = None
+        """The node; None: no controller has said hello yet."""
+        self.sockets, self.lock = private_folder()
+        self.listening = False
+        self.silence_s, self.linger_s = NEVER, 0.0
+        self.linger_until = NEVER
+        self.heard = time.monotonic()
+        """Time at which the controller last sent anything."""
+        self.ending = False
+
+    def run(self) -> None:
+        """Process requests until a `bye` message, SIGTERM, or the loss of the controller; then end all ranks."""
+        wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.selector.register(wake_reader, selectors.EVENT_READ, lambda: os.read(wake_reader, 4096))
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a handler is needed to wake the selector
+        for number in (signal.SIGINT, signal.SIGHUP):  # the controller handles Ctrl-C and the end of a session
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(wake_writer)
+        importlib.import_module("hmac")  # ranks need it to join; forked ranks inherit the import
+        gc.freeze()
+        try:
+            while not self.ending:
+                self._turn()
+            if self.node:
+                self.node.jobs.end("the agent ends")
+                while self.node.jobs.ranks:
+                    self._turn()
+            self.lines.flush()
+        finally:
+            shutil.rmtree(self.sockets, ignore_errors=True)
+
+    def _turn(self) -> None:
+        connected = self.outbox.lines is not None
+        due = [self.heard + self.silence_s if connected else self.linger_until]
+        due += [self.node.heartbeat_due, *self.node.jobs.due()] if self.node else []
+        for key, _ in wait(self.selector, min(due) if min(due) < NEVER else None):
+            key.data()
+        now = time.monotonic()
+        if connected and (self.lines.closed or self.lines.broken or now >= self.heard + self.silence_s):
+            self._lose_controller()
+        elif now >= self.linger_until:
+            self.ending, self.linger_until = True, NEVER
+        if self.node:
+            self.node.tick()
+
+    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
+        self.ending = True
+
+    # Connections.
+
+    def _connect(self, reader: int, writer: int) -> Lines:
+        lines: Lines = Lines(self.selector, reader, writer, lambda: self._listen(lines), LINE_LIMIT)
+        self.connections.add(lines)
+        return lines
+
+    def _listen(self, lines: Lines) -> None:
+        """Process what has arrived on a connection."""
+        lines.flush()
+        if lines is self.lines:
+            self.heard = time.monotonic()
+        for line in lines.receive():
+            self._obey(line, lines)
+        if lines.closed and lines is not self.lines:
+            self._close(lines)
+
+    def _close(self, lines: Lines) -> None:
+        if lines in self.connections:
+            self.connections.remove(lines)
+            lines.forget()
+            for descriptor in {lines.reader, lines.writer}:
+                os.close(descriptor)
+
+    def _lose_controller(self) -> None:
+        """Stop the ranks and wait for another controller, or end."""
+        if self.node and self.linger_s and not self.ending:
+            self.outbox.lines = None
+            self._close(self.lines)
+            self.linger_until = time.monotonic() + self.linger_s
+            self.node.heartbeat_due = NEVER
+            self.node.jobs.stop()
+        else:
+            self.ending = True
+            self.silence_s = NEVER
+
+    def _take_controllers(self) -> None:
+        """Let other controllers connect through the socket of this agent, which may replace the current one."""
+        door = listen(self.sockets)
+
+        def enter() -> None:
+            descriptor = door.accept()[0].detach()
+            self._connect(descriptor, descriptor)
+
+        self.selector.register(door, selectors.EVENT_READ, enter)
+        self.listening = True
+
+    # Requests.
+
+    def _obey(self, line: bytes, lines: Lines) -> None:
+        """Process one request. Report an invalid request as an error event."""
+        context: dict[str, Any] = {}
+        try:
+            if len(line) > LINE_LIMIT:
+                raise InputError(f"a line has more than {LINE_LIMIT} bytes")
+            message = decode(line)
+            context = {key: message[key] for key in ("job", "request") if type(message.get(key)) in (str, int)}
+            self._handler(message.get("type"), lines)(message)
+        except KeyError as error:
+            self._refuse(lines, f"message lacks {error}: {_shown(line)}", **context)
+        except TestbedError as error:  # a defect of the node, not of the message
+            self._refuse(lines, error.what, hint=error.hint, **context)
+        except (ValueError, TypeError, ArithmeticError, OSError, TracebedError) as error:
+            self._refuse(lines, f"{error}: {_shown(line)}", **context)
+
+    def _handler(self, kind: Any, lines: Lines) -> Callable[[dict[str, Any]], None]:
+        """Return the function that processes messages of a type."""
+        if kind == "hello":
+            return lambda message: self._hello(Fields(message), lines)
+        if kind == "bye":
+            return self._bye
+        if self.node is None or lines is not self.lines:
+            raise InputError(f"{kind!r} arrived before hello")
+        jobs = self.node.jobs
+        handlers = {
+            "ping": self._ping,
+            "facts": self.node.facts,
+            "launch": jobs.launch,
+            "resize": jobs.resize,
+            "kill": jobs.kill,
+            "sample": self.node.sample,
+            "measure": self.node.measure,
+        }
+        if not isinstance(kind, str) or kind not in handlers:
+            raise InputError(f"unknown message type {kind!r}")
+        return handlers[kind]
+
+    def _refuse(self, lines: Lines, what: str, **fields: Any) -> None:
+        if lines is self.lines:
+            self.outbox.tell("error", what=what, **fields)
+        else:
+            lines.send({"type": "error", "time": time.monotonic(), "what": what, **fields})
+
+    def _hello(self, fields: Fields, lines: Lines) -> None:
+        """Set up the node, or accept another controller for it."""
+        if fields.value("protocol") != PROTOCOL:
+            raise InputError(
+                f"protocol is {clipped(repr(fields.value('protocol')))}, but this agent supports {PROTOCOL}"
+            )
+        if self.node is not None and lines is self.lines:
+            raise InputError("hello arrived twice")
+        heartbeat_s = fields.number("heartbeat_s", 0.001, LONGEST_S)
+        silence_s = fields.number("silence_s", 0.001, LONGEST_S) if "silence_s" in fields else NEVER
+        linger_s = fields.number("linger_s", 0.0, LONGEST_S) if "linger_s" in fields else 0.0
+        seen = fields.whole("seen", 0) if "seen" in fields else 0
+        if self.node is None:
+            self.node = Node(fields, self.selector, self.outbox, self.sockets)
+            if "host" not in fields or fields.flag("host"):  # one agent of each machine
+                remove_leftovers(self.sockets.parent)
+        elif read_node(fields) != self.node.here:
+            raise InputError("node or spool is not that of the first hello")
+        if lines is not self.lines:
+            self._close(self.lines)
+            self.lines = self.outbox.lines = lines
+        self.heard, self.linger_until = time.monotonic(), NEVER
+        self.silence_s, self.linger_s = silence_s, linger_s
+        self.outbox.keeping = linger_s > 0
+        if linger_s and not self.listening:
+            self._take_controllers()
+        self.outbox.seen(seen)
+        self.outbox.tell_now(
+            "hello",
+            protocol=PROTOCOL,
+            version=version(),
+            pid=os.getpid(),
+            sockets=str(self.sockets),
+            attach=str(self.sockets / NAME) if self.listening else None,
+            adopted=list(self.node.jobs.ranks),
+            paused_s=self.node.jobs.resume(),
+            host=self.node.host,
+            units_per_core_second=self.node.rate,
+        )
+        self.outbox.repeat()
+        self.node.set_heartbeat(heartbeat_s)
+
+    def _ping(self, message: dict[str, Any]) -> None:
+        fields = Fields(message)
+        assert self.node is not None
+        self.node.echo(fields)
+        if "seen" in fields:
+            self.outbox.seen(fields.whole("seen", 0))
+
+    def _bye(self, message: dict[str, Any]) -> None:
+        self.ending = True
+
+
+def _shown(line: bytes) -> str:
+    """Return the beginning of a line as quoted in messages."""
+    return clipped(repr(line[:1000].decode(errors="replace")))

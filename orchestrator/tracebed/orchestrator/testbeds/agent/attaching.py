@@ -1,0 +1,57 @@
+"""The socket through which another controller can take over an agent, and the command that joins this socket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+from pathlib import Path
+
+CHUNK = 65536
+NAME = "agent.sock"
+"""Name of the socket in the private folder of the agent."""
+
+
+def listen(folder: Path) -> socket.socket:
+    """Return a non-blocking socket that listens in the private folder of the agent."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(folder / NAME))
+    server.listen()
+    server.setblocking(False)
+    return server
+
+
+def join(path: str) -> int | str:
+    """Join standard input and output to the socket at `path` until the agent closes it. Return an exit status."""
+    peer = socket.socket(socket.AF_UNIX)
+    try:
+        peer.connect(path)
+    except (OSError, ValueError) as error:
+        return f"no agent listens at {path}: {error}"
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    poll.register(peer, select.POLLIN)
+    try:
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == 0:
+                    if data := os.read(0, CHUNK):
+                        peer.sendall(data)
+                    else:
+                        poll.unregister(0)
+                        peer.shutdown(socket.SHUT_WR)
+                elif data := peer.recv(CHUNK):
+                    _write(data)
+                else:
+                    return 0
+    except OSError as error:  # the agent was killed, or the output was closed
+        return f"the connection to the agent ended: {error}"
+
+
+def _write(data: bytes) -> None:
+    """Write all of `data` to standard output."""
+    view = memoryview(data)
+    while view:
+        with contextlib.suppress(BlockingIOError):
+            view = view[os.write(1, view) :]

@@ -1,0 +1,170 @@
+"""The ranks of the jobs on a node: launched, resized, stopped, continued, killed, and reported at their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tracebed.benchmarks.clock import Pauses, SteadyClock
+from tracebed.benchmarks.lines import Lines, decode
+from tracebed.benchmarks.program import Launch
+from tracebed.errors import InputError, TracebedError
+from tracebed.orchestrator.testbeds.agent.launching import Here, read_launch
+from tracebed.orchestrator.testbeds.agent.messages import Fields
+from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.processes import RankProcess, fork_rank
+
+
+class Jobs:
+    """The ranks on the node of an agent.
+
+    Args:
+        selector: the selector of the agent.
+        outbox: the events of the agent.
+        node: the node.
+        sockets: the private folder of the agent.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: Here, sockets: Path) -> None:
+        """Start without ranks."""
+        self.selector, self.outbox, self.node, self.sockets = selector, outbox, node, sockets
+        self.ranks: dict[str, RankProcess] = {}
+        """Job -> its rank on this node."""
+        self.pauses = Pauses()
+        self.stopped_at: float | None = None
+        """Time at which the ranks were stopped, `time.monotonic()`; None: they run."""
+        self._launches = 0
+
+    def due(self) -> Iterator[float]:
+        """Yield the times at which `tick` must be called, `time.monotonic()`."""
+        return (rank.kill_at for rank in self.ranks.values() if rank.kill_at is not None)
+
+    def tick(self) -> None:
+        """Report the ranks that have ended, and kill the ranks that ignored SIGTERM."""
+        self._reap()
+        now = time.monotonic()
+        for rank in self.ranks.values():
+            if rank.kill_at is not None and now >= rank.kill_at:
+                rank.kill_at = None
+                rank.signal(signal.SIGKILL)
+
+    # Requests.
+
+    def launch(self, message: dict[str, Any]) -> None:
+        """Start a rank. Report a rank that cannot be started as ended."""
+        fields = Fields(message)
+        job, name, leader = fields.text("job"), fields.text("rank"), fields.flag("leader")
+        try:
+            if job in self.ranks:
+                raise InputError("an earlier rank of the job has not ended on this node yet")
+            self._launches += 1
+            own = self.sockets / f"{self._launches}.socket"
+            self._fork(read_launch(message, self.node, own, self.pauses))
+        except (KeyError, ValueError, TypeError, OSError, TracebedError) as error:
+            reason = f"message lacks {error}" if isinstance(error, KeyError) else str(error)
+            self._tell_end(job, name, leader=leader, state="failed", reason=f"cannot be launched: {reason}")
+
+    def resize(self, message: dict[str, Any]) -> None:
+        """Pass a change of members or of the mask on to the rank of the job."""
+        fields = Fields(message)
+        rank = self._rank(fields)
+        request: dict[str, Any] = {"request": fields.whole("request", 0)}
+        if "members" in fields:
+            if not rank.launch.leader:
+                raise InputError("a change of members must be sent to the leader, which is not on this node")
+            request["members"] = fields.names("members")
+        else:
+            request["cpus"] = self.node.mask(fields.text("cpus"))
+        rank.lines.send(request)
+
+    def kill(self, message: dict[str, Any]) -> None:
+        """End the rank of a job."""
+        fields = Fields(message)
+        self._rank(fields).kill(fields.text("reason"))
+
+    def end(self, reason: str) -> None:
+        """End all ranks."""
+        for rank in self.ranks.values():
+            rank.kill(reason)
+        self.resume()  # a stopped process receives SIGTERM only when it continues
+
+    def _rank(self, fields: Fields) -> RankProcess:
+        job = fields.text("job")
+        if job not in self.ranks:
+            raise InputError(f"job {job!r} has no rank on this node")
+        return self.ranks[job]
+
+    # Pauses.
+
+    def stop(self) -> None:
+        """Stop the processes of all ranks."""
+        self.stopped_at = time.monotonic()
+        for rank in self.ranks.values():
+            rank.signal(signal.SIGSTOP)
+
+    def resume(self) -> float:
+        """Continue the processes of all ranks, whose clocks leave out the pause. Return the pause, s."""
+        if self.stopped_at is None:
+            return 0.0
+        pause = time.monotonic() - self.stopped_at
+        self.stopped_at = None
+        self.pauses.add(pause)
+        for rank in self.ranks.values():
+            rank.signal(signal.SIGCONT)
+        return pause
+
+    # Processes.
+
+    def _fork(self, launch: Launch) -> None:
+        rank = fork_rank(launch, None if self.node.emulated else self.node.cpus)
+        control = rank.control.fileno()
+        rank.lines = Lines(self.selector, control, control, lambda: self._from_rank(rank))
+        self.ranks[launch.job] = rank
+
+    def _from_rank(self, rank: RankProcess) -> None:
+        rank.lines.flush()
+        for line in rank.lines.receive():
+            message = decode(line)
+            if message["type"] == "finished":
+                rank.finished = message
+            else:
+                self.outbox.pass_on({"job": rank.launch.job, "rank": rank.launch.rank, **message})
+
+    def _reap(self) -> None:
+        """Report each rank whose process has ended."""
+        for job, rank in list(self.ranks.items()):
+            pid, status, usage = os.wait4(rank.pid, os.WNOHANG)
+            if not pid:
+                continue
+            self._from_rank(rank)  # the last messages may not have been read yet
+            rank.lines.forget()
+            rank.control.close()
+            del self.ranks[job]
+            if rank.launch.clock:
+                with contextlib.closing(SteadyClock(rank.launch.clock)) as clock:
+                    clock.forget(pid)
+            if rank.launch.leader and isinstance(rank.launch.address, str):
+                Path(rank.launch.address).unlink(missing_ok=True)
+            code = os.waitstatus_to_exitcode(status)
+            state, reason = rank.outcome(code)
+            self._tell_end(
+                job,
+                rank.launch.rank,
+                leader=rank.launch.leader,
+                state=state,
+                reason=reason,
+                exit_code=code,
+                units_done=rank.units_done(),
+                cpu_s=usage.ru_utime + usage.ru_stime,
+                **{name: rank.finished.get(name) for name in ("planned_s", "late_s", "overruns", "residual_s")},
+            )
+
+    def _tell_end(self, job: str, name: str, **fields: Any) -> None:
+        start = {"exit_code": None, "units_done": 0, "cpu_s": 0.0}  # of a rank that was not launched
+        self.outbox.tell("ended", job=job, rank=name, **start | fields)

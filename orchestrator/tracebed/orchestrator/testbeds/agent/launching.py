@@ -1,0 +1,122 @@
+"""The check of a `launch` message: what it asks for must be possible on this node, and stay inside its spool."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tracebed.benchmarks.clock import Pauses
+from tracebed.benchmarks.program import Address, Launch, Program
+from tracebed.cpus import format_cpus, parse_cpus
+from tracebed.errors import InputError
+from tracebed.orchestrator.testbeds.agent.messages import Fields
+from tracebed.orchestrator.testbeds.agent.processes import BENCHMARKS, folder_name
+
+RELAYED = "agents"
+"""The family of connections that go through the agents and the controller."""
+FAMILIES = ("AF_UNIX", "AF_INET", RELAYED)
+
+
+class Here(NamedTuple):
+    """The node of an agent."""
+
+    name: str
+    cpus: tuple[int, ...]
+    """The CPUs of the node. The CPUs of an emulated node are virtual."""
+    emulated: bool
+    spool: Path
+    """Folder for the files of jobs."""
+
+    def mask(self, text: str) -> tuple[int, ...]:
+        """Return the CPUs of a mask. Raises InputError if the mask is empty or has CPUs outside this node."""
+        cpus = parse_cpus(text)
+        if not cpus or not set(cpus) <= set(self.cpus):
+            raise InputError(f"mask {text[:40]!r} is not a subset of the node's CPUs {format_cpus(self.cpus)}")
+        return cpus
+
+
+def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pauses) -> Launch:
+    """Return the launch parameters of a rank.
+
+    Args:
+        message: the message `launch`.
+        node: the node of this agent.
+        own: path of the socket on which this rank (leader) or its agent (follower in the family `agents`) listens.
+        pauses: the pauses of the ranks of this node.
+
+    Raises:
+        KeyError: the message lacks a field.
+        InputError: a field is invalid, or the node cannot launch the rank.
+        OSError: the file of the clock cannot be used.
+    """
+    fields = Fields(message)
+    job, rank, leader = fields.text("job"), fields.text("rank"), fields.flag("leader")
+    if rank != node.name:
+        raise InputError(f"rank {rank!r} does not belong to node {node.name!r}")
+    family = fields.text("family")
+    if family not in FAMILIES:
+        raise InputError(f"family is {family!r}, not one of {', '.join(FAMILIES)}")
+    program = Program.from_message(fields.object("program"))
+    if program.benchmark not in BENCHMARKS:
+        raise InputError(f"unknown benchmark {program.benchmark!r}")
+    duty = fields.value("duty")
+    if type(duty) not in (int, float) or not 0 <= duty <= 1 or node.emulated != (duty == 0):
+        raise InputError(f"duty is {duty!r}, not 0 (emulated nodes) or above 0 and up to 1 (other nodes)")
+    clock = fields.text("clock") if "clock" in fields else None
+    if clock is not None:
+        Path(clock).stat()
+    cores = fields.whole("cores", 1)
+    cpus = node.mask(fields.text("cpus")) if "cpus" in fields else node.cpus[:cores]
+    if len(cpus) != cores:
+        raise InputError(f"cores is {cores}, but the mask has {len(cpus)} of the node's {len(node.cpus)} CPUs")
+    return Launch(
+        job=job,
+        rank=rank,
+        leader=leader,
+        members=fields.names("members"),
+        family="AF_UNIX" if family == RELAYED else family,
+        address=_address(fields, family, own, leader=leader),
+        authkey=bytes.fromhex(fields.text("authkey")),
+        cpus=cpus,
+        program=program,
+        duty=float(duty),
+        folder=node.spool / folder_name(job),
+        clock=clock,
+        pauses=pauses,
+    )
+
+
+def _address(fields: Fields, family: str, own: Path, *, leader: bool) -> Address:
+    """Return the address on which the leader listens, or to which a follower connects."""
+    address = fields.value("address")
+    if leader:
+        return (_bindable(fields), 0) if family == "AF_INET" else str(own)
+    if address is None:
+        raise InputError("a follower needs the address of its leader")
+    if family == "AF_INET":
+        host, port = address if isinstance(address, list) and len(address) == 2 else (None, None)
+        if not isinstance(host, str) or type(port) is not int or not 0 < port < 65536:
+            raise InputError(f"address is {str(address)[:200]!r}, not an IPv4 address and a port")
+        return _ipv4(host), port
+    path = fields.text("address")
+    return str(own) if family == RELAYED else path
+
+
+def _bindable(fields: Fields) -> str:
+    """Return the address on which a leader listens: that of one network, never all networks of the machine."""
+    if "bind" not in fields:
+        raise InputError("a leader in the family AF_INET needs an address to listen on: bind")
+    address = _ipv4(fields.text("bind"))
+    if address == "0.0.0.0":
+        raise InputError("bind is 0.0.0.0, on which a rank of any network could connect")
+    return address
+
+
+def _ipv4(address: str) -> str:
+    """Return an IPv4 address in numbers. Raises InputError for host names, so that names are never resolved."""
+    try:
+        return socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, address))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{address[:200]!r} is not an IPv4 address in numbers") from error

@@ -1,0 +1,89 @@
+"""Reading the fields of a message: each field is checked when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracebed.errors import InputError
+
+LINE_LIMIT = 4 * 2**20
+"""Longest accepted line, bytes."""
+LARGEST = 2**53
+"""Largest accepted whole number. Beyond it, JSON implementations differ."""
+LONGEST_S = 1e9
+"""Longest accepted duration, s (30 years)."""
+TEXT_LIMIT = 4096
+"""Longest accepted text, characters."""
+
+
+class Fields:
+    """The fields of a message.
+
+    All methods raise KeyError if the field is missing, and InputError if its value is invalid.
+    """
+
+    def __init__(self, message: Mapping[str, Any]) -> None:
+        """Read the fields of `message`."""
+        self._message = message
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether the message has the field, and it is not null."""
+        return self._message.get(name) is not None
+
+    def value(self, name: str) -> Any:
+        """Return an unchecked value."""
+        return self._message[name]
+
+    def text(self, name: str) -> str:
+        """Return a text of at most `TEXT_LIMIT` characters without NUL."""
+        value = self._message[name]
+        if not isinstance(value, str) or len(value) > TEXT_LIMIT or "\0" in value:
+            raise _invalid(name, value, f"a text of at most {TEXT_LIMIT} characters")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return a truth value."""
+        value = self._message[name]
+        if not isinstance(value, bool):
+            raise _invalid(name, value, "true or false")
+        return value
+
+    def whole(self, name: str, least: int, most: int = LARGEST) -> int:
+        """Return a whole number from `least` to `most`."""
+        value = self._message[name]
+        if type(value) is not int or not least <= value <= most:
+            raise _invalid(name, value, f"a whole number from {least} to {most}")
+        return value
+
+    def number(self, name: str, least: float, most: float) -> float:
+        """Return a number from `least` to `most`."""
+        value = self._message[name]
+        if type(value) not in (int, float) or not least <= value <= most:
+            raise _invalid(name, value, f"a number from {least:g} to {most:g}")
+        return float(value)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return a list of different names."""
+        value = self._message[name]
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise _invalid(name, value, "a list of names")
+        if len(set(value)) < len(value):
+            raise InputError(f"a name is listed twice in {name}")
+        return tuple(value)
+
+    def object(self, name: str) -> dict[str, Any]:
+        """Return an object inside the message."""
+        value = self._message[name]
+        if not isinstance(value, dict):
+            raise _invalid(name, value, "an object")
+        return value
+
+
+def _invalid(name: str, value: object, wanted: str) -> InputError:
+    return InputError(f"{name} is {clipped(repr(value))}, not {wanted}")
+
+
+def clipped(text: str) -> str:
+    """Return the beginning of `text`, at most about 200 characters, as quoted in messages."""
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,141 @@
+"""The node of an agent: its CPUs, its jobs, its heartbeats, and the measurements on it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tracebed.benchmarks.kernels import calibrate, kernel_name
+from tracebed.benchmarks.rank import Mailbox
+from tracebed.cpus import LARGEST_NODE, parse_cpus
+from tracebed.errors import InputError
+from tracebed.orchestrator.testbeds.agent.claims import claim_cpus
+from tracebed.orchestrator.testbeds.agent.facts import host_facts, node_facts
+from tracebed.orchestrator.testbeds.agent.jobs import Jobs
+from tracebed.orchestrator.testbeds.agent.launching import Here
+from tracebed.orchestrator.testbeds.agent.measuring import core_rates
+from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, Fields
+from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.sampling import Sampler
+from tracebed.orchestrator.testbeds.agent.spool import make_spool, plain_name
+
+NEVER = float("inf")
+
+
+class Node:
+    """The node of an agent, as described by the first `hello`.
+
+    Args:
+        fields: the fields of this `hello`.
+        selector: the selector of the agent.
+        outbox: the events of the agent.
+        sockets: the private folder of the agent.
+    """
+
+    def __init__(self, fields: Fields, selector: selectors.BaseSelector, outbox: Outbox, sockets: Path) -> None:
+        """Claim the CPUs of the node, pin this process to them, and measure their rate if that is requested.
+
+        Raises:
+            KeyError, InputError: a field is missing or invalid.
+            OSError, TestbedError: the node cannot be used.
+        """
+        self.here = read_node(fields)
+        calibrated, with_host = fields.flag("calibrate"), "host" not in fields or fields.flag("host")
+        make_spool(self.here.spool)
+        self.selector, self.outbox = selector, outbox
+        self.claims: list[socket.socket] = []
+        if not self.here.emulated:
+            self.claims = claim_cpus(self.here.cpus)
+            os.sched_setaffinity(0, self.here.cpus)
+        self.rate = self._rate() if calibrated and not self.here.emulated else None
+        """Units of work per second of CPU time of a CPU; None: not measured."""
+        self.sampler = Sampler(() if self.here.emulated else self.here.cpus, host=with_host)
+        self.host = (host_facts() if with_host else {}) | (
+            {} if self.here.emulated else {"kernel_of_jobs": kernel_name()}
+        )
+        self.jobs = Jobs(selector, outbox, self.here, sockets)
+        self.heartbeat_s = self.heartbeat_due = NEVER
+        self.ping: dict[str, float] | None = None
+        """The last `ping` since the last heartbeat."""
+
+    # Heartbeats.
+
+    def set_heartbeat(self, seconds: float) -> None:
+        """Send a heartbeat every `seconds` s from now on."""
+        self.heartbeat_s = seconds
+        self.heartbeat_due = time.monotonic() + seconds
+
+    def tick(self) -> None:
+        """Report ranks that have ended, and send a heartbeat if it is due."""
+        self.jobs.tick()
+        now = time.monotonic()
+        if now >= self.heartbeat_due:
+            late = now - self.heartbeat_due
+            self.heartbeat_due = now + self.heartbeat_s
+            self._beat(late_s=round(late, 6))
+
+    def _beat(self, **fields: Any) -> None:
+        sample = self.sampler.sample(rank.pid for rank in self.jobs.ranks.values())
+        if self.ping is not None:
+            fields["ping"], self.ping = self.ping, None
+        self.outbox.tell_now("heartbeat", jobs=list(self.jobs.ranks), sample=sample, **fields)
+
+    # Requests.
+
+    def echo(self, fields: Fields) -> None:
+        """Keep a `ping` for the next heartbeat."""
+        self.ping = {"sent": fields.number("time", -LONGEST_S, LONGEST_S), "received": time.monotonic()}
+
+    def facts(self, message: dict[str, Any]) -> None:
+        """Tell the facts of the node."""
+        self.outbox.tell("facts", facts=node_facts(self.here.spool))
+
+    def sample(self, message: dict[str, Any]) -> None:
+        """Answer with a heartbeat. With `calibrate`, one more event has the rate of a CPU; no job may run then."""
+        calibrated = Fields(message).flag("calibrate")
+        self._beat()  # before the calibration, whose CPU time is not that of a job
+        if calibrated and self.jobs.ranks:
+            raise InputError("a node with running jobs cannot be calibrated")
+        if calibrated:
+            self.outbox.tell("calibrated", units_per_core_second=None if self.here.emulated else self._rate())
+            self.set_heartbeat(self.heartbeat_s)  # a calibration makes no heartbeat late
+
+    def measure(self, message: dict[str, Any]) -> None:
+        """Measure the work rate of cores of the node, all at once, in the background. The event `measured` has it."""
+        fields = Fields(message)
+        windows, seconds = fields.whole("windows", 1, 10**6), fields.number("seconds", 0.001, LONGEST_S)
+        cores = fields.whole("cores", 1, len(self.here.cpus)) if "cores" in fields else None
+        if self.here.emulated or self.jobs.ranks:
+            raise InputError("only a computing node without ranks can be measured")
+        mailbox = Mailbox(self.selector)
+
+        def measure() -> None:
+            rates = core_rates(self.here.cpus[:cores], windows, seconds)
+            mailbox.post(lambda: self.outbox.tell("measured", rates=rates))
+
+        threading.Thread(target=measure, daemon=True).start()
+
+    def _rate(self) -> float:
+        """Measure the rate of a CPU of the jobs, in units of work per second of CPU time."""
+        os.sched_setaffinity(0, self.here.cpus[:1])
+        rate = calibrate()
+        os.sched_setaffinity(0, self.here.cpus)
+        return rate
+
+
+def read_node(fields: Fields) -> Here:
+    """Return the node that a `hello` describes."""
+    node = Fields(fields.object("node"))
+    cores, emulated = node.whole("cores", 1, LARGEST_NODE), node.flag("emulated")
+    cpus = tuple(range(cores)) if emulated else parse_cpus(node.text("cpus"))
+    if len(cpus) != cores:
+        raise InputError(f"the node has {cores} cores, but {len(cpus)} CPUs")
+    spool = Path(fields.text("spool"))
+    if not spool.is_absolute():
+        raise InputError(f"the spool {str(spool)!r} is not an absolute path")
+    return Here(plain_name(node.text("name")), cpus, emulated, spool)

@@ -1,0 +1,54 @@
+"""The events of an agent, kept until a controller has recorded them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from tracebed.benchmarks.lines import Lines
+
+KEPT = 100_000
+"""Largest number of events that are kept. Older events are dropped."""
+
+
+class Outbox:
+    """The events of an agent. They are numbered, except those that only a connected controller can use."""
+
+    def __init__(self, lines: Lines) -> None:
+        """Send events through `lines`."""
+        self.lines: Lines | None = lines
+        """The connection to the controller; None: it is lost."""
+        self.keeping = False
+        """Whether to keep numbered events for another controller."""
+        self.number = 0
+        self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT)
+
+    def tell(self, type: str, **fields: Any) -> None:
+        """Send a numbered event."""
+        self.pass_on({"type": type, "time": time.monotonic(), **fields})
+
+    def pass_on(self, event: dict[str, Any]) -> None:
+        """Send a numbered event that has its time already."""
+        self.number += 1
+        event["n"] = self.number
+        if self.keeping:
+            self._kept.append(event)
+        if self.lines is not None:
+            self.lines.send(event)
+
+    def tell_now(self, type: str, **fields: Any) -> None:
+        """Send an event without a number, if a controller is connected."""
+        if self.lines is not None:
+            self.lines.send({"type": type, "time": time.monotonic(), **fields})
+
+    def seen(self, number: int | None) -> None:
+        """Forget the events up to `number`, which the controller has recorded."""
+        while number is not None and self._kept and self._kept[0]["n"] <= number:
+            self._kept.popleft()
+
+    def repeat(self) -> None:
+        """Send the kept events to a new controller."""
+        for event in self._kept:
+            if self.lines is not None:
+                self.lines.send(event)

@@ -1,0 +1,71 @@
+"""The folders of an agent: its private folder for sockets, and the spool of the testbed for the files of jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+from tracebed.errors import InputError, TestbedError
+
+PREFIX = "tracebed-agent-"
+LEFTOVER_S = 60.0
+"""Age from which on the private folder of an agent that was killed is removed, s."""
+LONGEST_PATH = 70
+"""Longest path for temporary files that leaves room for the names of sockets, whose paths have at most 107 bytes."""
+
+
+def private_folder() -> tuple[Path, int]:
+    """Create a folder that only this user can enter. Return it, and its descriptor with a lock.
+
+    The kernel releases the lock when this process ends or is killed.
+    """
+    parent = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix=PREFIX, dir=parent if len(os.fsencode(parent)) < LONGEST_PATH else "/tmp")
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return Path(folder), descriptor
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove the private folders in `parent` of this user's agents that were killed."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # for example, the folder of another user, or of a running agent
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                facts = os.fstat(descriptor)
+                if facts.st_uid != os.geteuid() or time.time() - facts.st_mtime < LEFTOVER_S:
+                    continue
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for path in folder.iterdir():
+                    path.unlink()
+                folder.rmdir()
+            finally:
+                os.close(descriptor)
+
+
+def make_spool(spool: Path) -> None:
+    """Create the spool if it does not exist.
+
+    Raises:
+        OSError: the spool cannot be created.
+        TestbedError: another user owns the spool or can write to it.
+    """
+    spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = spool.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+        raise TestbedError(
+            f"the spool {spool} is not a folder that only its own user can write to",
+            hint="remove it, or set another folder",
+        )
+
+
+def plain_name(name: str) -> str:
+    """Return a node name. Raises InputError if it is not a plain file name, since files are named after nodes."""
+    if not name or name in (".", "..") or "/" in name or len(name.encode()) > 200:
+        raise InputError(f"node name {name[:200]!r} is not a plain file name of at most 200 bytes")
+    return name
