@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds import inventory
+from tracebed.orchestrator.testbeds import inventory_keys
 from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.orchestrator.testbeds.nodes import Node, shipped
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node, shipped
 from tracebed.ranges import parse_names
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def load(tmp_path: Path, text: str) -> inventory.Inventory:
+def load(tmp_path: Path, text: str) -> Inventory:
     path = tmp_path / "nodes.yaml"
     path.write_text(text, encoding="utf-8")
     return load_inventory(path)
@@ -103,7 +103,7 @@ def test_named_cpus_and_sockets(tmp_path: Path) -> None:
 
 def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(10)))
-    monkeypatch.setattr(inventory, "_socket", lambda cpu: cpu % 2)
+    monkeypatch.setattr(inventory_keys, "_socket", lambda cpu: cpu % 2)
     read = load(tmp_path, "nodes:\n  - {name: 'n[1-*]', cpus: auto, cores: 2}\n")
     assert [node.cpus for node in read.nodes] == [(0, 2), (4, 6), (1, 3), (5, 7)]
     assert {node.sockets for node in read.nodes} == {1}

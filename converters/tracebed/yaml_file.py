@@ -34,6 +34,25 @@ def shown(value: object) -> str:
     return _SHORT.repr(value)
 
 
+def read_text(file: Traversable, what: str, *, unreadable: str) -> str:
+    """Return the text of a file, at most one character more than `MAX_CHARACTERS`.
+
+    Args:
+        file: a path, or a package resource.
+        what: the kind of file, for messages.
+        unreadable: hint for a file that cannot be read.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        with file.open(encoding="utf-8") as stream:
+            return stream.read(MAX_CHARACTERS + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(f"cannot read the {what}: {reason}", where=str(file), hint=unreadable) from error
+
+
 class _Loader(yaml.SafeLoader):
     """Loader for the core schema of YAML 1.2: 1e5 is a number; 18:00, 1_000, 2022-11-06, yes and no are strings."""
 
@@ -56,7 +75,13 @@ def _whole(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
 
 
+def _text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    return str(loader.construct_scalar(node))
+
+
 _Loader.add_constructor("tag:yaml.org,2002:int", _whole)
+for tag in ("!vault", "!unsafe"):  # tags of Ansible: encrypted text, and text that is no template
+    _Loader.add_constructor(tag, _text)
 
 
 @dataclass(frozen=True)
@@ -82,13 +107,7 @@ class YamlFile:
         Raises:
             InputError: the file cannot be read, is too long, is not YAML, or repeats a key.
         """
-        try:
-            with file.open(encoding="utf-8") as stream:
-                text = stream.read(MAX_CHARACTERS + 1)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise InputError(f"cannot read the {what}: {reason}", where=str(file), hint=unreadable) from error
-        return cls.parse(text, str(file), hint=hint)
+        return cls.parse(read_text(file, what, unreadable=unreadable), str(file), hint=hint)
 
     @classmethod
     def parse(cls, text: str, where: str, *, hint: str) -> YamlFile:

@@ -1,129 +1,54 @@
-"""The inventory: a YAML file that describes the nodes of a testbed.
+"""The inventory: a file that describes the nodes of a testbed.
 
-    name: local              # default: the name of the file
-    grain_s: 0.05            # target duration of an iteration of a job, wall seconds
-    heartbeat_s: 1.0         # time between two heartbeats of an agent, wall seconds
-    nodes:
-      - {name: "n[1-*]", cpus: auto, cores: 2}                        # as many nodes as this machine has CPUs for
-      - {name: big, cpus: 0-7}                                        # given CPUs
-      - {name: dual, sockets: [8-11, 12-15], duty: 1}                 # by socket; jobs compute all the time
-      - {name: "e[01-64]", cores: 48, sockets: 2, emulated: true}     # jobs sleep instead of computing
+    name: spare              # default: the name of the file
+    vars: {domain: cluster.example}
+    defaults: {cores: 16}    # keys of all groups
+    groups:
+      here:                  # nodes of this machine
+        nodes:
+          - {name: "n[1-*]", cpus: auto, cores: 2}                        # as many nodes as this machine has CPUs for
+          - {name: dual, sockets: [8-11, 12-15], duty: 1}                 # by socket; jobs compute all the time
+          - {name: "e[01-64]", cores: 48, sockets: 2, emulated: true}     # jobs sleep instead of computing
+      rack:
+        provider: ssh
+        address: "{node}.{domain}"
+        nodes: node[01-16]
 
-An inventory is read independently of this machine (except for `auto`), so a simulation can use the inventory of
+A file with `nodes` in place of `groups` has one group, named `nodes`. An Ansible inventory and an SSH config are read
+too. An inventory is read independently of this machine (except for `auto`), so a simulation can use the inventory of
 another machine. `Inventory.check_here` checks whether this process may use its CPUs.
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Sequence
-from itertools import islice
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-
-from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Inventory, Node, shipped
-from tracebed.orchestrator.testbeds.registry import TESTBEDS
-from tracebed.ranges import NameRange, parse_names
+from tracebed.orchestrator.testbeds import ansible, ssh_config
+from tracebed.orchestrator.testbeds.distinct import Distinct
+from tracebed.orchestrator.testbeds.inventory_keys import FileKeys, GroupKeys, NodeItem, NodeKeys, settings_of
+from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Group, Inventory, Node, shipped
+from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credentials
+from tracebed.ranges import parse_names
 from tracebed.registry import unknown
-from tracebed.yaml_file import YamlFile, shown
+from tracebed.yaml_file import YamlFile, read_text, shown
 
-FIELDS = "fields: name, testbed, grain_s, heartbeat_s, nodes"
-CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
-LARGEST = 1_000_000
-"""Largest accepted number of nodes. The largest machines have about 200,000 nodes."""
-
-
-class _Group(BaseModel):
-    """An item of the list `nodes` in the file: one node, or several nodes that differ only in their names."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    name: str
-    cores: Annotated[int, Field(ge=1, le=LARGEST_NODE)] | None = None
-    cpus: int | str | None = None  # YAML reads `cpus: 3` as a number
-    sockets: Annotated[int, Field(ge=1)] | Annotated[list[int | str], Field(min_length=1)] | None = None
-    emulated: bool = False
-    duty: Annotated[float, Field(gt=0, le=1)] | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> _Group:
-        by_socket = isinstance(self.sockets, list)
-        if self.emulated and (self.cpus is not None or by_socket):
-            raise ValueError("an emulated node has cores, not CPUs")
-        if self.emulated and self.duty is not None:
-            raise ValueError("an emulated node has no duty: its jobs do not compute")
-        if self.emulated and self.cores is None:
-            raise ValueError("an emulated node needs `cores`")
-        if not self.emulated and (self.cpus is not None) == by_socket:
-            raise ValueError("a node needs either `cpus`, or `sockets` as CPU lists, or `emulated: true`")
-        if self.cpus == "auto" and self.sockets is not None:
-            raise ValueError("`sockets` cannot be set with `cpus: auto`, which finds the sockets")
-        if self.open_ended and self.cpus != "auto":
-            raise ValueError("a range up to * requires `cpus: auto`")
-        return self
-
-    @property
-    def names(self) -> NameRange:
-        return parse_names(self.name, most=LARGEST)
-
-    @property
-    def open_ended(self) -> bool:
-        return self.name.endswith("-*]")
-
-    def nodes(self) -> list[Node]:
-        """Return the nodes of this group. Raises ValueError or InputError if its fields are inconsistent."""
-        if self.cpus == "auto":
-            size = self.cores or 1
-            found = split_cpus(size)
-            names = list(islice(self.names, len(found) + (not self.open_ended)))
-            if not 0 < len(names) <= len(found):
-                raise ValueError(f"the CPUs of this machine suffice for only {len(found)} nodes of {size} cores")
-            return [
-                Node(name, size, count, mask, duty=self.duty) for name, (mask, count) in zip(names, found, strict=False)
-            ]
-        cpus, sockets = None, self.sockets
-        if isinstance(sockets, list):
-            lists = [parse_cpus(str(item)) for item in sockets]
-            if len({len(item) for item in lists}) > 1:
-                raise ValueError("the sockets of a node must have equally many CPUs")
-            cpus, sockets = tuple(cpu for item in lists for cpu in item), len(lists)
-        elif self.cpus is not None:
-            cpus = parse_cpus(str(self.cpus))
-        cores = self.cores if cpus is None else len(cpus)
-        if not cores or (self.cores is not None and cores != self.cores):
-            raise ValueError(f"`cores` is {self.cores}, but the node has {cores} CPUs")
-        if cores % (sockets or 1):
-            raise ValueError(f"{cores} cores cannot be split into {sockets} equal sockets")
-        return [Node(name, cores, sockets or 1, cpus, self.emulated, self.duty) for name in self.names]
+FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
+ONLY_GROUP = "nodes"
+"""The name of the group of an inventory without groups."""
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    name: str | None = None
-    testbed: str = AGENTS
-    grain_s: Annotated[float, Field(gt=0, le=60)] = 0.05
-    heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 1.0
-    nodes: Annotated[list[_Group], Field(min_length=1)]
-
-    @field_validator("testbed")
-    @classmethod
-    def _installed(cls, name: str) -> str:
-        if name not in TESTBEDS.names():
-            raise ValueError(f"testbed {name!r} is not installed (installed: {', '.join(TESTBEDS.names())})")
-        return name
-
-
-def load_inventory(source: Path | str) -> Inventory:
-    """Read an inventory.
+def load_inventory(source: Path | str, *, facts_follow: bool = False) -> Inventory:
+    """Read an inventory: a file of tracebed or Ansible in YAML, or an SSH config.
 
     Args:
         source: a file, or the name of an inventory that tracebed provides (`local`, `emulated-4`).
+        facts_follow: whether nodes may have an unknown number of cores, because their facts will be collected.
 
     Raises:
         InputError: the file or name does not exist, or the content is invalid (then the message has the line).
@@ -133,67 +58,139 @@ def load_inventory(source: Path | str) -> Inventory:
         if path.name not in shipped():
             raise unknown("inventory", path.name, [*shipped(), "or a file"])
         path = SHIPPED / f"{path.name}.yaml"
-    examples = f"give a file, or one of {', '.join(shipped())}"
-    return inventory_of(YamlFile.read(path, "inventory", hint=FIELDS, unreadable=examples), path.stem)
+    text = read_text(path, "inventory", unreadable=f"give a file, or one of {', '.join(shipped())}")
+    if re.match(r"(\s*[#;].*\n|\s*\n)*\s*\[[^\]\n]*\]\s*(\n|$)", text):
+        hint = f"convert it with: ansible-inventory -i {path} --list --yaml > hosts.yaml"
+        raise InputError("is an Ansible inventory in INI format, not in YAML", where=str(path), hint=hint)
+    if ssh_config.is_ssh_config(text):
+        groups = ssh_config.groups_of(path, _mark(path.stem, path))
+        return _inventory(path.stem, groups, str(path), facts_follow)
+    return inventory_of(YamlFile.parse(text, str(path), hint=FIELDS), path.stem, facts_follow=facts_follow)
 
 
-def inventory_of(yaml: YamlFile, name: str) -> Inventory:
+def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> Inventory:
     """Return the inventory in `yaml`, a file or a part of one.
 
     Args:
         yaml: the content.
         name: name of the inventory, if the content does not set it.
+        facts_follow: whether nodes may have an unknown number of cores.
 
     Raises:
         InputError: the content is invalid; the message has the line.
     """
-    file = yaml.checked(_File)
-    nodes: list[Node] = []
-    names: set[str] = set()
-    owners: dict[int, str] = {}
-    for index, group in enumerate(file.nodes):
-        try:
-            found = group.nodes()
-        except (ValueError, InputError) as error:
-            raise yaml.error(f"node {shown(group.name)}: {error}", "nodes", index) from error
-        for node in found:
-            if node.name in names:
-                raise yaml.error(f"two nodes have the name {node.name!r}", "nodes", index)
-            for cpu in node.cpus or ():
-                if cpu in owners:
-                    raise yaml.error(f"nodes {owners[cpu]!r} and {node.name!r} share CPU {cpu}", "nodes", index)
-                owners[cpu] = node.name
-            names.add(node.name)
-        nodes += found
-        if len(nodes) > LARGEST:
-            raise yaml.error(f"the inventory has more than {LARGEST:,} nodes", "nodes", index)
-    return Inventory(file.name or name, file.testbed, tuple(nodes), file.grain_s, file.heartbeat_s, yaml.where)
+    if ansible.is_ansible(yaml.raw):
+        return _inventory(
+            name, ansible.groups_of(replace(yaml, hint=ansible.HINT), _mark(name, yaml.where)), yaml.where, facts_follow
+        )
+    file = Keys.at(Place(yaml), yaml.raw).checked(FileKeys)
+    refuse_credentials(yaml)
+    name = file.name or name
+    parameters = file.model_dump(include={"testbed", "grain_s", "heartbeat_s", "linger_s", "network"})
+    return _inventory(name, _Groups(Place(yaml), file, _mark(name, yaml.where)), yaml.where, facts_follow, **parameters)
 
 
-def split_cpus(cores: int) -> list[tuple[tuple[int, ...], int]]:
-    """Split the CPUs that this process may use into as many nodes of `cores` cores as possible.
+def _inventory(
+    name: str, groups: Iterable[Group], where: str, facts_follow: bool, *, testbed: str = AGENTS, **parameters: Any
+) -> Inventory:
+    """Return the inventory of `groups`. Raise InputError if cores are unknown, unless facts follow."""
+    found = tuple(groups)
+    nodes = tuple(node for group in found for node in group.nodes)
+    inventory = Inventory(name, testbed, nodes, where=where, groups=found, **parameters)
+    if not facts_follow:
+        check_known(inventory)
+    return inventory
 
-    Returns:
-        For each node, its CPUs and its number of sockets. A node is in one socket if sockets are large enough.
+
+def _mark(name: str, file: Path | str) -> str:
+    """Return the first part of the marks of the groups of a file."""
+    return f"{name}-{hashlib.sha256(str(Path(file).resolve()).encode()).hexdigest()[:8]}"
+
+
+def check_known(inventory: Inventory) -> None:
+    """Raise InputError if the number of cores of a node is unknown."""
+    if inventory.unknown:
+        raise InputError(
+            f"the number of cores of node {inventory.unknown[0]!r} is unknown",
+            where=inventory.where,
+            hint="set `cores`, or write an inventory with the facts of the nodes: "
+            f"tracebed nodes facts {inventory.where} --write nodes.yaml",
+        )
+
+
+class _Groups:
+    """The groups of a file.
+
+    Args:
+        place: the whole file.
+        file: its keys.
+        mark: first part of the marks of the groups.
     """
-    by_socket: dict[int, list[int]] = {}
-    for cpu in sorted(os.sched_getaffinity(0)):
-        by_socket.setdefault(_socket(cpu), []).append(cpu)
-    groups: Sequence[list[int]] = [by_socket[key] for key in sorted(by_socket)]
-    if cores > max(map(len, groups)):
-        groups = [[cpu for group in groups for cpu in group]]
-    nodes = []
-    for group in groups:
-        for first in range(0, len(group) - cores + 1, cores):
-            cpus = tuple(group[first : first + cores])
-            sizes = set(Counter(map(_socket, cpus)).values())
-            nodes.append((cpus, cores // sizes.pop() if len(sizes) == 1 else 1))
-    return nodes
+
+    def __init__(self, place: Place, file: FileKeys, mark: str) -> None:
+        self.place, self.file, self.mark = place, file, mark
+        self.defaults = Keys.at(place.at("defaults"), file.defaults)
+        self.known = {*NodeKeys.model_fields, "provider"}
+        """Keys that `defaults` may have. The settings of a provider are added when a group has this provider."""
+        self.distinct = Distinct()
+
+    def __iter__(self) -> Iterator[Group]:
+        """Yield the groups."""
+        if self.file.groups is None:
+            yield self.group(ONLY_GROUP, Keys.at(self.place, {"nodes": self.file.nodes}))
+        for name, raw in (self.file.groups or {}).items():
+            place = self.place.at("groups", name)
+            try:
+                parse_names(name, most=1)
+            except InputError as error:
+                raise place.error(f"group {shown(name)}: {error.what}", error.hint) from error
+            yield self.group(name, Keys.at(place, raw))
+        for key in self.defaults.values.keys() - self.known:
+            raise self.defaults.unknown(key, self.known)
+
+    def group(self, name: str, own: Keys) -> Group:
+        """Return the group `name` with the keys `own`."""
+        scope = {**self.file.vars, **_vars(own), "group": name}
+        keys = inherit(own, self.defaults).without(["nodes", "vars"])
+        common = own.only(["nodes", "vars"]).over(keys.only(["provider"]).filled(scope)).checked(GroupKeys)
+        model = settings_of(common.provider)
+        for key in own.values:
+            if key not in GroupKeys.model_fields and key not in model.model_fields:
+                raise own.unknown(key, [*GroupKeys.model_fields, *model.model_fields])
+        self.known |= model.model_fields.keys()
+        settings = keys.only(model.model_fields).filled(scope).checked(model)
+        splits = common.provider == "local" or bool(getattr(model, "splits_this_machine", False))
+        nodes: list[Node] = []
+        for index, raw in enumerate([common.nodes] if isinstance(common.nodes, str) else common.nodes):
+            place = own.place.at("nodes") if isinstance(common.nodes, str) else own.place.at("nodes", index)
+            item = Keys(place, {"name": raw}, {"name": place}) if isinstance(raw, str) else Keys.at(place, raw)
+            for key in item.values.keys() & model.model_fields.keys() - NodeItem.model_fields.keys():
+                raise item.places[key].error(
+                    f"key {key!r} is a setting of a group, not of a node", "set it for the group"
+                )
+            inherited = inherit(item, keys.only(NodeKeys.model_fields)).without(["vars"])
+            # The name of each node is inserted when the nodes are made.
+            filled = inherited.filled({**scope, **_vars(item), "node": "{node}"})
+            spec = item.only(["vars"]).over(filled).checked(NodeItem)
+            with self.distinct.at(place, spec.name):
+                nodes += self.distinct.of(spec.nodes(common.provider, splits_this_machine=splits), settings)
+        return Group(name, common.provider, settings, tuple(nodes), f"{self.mark}-{name}")
 
 
-def _socket(cpu: int) -> int:
-    """Return the socket of `cpu`, or 0 if it is unknown."""
-    try:
-        return int((CPU_TOPOLOGY / f"cpu{cpu}" / "topology" / "physical_package_id").read_text())
-    except (OSError, ValueError):
-        return 0
+def _vars(keys: Keys) -> Mapping[str, Any]:
+    """Return the variables in the keys of a group or node, which are checked later."""
+    found = keys.values.get("vars")
+    return found if isinstance(found, dict) else {}
+
+
+def inherit(own: Keys, inherited: Keys) -> Keys:
+    """Return the keys `own`, and those of `inherited` that are missing and do not contradict them."""
+    replaced: set[str] = set()
+    by_socket = isinstance(inherited.values.get("sockets"), list)
+    if own.values.get("emulated") is True:
+        replaced |= {"cpus", "duty"} | ({"sockets"} if by_socket else set())
+    if own.values.get("cpus", "auto") != "auto":
+        replaced |= {"cores"} | ({"sockets"} if by_socket else set())
+    if isinstance(own.values.get("sockets"), list):
+        replaced |= {"cores", "cpus"}
+    return own.over(inherited.without(replaced))

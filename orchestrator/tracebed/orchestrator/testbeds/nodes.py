@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
@@ -131,6 +131,24 @@ class Inventory:
         """The kind of its nodes: `computed`, `emulated`, or `computed+emulated` if there are both kinds."""
         kinds = {"emulated" if node.emulated else "computed" for node in self.nodes}
         return "+".join(sorted(kinds))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the content on which runs depend, as JSON values. Keys of later versions are present only if set."""
+        later = {"memory_mib", "address", "provider"}
+        nodes = [
+            {key: value for key, value in asdict(node).items() if key not in later or value not in (None, "local")}
+            for node in self.nodes
+        ]
+        settings = {group.name: group.settings.model_dump(mode="json", exclude_unset=True) for group in self.groups}
+        return {
+            "name": self.name,
+            "testbed": self.kind,
+            "nodes": nodes,
+            "grain_s": self.grain_s,
+            "heartbeat_s": self.heartbeat_s,
+            **({"network": self.network} if self.network != "auto" else {}),
+            **({"settings": settings} if any(settings.values()) else {}),
+        }
 
     @property
     def facts(self) -> list[NodeFacts]:

@@ -148,11 +148,9 @@ class Cell:
     @property
     def settings(self) -> dict[str, Any]:
         """All settings on which the runs of the cell depend, as JSON values."""
-        nodes = asdict(self.inventory)
-        del nodes["where"]
         facts = {
             "workload": self.workload.sha256,
-            "inventory": nodes,
+            "inventory": self.inventory.as_dict(),
             "policy": self.policy,
             "policy_parameters": self.policy_parameters,
             **asdict(self.options),

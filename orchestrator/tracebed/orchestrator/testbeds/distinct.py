@@ -1,0 +1,56 @@
+"""The check that the nodes of an inventory differ in their names, and share no CPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from pydantic import BaseModel
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.testbeds.inventory_keys import LARGEST
+from tracebed.orchestrator.testbeds.nodes import Node
+from tracebed.orchestrator.testbeds.variables import Place
+from tracebed.yaml_file import shown
+
+
+class Distinct:
+    """A check that nodes differ in their names and share no CPU."""
+
+    def __init__(self) -> None:
+        """Start without nodes."""
+        self._names: set[str] = set()
+        self._owners: dict[tuple[str, int], str] = {}
+
+    @contextlib.contextmanager
+    def at(self, place: Place, name: str) -> Iterator[None]:
+        """Give errors the line of `place`, where the nodes `name` are."""
+        try:
+            yield
+        except (ValueError, InputError) as error:
+            what = error.what if isinstance(error, InputError) else str(error)
+            hint = error.hint if isinstance(error, InputError) else None
+            raise place.error(f"node {shown(name)}: {what}", hint) from error
+
+    def of(self, nodes: Iterable[Node], settings: BaseModel) -> Iterator[Node]:
+        """Yield the nodes.
+
+        Args:
+            nodes: the nodes.
+            settings: the settings of their group. A host with another SSH port, for example, is another machine.
+
+        Raises:
+            InputError: a name or a CPU occurs twice, or there are too many nodes.
+        """
+        for node in nodes:
+            if node.name in self._names:
+                raise InputError(f"two nodes have the name {node.name!r}")
+            self._names.add(node.name)
+            if len(self._names) > LARGEST:
+                raise InputError(f"the inventory has more than {LARGEST:,} nodes")
+            machine = "" if node.provider == "local" else f"{node.provider} {settings!r} {node.address or node.name}"
+            for cpu in node.cpus or ():
+                owner = self._owners.setdefault((machine, cpu), node.name)
+                if owner != node.name:
+                    raise InputError(f"nodes {owner!r} and {node.name!r} share CPU {cpu}")
+            yield node

@@ -1,0 +1,113 @@
+"""SSH configurations as inventories: each host that is named without a wildcard is a node of provider `ssh`."""
+
+from __future__ import annotations
+
+import glob
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.provider import PROVIDERS
+from tracebed.ranges import parse_names
+from tracebed.yaml_file import MAX_CHARACTERS, read_text, shown
+
+USER_FILE = Path("~/.ssh/config")
+"""The configuration of the user, which SSH reads without being told."""
+DEEPEST = 16
+"""Largest accepted depth of included files, as in OpenSSH."""
+HINT = "each line of an SSH configuration is a keyword and its arguments; `Host NAME` begins the options of a host"
+
+
+class Line(NamedTuple):
+    """A line of an SSH configuration: its file and number, its keyword in lower case, its arguments, and its text."""
+
+    file: Path
+    number: int
+    keyword: str
+    arguments: tuple[str, ...]
+    text: str
+
+    @property
+    def where(self) -> str:
+        """The place of the line, for messages."""
+        return f"{self.file}:{self.number}"
+
+
+def is_ssh_config(text: str) -> bool:
+    """Return whether a text is an SSH configuration: keywords with arguments, one of which names hosts."""
+    lines = [line.strip() for line in text.splitlines()]
+    content = [line for line in lines if line and not line.startswith("#")]
+    if not content or not re.match(r"[A-Za-z]+[ \t=]", content[0]):
+        return False
+    return any(re.match(r"(host|include)[ \t=]+\S", line, re.IGNORECASE) for line in content)
+
+
+def lines_of(path: Path, *, depth: int = 0) -> Iterator[Line]:
+    """Yield the lines of an SSH configuration, with those of included files at the place of `Include`.
+
+    Args:
+        path: the file.
+        depth: number of files that include this one.
+
+    Raises:
+        InputError: a file cannot be read or is invalid.
+    """
+    text = read_text(path, "SSH configuration", unreadable=HINT)
+    if len(text) > MAX_CHARACTERS:
+        raise InputError("is too long for an SSH configuration", where=str(path), hint="check the path")
+    for number, raw in enumerate(text.splitlines(), 1):
+        stripped = raw.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        found = re.fullmatch(r"([A-Za-z]\w*)(?:\s*=\s*|\s+)(.*)", stripped)
+        try:
+            arguments = tuple(shlex.split(found[2])) if found else ()
+        except ValueError:
+            arguments = ()
+        if found is None or not arguments:
+            raise InputError(f"line {shown(stripped)} is invalid", where=f"{path}:{number}", hint=HINT)
+        line = Line(path, number, found[1].lower(), arguments, stripped)
+        if line.keyword != "include":
+            yield line
+            continue
+        if depth >= DEEPEST:
+            raise InputError(f"files are included more than {DEEPEST} deep", where=line.where, hint="remove the cycle")
+        yield line
+        for pattern in arguments:
+            # OpenSSH looks for relative names in ~/.ssh, or in the folder of the system configuration.
+            base = path.parent if path.is_relative_to("/etc/ssh") else Path("~/.ssh").expanduser()
+            for name in sorted(glob.glob(str(base / Path(pattern).expanduser()))):  # noqa: PTH207  # may be absolute
+                yield from lines_of(Path(name), depth=depth + 1)
+
+
+def groups_of(path: Path, mark: str) -> Iterator[Group]:
+    """Yield the group of the hosts of an SSH configuration, in the order of the file.
+
+    Args:
+        path: the file.
+        mark: first part of the mark of the group.
+
+    Raises:
+        InputError: the file cannot be read, is invalid, or names no host.
+    """
+    hosts: dict[str, None] = {}
+    for line in lines_of(path):
+        for alias in line.arguments if line.keyword == "host" else ():
+            if any(sign in alias for sign in "*?!"):
+                continue
+            try:
+                parse_names(alias, most=1)
+            except InputError as error:
+                raise InputError(f"host {shown(alias)}: {error.what}", where=line.where, hint=error.hint) from error
+            hosts[alias] = None
+    if not hosts:
+        hint = "nodes are the hosts of `Host NAME` without a wildcard"
+        raise InputError("the SSH configuration names no host", where=str(path), hint=hint)
+    settings = PROVIDERS.load("ssh").Settings
+    own = path.resolve() != USER_FILE.expanduser().resolve()
+    nodes = tuple(Node(alias, 0, provider="ssh") for alias in hosts)
+    yield Group("ssh", "ssh", settings.model_validate({"config": str(path)} if own else {}), nodes, f"{mark}-ssh")
