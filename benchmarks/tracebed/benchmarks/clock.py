@@ -64,9 +64,9 @@ class Clock:
             if total == self._pauses.total:  # else, this process was stopped between the two readings
                 return now - total
 
-    def stamp(self) -> float:
-        """Return the time of an event for the controller: monotonic, with pauses."""
-        return time.monotonic()
+    def stamp(self, now: float) -> float:
+        """Return the current time of the clock as it is reported to the controller: monotonic, with pauses."""
+        return now + (self._pauses.total if self._pauses else 0.0)
 
     def at(self, running: float) -> float:
         """Return the time of the clock at the `running` time of a recent event."""
@@ -122,9 +122,9 @@ class SteadyClock(Clock):
         with self._locked():
             return self._at(time.monotonic())
 
-    def stamp(self) -> float:
+    def stamp(self, now: float) -> float:
         """Return the steady time, s."""
-        return self.now()
+        return now
 
     def at(self, running: float) -> float:
         """Return the current steady time, since past times are not recorded."""

@@ -290,7 +290,7 @@ class Leader(BenchmarkRank):
         if self.pending is None:
             return
         begun = self.clock.now()
-        decided = self.pending.setdefault("decided", self.clock.stamp())
+        decided = self.pending.setdefault("decided", self.clock.stamp(begun))
         members = self.pending["members"]
         if not self._all_here(members):
             return
@@ -299,13 +299,14 @@ class Leader(BenchmarkRank):
             self.selector.unregister(self.links[rank])
             self.links.pop(rank).close()
         self.members = members
-        self.reconfiguring_s += self.clock.now() - begun
+        now = self.clock.now()
+        self.reconfiguring_s += now - begun
         self.tell(
             "resized",
             request=self.pending["request"],
             members=members,
             decided=decided,
-            applied=self.clock.stamp(),
+            applied=self.clock.stamp(now),
             iteration=self.iteration,
         )
         self.pending = None

@@ -283,16 +283,18 @@ class BenchmarkRank:
         """Apply the pending mask, if there is one."""
         if self.pending_mask is None:
             return
-        begun, decided = self.clock.now(), self.clock.stamp()
+        begun = self.clock.now()
+        decided = self.clock.stamp(begun)
         request, self.pending_mask = self.pending_mask, None
         self.workers.set_mask(request["cpus"])
-        self.reconfiguring_s += self.clock.now() - begun
+        now = self.clock.now()
+        self.reconfiguring_s += now - begun
         self.tell(
             "resized",
             request=request["request"],
             cpus=format_cpus(request["cpus"]),
             decided=decided,
-            applied=self.clock.stamp(),
+            applied=self.clock.stamp(now),
             iteration=self.iteration,
         )
         self.beat("running", changed=True)
