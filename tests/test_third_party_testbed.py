@@ -46,7 +46,7 @@ RACK = """
             self.inner.start()
 
         def send(self, node, message):
-            self.inner.send(node, message)
+            self.inner.send(node, {**message, "bind": "127.0.0.1"} if message["type"] == "launch" else message)
 
         def receive(self, until):
             return self.inner.receive(until)

@@ -45,6 +45,7 @@ class Clock:
 
     path: str | None = None
     """The file of the clock, for other processes; None: the clock needs no file."""
+    _pauses: Pauses | None = None
 
     def __init__(self, pauses: Pauses | None = None) -> None:
         """Leave out `pauses`; None: there are none."""
