@@ -41,16 +41,27 @@ STANDS_ON = {
 ORCHESTRATOR = "tracebed.orchestrator"
 # package of the orchestrator -> its sibling packages that it may not import
 APART = {
-    "run": {"scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "history", "watching"},
-    "calibration": {"run", "scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "history"},
+    "run": {"batch", "scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "history", "watching"},
+    "calibration": {
+        "batch",
+        "run",
+        "scheduling",
+        "simulation",
+        "replay",
+        "testbeds",
+        "calibrating",
+        "tables",
+        "history",
+    },
     "history": {"scheduling", "simulation", "replay", "testbeds", "tables"},
     "tables": {"simulation", "replay", "testbeds", "history"},
-    "scheduling": {"simulation", "replay", "testbeds", "calibrating", "run", "tables", "history"},
-    "simulation": {"replay", "testbeds", "history", "calibrating", "watching"},
-    "replay": {"simulation", "history", "calibrating", "watching"},
-    "testbeds": {"scheduling", "simulation", "replay", "calibrating", "watching"},
-    "calibrating": {"simulation", "history", "watching"},
-    "watching": {"simulation", "testbeds", "calibrating", "history"},
+    "scheduling": {"batch", "simulation", "replay", "testbeds", "calibrating", "run", "tables", "history"},
+    "simulation": {"batch", "replay", "testbeds", "history", "calibrating", "watching"},
+    "replay": {"batch", "simulation", "history", "calibrating", "watching"},
+    "testbeds": {"batch", "scheduling", "simulation", "replay", "calibrating", "watching"},
+    "calibrating": {"batch", "simulation", "history", "watching"},
+    "batch": {"scheduling", "simulation", "calibrating", "tables", "history", "watching"},
+    "watching": {"batch", "simulation", "testbeds", "calibrating", "history"},
 }
 VALIDATION = "tracebed.validation"
 # package of validation -> its sibling packages that it may not import: simulators make runs, the others judge them

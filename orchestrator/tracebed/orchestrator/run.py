@@ -94,6 +94,9 @@ class RunInfo:
     unknown: dict[str, str] = field(default_factory=dict)
     """What the source of the run does not record (`nodes`, `allocations`, `reconfigurations`) -> reason. The tables
     have no rows for it, which does not mean zero: metrics that need it are undefined for this reason."""
+    batch: dict[str, Any] = field(default_factory=dict)
+    """Facts of the batch system that was the scheduler of a replay: `system`, `version`, `partition`, `accounting`,
+    `submission_ms` (duration of the calls), `polls`, `clock`, ... Empty for other runs."""
     created: str | None = None
     """Start of the run in ISO 8601. None for a prediction, so that equal inputs give equal files."""
     hosts: list[dict[str, Any]] = field(default_factory=list)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         replay,
         simulate,
     )
+    from tracebed.api.schedulers import replay_on
     from tracebed.api.studies import repeat, sweep
     from tracebed.api.verdicts import compare, validate
     from tracebed.api.workloads import (
@@ -92,6 +93,7 @@ __all__ = [
     "read",
     "repeat",
     "replay",
+    "replay_on",
     "scale",
     "simulate",
     "sweep",
@@ -106,6 +108,7 @@ _HOME = {
     "tracebed.api.noises": ("noise",),
     "tracebed.api.results": ("Comparison", "Run", "Validation", "Workload"),
     "tracebed.api.runs": (*("as_run", "inventory", "metrics", "policies", "replay", "simulate"),),
+    "tracebed.api.schedulers": ("replay_on",),
     "tracebed.api.studies": ("repeat", "sweep"),
     "tracebed.api.verdicts": ("compare", "validate"),
     "tracebed.api.workloads": (

@@ -183,7 +183,7 @@ class ExtensionOption(click.Option):
         return super().get_help_record(ctx)
 
 
-def policy_options(command: Command) -> Command:
+def policy_options(command: Command, *, required: bool = True) -> Command:
     """Add `--policy`, `--policy-option`, `--priority`, `--interval` and `--over-limit`: options of all executors."""
     for option in (
         click.option(
@@ -220,7 +220,7 @@ def policy_options(command: Command) -> Command:
             "--policy",
             cls=ExtensionOption,
             type=ExtensionName("tracebed.policies"),
-            required=True,
+            required=required,
             metavar="NAME",
             help="Scheduling policy: {names}.",
         ),

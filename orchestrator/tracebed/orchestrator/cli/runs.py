@@ -26,6 +26,7 @@ from tracebed.orchestrator.cli.options import (
     policy_options,
     workload_argument,
 )
+from tracebed.orchestrator.cli.schedulers import check_scheduler_options, replay_on, scheduler_options
 from tracebed.orchestrator.cli.watch import shown_live, watch_options
 
 if TYPE_CHECKING:
@@ -205,8 +206,9 @@ def simulate(
 
 @click.command()
 @workload_argument
-@policy_options
-@inventory_option(required=True)
+@partial(policy_options, required=False)
+@inventory_option()
+@scheduler_options
 @click.option(
     "--speed",
     type=SPEED,
@@ -245,12 +247,16 @@ def simulate(
 @json_option
 def replay(
     workload: Path,
-    policy: str,
+    policy: str | None,
     policy_options: Sequence[str],
     priority: str,
     interval: float,
     over_limit: OverLimitName,
-    inventory: Path,
+    inventory: Path | None,
+    scheduler: str | None,
+    partition: str | None,
+    scheduler_options: Sequence[str],
+    scheduler_conf: Path | None,
     speed: float,
     balance: Balance,
     calibration: Path | None,
@@ -270,11 +276,21 @@ def replay(
 
     The health of the run says whether it is fit to be compared: complete, in time, on a machine without other load.
 
+    With --scheduler, the jobs are submitted to a batch system, which decides in place of a policy. They sleep for
+    their run time divided by --speed on the nodes that they get.
+
     \b
-    Example:
+    Examples:
       tracebed replay small.parquet --policy pref --inventory local --speed 200 -o runs/real
+      tracebed replay small.parquet --scheduler slurm --partition test -o runs/slurm
     """
     end_on_signals()
+    check_scheduler_options()
+    if scheduler is not None:
+        jobs = load_workload(workload)
+        settings = (partition, scheduler_options, scheduler_conf)
+        return concluded(replay_on(jobs, workload.name, scheduler, settings, speed, health, output), output, as_json)
+    assert policy is not None and inventory is not None  # checked above
     import tracebed.api as tb
     from tracebed.display import time_text
     from tracebed.orchestrator.replay.programs import shortest_replay
@@ -309,8 +325,13 @@ def replay(
             name=workload.name,
             on_progress=bar.update,
         )
-    summary(run, output, as_json)
     _name_rate(run.info.calibration)
+    return concluded(run, output, as_json)
+
+
+def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
+    """Print what a replay amounts to, and return the exit code."""
+    summary(run, output, as_json)
     if run.info.state != "interrupted":
         return ExitCode.OK
     (reason,) = run.info.interruptions

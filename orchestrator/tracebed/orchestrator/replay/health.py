@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,9 +49,21 @@ def health(witness: Witness, info: RunInfo, record: Record, thresholds: Threshol
         `signal`, `value`, `limit`, `state` and `text`. `signals`: all values; None: unknown. `thresholds`: the SHA-256
         of the file of limits.
     """
-    kind, times = execution_kind(info), _times(record, info.speed)
+    kind, times = execution_kind(info), times_of(record.jobs.run_time, record.jobs.submit, info.speed)
     values = {name: function(witness, info, record) for name, function in _FIGURES.items()}
-    values |= _overheads(witness, info, record)
+    return judged(values | _overheads(witness, info, record), thresholds, kind, times)
+
+
+def judged(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times: Times) -> dict[str, Any]:
+    """Return the health in the form of `health`, from the values of signals. Other signals are unknown.
+
+    Args:
+        values: signal -> value.
+        thresholds: the limits.
+        kind: kind of execution, one of `thresholds.KINDS`.
+        times: the times to which limits are relative.
+    """
+    values = {name: values.get(name, Value(None)) for name in SIGNALS}
     causes = []
     for name, limits in thresholds.limits[kind].items():
         found = values[name]
@@ -78,9 +90,15 @@ def execution_kind(info: RunInfo) -> str:
     return "computing" if measured else "paced"
 
 
-def _times(record: Record, speed: float) -> Times:
-    run_times = [seconds for seconds in record.jobs.run_time if not math.isnan(seconds)]
-    submit = record.jobs.submit
+def times_of(run_time: Sequence[float], submit: Sequence[float], speed: float) -> Times:
+    """Return the times of a replay to which limits may be relative.
+
+    Args:
+        run_time: run time of each job, trace s; NaN: unknown.
+        submit: submit time of each job, trace s, in order.
+        speed: trace seconds per wall second.
+    """
+    run_times = [seconds for seconds in run_time if not math.isnan(seconds)]
     gaps = (submit[-1] - submit[0]) / (len(submit) - 1) if len(submit) > 1 else 0.0
     return Times(speed, statistics.fmean(run_times or [0.0]) / speed, gaps / speed)
 

@@ -1,0 +1,1 @@
+"""Replays in which a batch system, such as Slurm, is the scheduler under test."""

@@ -1,0 +1,139 @@
+"""The interface of batch systems: submit a job, observe all jobs at once, cancel jobs, describe the system."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.run import NodeFacts
+from tracebed.registry import Registry
+from tracebed.states import JobState
+
+
+class Phase(enum.StrEnum):
+    """Phase of a job in a batch system."""
+
+    WAITING = "waiting"
+    """The job is in the queue."""
+    RUNNING = "running"
+    """The job holds nodes, and its processes run, are stopped, or are being started."""
+    ENDING = "ending"
+    """The job has ended, and its nodes are being cleaned up."""
+    ENDED = "ended"
+    """The job has ended, and its nodes are free."""
+    UNKNOWN = "unknown"
+    """The batch system gives a state that tracebed does not know, or no longer knows the job."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A job to be submitted."""
+
+    name: str
+    """Name of the job in the batch system. No other job has this name."""
+    nodes: int
+    limit_s: float | None
+    """Time limit, wall s. None: the default of the batch system."""
+    script: Path
+    """Shell script of the job, on a file system that all nodes see."""
+    arguments: tuple[str, ...]
+    output: Path
+    """File for the output of the job."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """State of a job at one instant, as the batch system reports it."""
+
+    id: str
+    name: str
+    phase: Phase
+    word: str
+    """State in the words of the batch system."""
+    state: JobState = JobState.UNKNOWN
+    """Final state, if the job has ended."""
+    reason: str = ""
+    """Reason of the state, in the words of the batch system."""
+    start: float | None = None
+    """Start of the job, s since 1970, rounded down to `SystemFacts.resolution_s`. None: not started."""
+    end: float | None = None
+    """End of the job, in the same form. None: not ended."""
+    nodes: tuple[str, ...] = ()
+    """Names of the nodes of the job, in the order of the batch system."""
+    hopeless: bool = False
+    """Whether a waiting job will never start unless an operator changes something."""
+
+
+@dataclass(frozen=True)
+class SystemFacts:
+    """Description of a batch system and its nodes."""
+
+    name: str
+    version: str
+    nodes: tuple[NodeFacts, ...]
+    """Nodes on which the jobs may run, in the order of the batch system."""
+    parameters: Mapping[str, Any]
+    """Parameters on which the decisions of the scheduler depend, by the names of the batch system."""
+    resolution_s: float
+    """Resolution of the times that the batch system reports, wall s."""
+    limit_step_s: float
+    """Time limits are multiples of this time, wall s."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Further facts for the run: partition, state of the nodes, accounting."""
+
+
+class Refused(TestbedError):
+    """The batch system refused a job for good, for example because it has too few nodes."""
+
+
+class BatchSystem(Protocol):
+    """A batch system. Methods may be called from several threads.
+
+    All methods raise TestbedError, with `transient` if a retry may succeed.
+    """
+
+    name: ClassVar[str]
+
+    def facts(self) -> SystemFacts:
+        """Return the description of the system."""
+
+    def submit(self, request: Request) -> str:
+        """Submit a job and return its id. Raises Refused if the system will never accept the job."""
+
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
+        """Return the jobs whose names begin with `prefix`, by name, in one request for all jobs.
+
+        Args:
+            prefix: the beginning of the names of all jobs of a replay.
+            known: ids of jobs that have not ended yet. The system looks them up also where it keeps past jobs.
+        """
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """Cancel jobs. Jobs that have ended are ignored."""
+
+
+class MakesBatchSystem(Protocol):
+    """A class of batch systems."""
+
+    def __call__(self, settings: Settings) -> BatchSystem:
+        """Return the batch system with these settings. Raises InputError if an option is invalid."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a batch system is reached, and how jobs are submitted."""
+
+    partition: str | None = None
+    """Partition or queue of all jobs. None: the default of the batch system."""
+    options: tuple[str, ...] = ()
+    """Further options of each submission, `KEY=VALUE` or `KEY`, in the form of the batch system."""
+    configuration: Path | None = None
+    """File of the configuration of the batch system (`SLURM_CONF`). None: that of the environment."""
+
+
+BATCH_SYSTEMS = Registry[MakesBatchSystem]("tracebed.batch_systems", "batch system")
+"""The installed batch systems."""

@@ -1,0 +1,168 @@
+"""The run of a replay on a batch system, from the observations and the jobs' own records.
+
+Slurm gives times in whole seconds, rounded down; a job's own record has the instants at which its script began and
+ended. A job starts (its nodes are allocated) in the second that Slurm gives, before its script begins: the start is
+the beginning of the script, but not after that second. It ends (its nodes are released) after its script: the end is
+the end of the script, but not before the second that Slurm gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.watched import WatchedJob
+from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
+from tracebed.orchestrator.run_schema import NAN
+from tracebed.states import JobState
+
+NOT_STARTED = "not started when the run ended"
+
+
+def ended_run(
+    plan: Plan,
+    jobs: Sequence[WatchedJob],
+    info: RunInfo,
+    *,
+    trace: Callable[[float], float],
+    recorded: Callable[[float], float],
+    resolution_s: float,
+    interrupted: str | None,
+    end: float,
+) -> Run:
+    """Complete `info`, and return the run of a replay that has ended.
+
+    Args:
+        plan: the jobs.
+        jobs: what is known of each of them.
+        info: the facts of the run. Nodes that are not in it are added.
+        trace: returns the trace time at a time of the replay's clock.
+        recorded: returns the time of the replay's clock at a recorded wall time.
+        resolution_s: resolution of the times that the batch system reports, wall s.
+        interrupted: reason of the interruption; None: the replay was not interrupted.
+        end: time of the replay's clock at which the replay ended.
+    """
+    rows, held = [], []
+    numbers = {node.name: number for number, node in enumerate(info.nodes)}
+    for number, job in enumerate(jobs):
+        start, launched, ended = (
+            trace(recorded(wall)) if wall is not None else NAN for wall in _times(job, resolution_s)
+        )
+        if not job.ended and not math.isnan(start):
+            ended = trace(end)
+        state, reason = _outcome(job, interrupted)
+        rows.append((start, launched, max(ended, start) if not math.isnan(start) else NAN, state, reason))
+        if not math.isnan(start):
+            steps = [(max(start, trace(at)), nodes) for at, nodes in job.stairs]
+            held += list(_stays(plan.ids[number], job, start, rows[-1][2], steps, numbers, info.nodes))
+    columns = zip(*rows, strict=True)
+    table = pd.DataFrame(dict(zip(("start", "launched", "end", "state", "reason"), columns, strict=True)))
+    table["submit"] = [trace(job.called) if job.called is not None else NAN for job in jobs]
+    table = table.assign(
+        job_id=plan.ids,
+        kind=plan.kind,
+        submit_planned=plan.submit,
+        nodes=plan.nodes,
+        run_time=plan.run_time,
+        time_limit=plan.limit,
+        user=plan.user,
+        deadline=plan.deadline,
+    )
+    allocations = _ranges(held, info.nodes)
+    info.counts = {"jobs": len(plan), **Counter(str(row[3]) for row in rows)}
+    info.warnings = [f"{count:,} {what}" for what, count in plan.counts.items()] + info.warnings
+    info.resolution_s = _overlap(held)
+    if JobState.INTERRUPTED in table["state"].to_numpy():
+        info.state, info.interruptions = "interrupted", [interrupted or ""]
+    return Run(info, table, allocations)
+
+
+def _times(job: WatchedJob, resolution_s: float) -> tuple[float | None, float | None, float | None]:
+    """Return the wall times at which a job started, its script began, and it ended; None: unknown."""
+    seen, own = job.seen, job.own
+    if seen is None or seen.start is None:
+        return (own.start, own.start, own.end) if own is not None else (None, None, None)
+    start = min(own.start, seen.start + resolution_s) if own is not None else seen.start + resolution_s
+    start = max(start, seen.start)
+    ends = [end for end in (seen.end, own.end if own is not None else None) if end is not None]
+    end = max(ends) if ends and job.ended else None
+    if end is not None and own is None:
+        start = min(start, max(end, seen.start))
+    return start, max(own.start, start) if own is not None else None, end
+
+
+def _outcome(job: WatchedJob, interrupted: str | None) -> tuple[JobState, str]:
+    """Return the final state of a job and its reason."""
+    if not job.ended:
+        started = job.seen is not None and job.seen.start is not None
+        return JobState.INTERRUPTED, (interrupted or "the run ended") if started else NOT_STARTED
+    if interrupted is not None and job.state is JobState.CANCELLED:
+        return JobState.INTERRUPTED, interrupted
+    return job.state, job.reason
+
+
+def _stays(
+    job_id: str,
+    job: WatchedJob,
+    start: float,
+    end: float,
+    steps: list[tuple[float, tuple[str, ...]]],
+    numbers: dict[str, int],
+    nodes: list[NodeFacts],
+) -> Iterator[tuple[str, int, float, float]]:
+    """Yield (job, node, start, end) for each node of a job and the time that the job held it, in trace s."""
+    final = job.seen.nodes if job.seen is not None else ()
+    first = job.first_nodes or final
+    for name in (*first, *(name for _, names in steps for name in names)):
+        if name not in numbers:  # the node has joined the partition during the replay
+            numbers[name] = len(nodes)
+            nodes.append(NodeFacts(name, 1))
+    left = {name: next((at for at, names in steps if name not in names), end) for name in first}
+    joined = {
+        name: next(at for at, names in steps if name in names)
+        for _, names in steps
+        for name in names
+        if name not in first
+    }
+    for name in sorted({*left, *joined}, key=numbers.__getitem__):
+        since = joined.get(name, start)
+        until = min(end, left.get(name, end))
+        if since <= until:
+            yield job_id, numbers[name], since, until
+
+
+def _ranges(held: Sequence[tuple[str, int, float, float]], nodes: Sequence[NodeFacts]) -> pd.DataFrame:
+    """Return the table `allocations`: consecutive nodes with the same times and cores are one row."""
+    rows: list[dict[str, Any]] = []
+    for job_id, node, start, end in held:
+        cores, last = nodes[node].cores, rows[-1] if rows else None
+        if (
+            last is not None
+            and (last["job_id"], last["start"], last["end"], last["cores"]) == (job_id, start, end, cores)
+            and last["node"] + last["count"] == node
+        ):
+            last["count"] += 1
+        else:
+            rows.append({"job_id": job_id, "node": node, "count": 1, "start": start, "end": end, "cores": cores})
+    table = pd.DataFrame(rows, columns=["job_id", "node", "count", "start", "end", "cores"])
+    return table.sort_values(["start", "job_id", "node"], kind="stable", ignore_index=True)
+
+
+def _overlap(held: Sequence[tuple[str, int, float, float]]) -> float:
+    """Return the longest time for which two jobs seem to hold a node, trace s.
+
+    The clocks of nodes differ by some ms, so that a job may seem to start before the one before it has ended. That is
+    the resolution of the times of the run.
+    """
+    if not held:
+        return 0.0
+    table = pd.DataFrame(held, columns=["job", "node", "start", "end"]).sort_values(["node", "start", "end"])
+    before = table.groupby("node")["end"].cummax().groupby(table["node"]).shift().to_numpy()
+    overlap = np.fmin(before, table["end"].to_numpy()) - table["start"].to_numpy()
+    return float(max(0.0, np.nanmax(overlap, initial=0.0)))

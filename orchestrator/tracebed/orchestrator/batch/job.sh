@@ -1,0 +1,34 @@
+#!/bin/sh
+# A job of a replay on a batch system: waits until LENGTH nanoseconds after its own start, and records start and end.
+#
+#   job.sh FOLDER NAME LENGTH
+#
+# FOLDER/NAME.start and FOLDER/NAME.end are written atomically, readable by their owner only. Needs GNU date and sleep.
+umask 077
+folder=$1 name=$2 length=$3
+start=$(date +%s%N)
+
+# note KIND FIELDS: writes a record.
+note() {
+    printf 'job=%s\nhost=%s\nnodes=%s\nrestarts=%s\nstart=%s\n%s' "${SLURM_JOB_ID:-$OAR_JOB_ID}" "$(uname -n)" \
+        "$SLURM_JOB_NODELIST" "${SLURM_RESTART_COUNT:-0}" "$start" "$2" >"$folder/.$name.$1" &&
+        mv -f "$folder/.$name.$1" "$folder/$name.$1"
+}
+
+# finish STATUS: writes the record of the end.
+finish() {
+    end=$(date +%s%N)
+    trap '' TERM
+    note end "end=$end
+status=$1
+"
+}
+
+trap 'finish terminated; exit 143' TERM
+note start '' || exit 1
+left=$((start + length - $(date +%s%N)))
+if [ "$left" -gt 0 ]; then
+    sleep "$((left / 1000000000)).$(printf %09d "$((left % 1000000000))")" &
+    wait "$!"
+fi
+finish completed

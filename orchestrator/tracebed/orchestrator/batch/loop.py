@@ -1,0 +1,296 @@
+"""The loop of a replay on a batch system: submit each job at its time, and watch all jobs until they have ended.
+
+Submissions are paced against absolute instants of the monotonic clock. Each call runs in a thread, so that a slow call
+does not delay the next submission; a call waits a moment for the call before it, so that the batch system receives
+jobs in the order of the workload. All jobs are observed by one request about once a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Event
+from typing import Any
+
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.batch.base import BatchSystem, Observation, Refused
+from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.records import Records
+from tracebed.orchestrator.batch.wall import WallClock
+from tracebed.orchestrator.batch.watched import WatchedJob, never_starts
+from tracebed.orchestrator.replay.journal import Entry, Journal
+
+CALLERS = 8
+"""Most submissions at the same time."""
+ORDER_S = 0.5
+"""Longest time that a submission waits for the one before, wall s."""
+POLL_S = 1.0
+"""Time between the starts of two observations, wall s."""
+POLL_SHARE = 0.2
+"""Largest share of time that observations take."""
+LOST_S = 300.0
+"""Time without an answer of the batch system after which the replay fails, wall s."""
+HOPELESS_POLLS = 10
+"""Number of observations after which jobs that can never start are cancelled."""
+CANCEL_S = 120.0
+"""Longest wait for the end of cancelled jobs, wall s."""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """Outcome of a submission: an id, or an error."""
+
+    job: int
+    called: float
+    latency_s: float
+    id: str | None = None
+    error: TestbedError | None = None
+
+
+@dataclass(frozen=True)
+class Polled:
+    """Outcome of an observation."""
+
+    began: float
+    took_s: float
+    found: dict[str, Observation]
+    error: TestbedError | None = None
+
+
+class BatchReplayer:
+    """A replay on a batch system.
+
+    Attributes:
+        jobs: what is known of each job of the plan.
+        interrupted: reason of the interruption; None: the replay was not interrupted.
+        latencies: duration of each successful submission, wall s.
+        polls: number of observations, and of those that failed.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        system: BatchSystem,
+        records: Records,
+        journal: Journal,
+        *,
+        prefix: str,
+        speed: float,
+        origin: float,
+        clock: WallClock,
+    ) -> None:
+        """Prepare a replay.
+
+        Args:
+            plan: the jobs.
+            system: the batch system.
+            records: the folder of the jobs' own records.
+            journal: the journal.
+            prefix: beginning of the names of the jobs.
+            speed: trace seconds per wall second.
+            origin: wall time of the first submission, s since 1970.
+            clock: the clock.
+        """
+        self.plan, self.system, self.records, self.journal = plan, system, records, journal
+        self.prefix, self.speed, self.origin, self.clock = prefix, speed, origin, clock
+        self.jobs = [WatchedJob() for _ in plan.ids]
+        self.interrupted: str | None = None
+        self.latencies: list[float] = []
+        self.polls = {"polls": 0, "failed": 0}
+        self._numbers = {self.name(job): job for job in range(len(plan))}
+        self._inbox: SimpleQueue[Submitted | Polled | None] = SimpleQueue()
+        self._next = 0
+        self._calling: set[int] = set()
+        self._unsure: dict[int, float] = {}  # job whose submission failed -> time of the failure
+        self._answered = clock.now()
+        self._hopeless = 0
+        self._cancelled: set[str] = set()
+        self._cancelled_at: float | None = None
+
+    def name(self, job: int) -> str:
+        """Return the name of a job in the batch system."""
+        return f"{self.prefix}{job}"
+
+    def trace(self, wall: float) -> float:
+        """Return the trace time at a time of the clock."""
+        return self.plan.submit[0] + (wall - self.origin) * self.speed
+
+    def due(self, job: int) -> float:
+        """Return the planned time of a submission on the clock."""
+        return self.origin + (self.plan.submit[job] - self.plan.submit[0]) / self.speed
+
+    def interrupt(self, reason: str) -> None:
+        """Submit no more jobs and cancel all jobs. May be called in a signal handler."""
+        self.interrupted = self.interrupted or reason
+        self._inbox.put(None)
+
+    def run(self, on_progress: Callable[[int], None] | None = None) -> None:
+        """Replay until all jobs have ended.
+
+        Raises:
+            TestbedError: the batch system does not answer any more. Its jobs go on.
+        """
+        with self._callers() as (submit, poll):
+            next_poll, polling = self.clock.now(), False
+            while not self._is_done():
+                now = self.clock.now()
+                if self.interrupted is None:
+                    while self._next < len(self.plan) and self.due(self._next) <= now:
+                        submit(self._next)
+                        self._next += 1
+                else:
+                    self._cancel_all()
+                if not polling and now >= next_poll:
+                    polling = True
+                    poll()
+                wake = min(
+                    next_poll if not polling else now + POLL_S,
+                    self.due(self._next) if self._next < len(self.plan) and self.interrupted is None else now + POLL_S,
+                )
+                with contextlib.suppress(Empty):
+                    message = self._inbox.get(timeout=max(0.0, wake - self.clock.now()))
+                    if isinstance(message, Submitted):
+                        self._take_submission(message)
+                    elif isinstance(message, Polled):
+                        polling, next_poll = False, message.began + max(POLL_S, message.took_s / POLL_SHARE)
+                        self._take_poll(message, submit)
+                        if on_progress is not None:
+                            on_progress(sum(job.ended for job in self.jobs))
+
+    @contextlib.contextmanager
+    def _callers(self) -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
+        """Yield the functions that submit a job and observe all jobs, each in a thread."""
+        with ThreadPoolExecutor(CALLERS) as submitters, ThreadPoolExecutor(1) as poller:
+            before = Event()
+            before.set()
+
+            def submit(job: int) -> None:
+                nonlocal before
+                previous, before = before, Event()
+                self._note("submitting", job)
+                self._calling.add(job)
+                submitters.submit(self._call, job, previous, before)
+
+            def poll() -> None:
+                known = [job.id for job in self.jobs if job.pending and job.id is not None]
+                poller.submit(self._poll, known)
+
+            yield submit, poll
+
+    def _call(self, job: int, before: Event, done: Event) -> None:
+        """Submit a job, in a thread."""
+        before.wait(ORDER_S)
+        called = self.clock.now()
+        number, error = None, None
+        try:
+            plan = self.plan
+            limit_s = plan.limit_s(job, self.speed)
+            request = self.records.request(self.name(job), plan.nodes[job], plan.run_time[job] / self.speed, limit_s)
+            number = self.system.submit(request)
+        except TestbedError as failure:
+            error = failure
+        except Exception as failure:  # noqa: BLE001 - a thread must not end silently: the loop would wait forever
+            error = TestbedError(f"the submission failed: {failure!r}")
+        finally:
+            done.set()
+        self._inbox.put(Submitted(job, called, self.clock.now() - called, number, error))
+
+    def _poll(self, known: list[str]) -> None:
+        """Observe all jobs, in a thread."""
+        began, found, error = self.clock.now(), {}, None
+        try:
+            found = self.system.poll(self.prefix, known)
+        except TestbedError as failure:
+            error = failure
+        except Exception as failure:  # noqa: BLE001 - as in `_call`
+            error = TestbedError(f"the observation failed: {failure!r}")
+        self._inbox.put(Polled(began, self.clock.now() - began, found, error))
+
+    def _is_done(self) -> bool:
+        if self._calling or self._unsure:
+            return False
+        if self.interrupted is None:
+            return self._next == len(self.plan) and all(job.ended for job in self.jobs)
+        late = self._cancelled_at is not None and self.clock.now() > self._cancelled_at + CANCEL_S
+        return late or not any(job.pending for job in self.jobs)
+
+    # -- what has happened -------------------------------------------------------------------------------------------
+
+    def _take_submission(self, done: Submitted) -> None:
+        job = self.jobs[done.job]
+        self._calling.discard(done.job)
+        job.called = job.called or done.called
+        if done.id is not None:
+            self._answered = self.clock.now()
+            self.latencies.append(done.latency_s)
+            job.id, job.latency_s = done.id, done.latency_s
+            self._note("submitted", done.job, id=done.id, called=job.called, latency_s=done.latency_s)
+        elif isinstance(done.error, Refused):
+            job.refuse(done.error.what)
+            self._note("refused", done.job, called=job.called, reason=job.reason)
+        elif done.error is not None and not done.error.transient:
+            raise done.error
+        else:
+            self._unsure[done.job] = self.clock.now()
+            self._note("failed", done.job, reason=str(done.error))
+
+    def _take_poll(self, polled: Polled, submit: Callable[[int], None]) -> None:
+        self.polls["polls"] += 1
+        if step := self.clock.check():
+            self._note("step", None, seconds=step)
+        if polled.error is not None:
+            self.polls["failed"] += 1
+            if not polled.error.transient or self.clock.now() > self._answered + LOST_S:
+                raise polled.error
+            return
+        self._answered = self.clock.now()
+        for number, failed_at in list(self._unsure.items()):
+            if polled.began > failed_at:
+                del self._unsure[number]
+                if self.name(number) in polled.found:  # the answer to the submission was lost
+                    self.adopt(number, polled.found[self.name(number)])
+                elif self.interrupted is None:
+                    submit(number)
+        for number, job in enumerate(self.jobs):
+            if job.pending and job.called is not None and job.called + job.latency_s <= polled.began:
+                name = self.name(number)
+                if job.observe(polled.found.get(name), self.records.read(name), polled.began):
+                    self._note("ended" if job.ended else "observed", number, **job.facts())
+        self._cancel_hopeless()
+
+    def adopt(self, number: int, found: Observation) -> None:
+        """Take over a job that was found in the batch system, although its submission was not confirmed."""
+        job = self.jobs[number]
+        job.id, job.called = found.id, job.called or self.clock.now()
+        self._note("submitted", number, id=found.id, called=job.called, latency_s=job.latency_s)
+
+    def _cancel_hopeless(self) -> None:
+        """Cancel jobs that can never start, once all other jobs have ended."""
+        waits = self._next == len(self.plan) and not self._calling and not self._unsure
+        self._hopeless = self._hopeless + 1 if waits and never_starts(self.jobs) else 0
+        if self._hopeless < HOPELESS_POLLS:
+            return
+        stuck = [number for number, job in enumerate(self.jobs) if job.pending]
+        self.system.cancel([str(self.jobs[number].id) for number in stuck])
+        for number in stuck:
+            seen = self.jobs[number].seen
+            self.jobs[number].refuse(f"never starts: {seen.reason if seen else ''}")
+            self._note("ended", number, **self.jobs[number].facts())
+
+    def _cancel_all(self) -> None:
+        """Cancel all jobs, also those that are found later. A failure is repeated at the next observation."""
+        self._cancelled_at = self._cancelled_at or self.clock.now()
+        ids = [job.id for job in self.jobs if job.pending and job.id is not None and job.id not in self._cancelled]
+        if ids:
+            try:
+                self.system.cancel(ids)
+                self._cancelled.update(ids)
+            except TestbedError as error:
+                self._note("failed", None, reason=str(error))
+
+    def _note(self, kind: str, job: int | None, **data: Any) -> None:
+        name = None if job is None else self.plan.ids[job]
+        self.journal.write([Entry(0, self.trace(self.clock.now()), kind, name, None, data)])

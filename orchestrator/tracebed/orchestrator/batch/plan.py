@@ -1,0 +1,99 @@
+"""The jobs of a replay on a batch system, in the order of submission."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from tracebed.converters.workload import Kind, Workload
+from tracebed.errors import InputError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The columns of the jobs, each of length `len(plan)`. Times are trace seconds, NaN if unknown."""
+
+    ids: list[str]
+    kind: list[str]
+    submit: list[float]
+    run_time: list[float]
+    limit: list[float]
+    """Time limit; NaN: that of the batch system."""
+    nodes: list[int]
+    user: list[str]
+    deadline: list[float]
+    counts: dict[str, int]
+    """Assumption or omission -> number of jobs, for the warnings of the run."""
+
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+        return len(self.ids)
+
+    @classmethod
+    def of(cls, workload: Workload, *, speed: float, limit_step_s: float) -> Self:
+        """Return the plan for a workload.
+
+        Time limits become multiples of `limit_step_s` in wall time, rounded up.
+
+        Args:
+            workload: the submission list.
+            speed: trace seconds per wall second.
+            limit_step_s: resolution of time limits of the batch system, wall s.
+
+        Raises:
+            InputError: no job has a run time and a size.
+        """
+        jobs, counts = workload.runnable()
+        if not len(jobs):
+            raise InputError(
+                f"none of the {len(workload):,} jobs has a run time and a size",
+                hint="`tracebed describe` shows the columns of the workload",
+            )
+        run_time, asked = jobs.floats("run_time"), jobs.floats("time_limit")
+        step = limit_step_s * speed
+        limit = np.maximum(1.0, np.ceil(asked / step - 1e-9)) * step
+        kind = jobs.column("kind").astype(object)
+        counts |= {
+            "jobs without a time limit: that of the batch system": int(np.isnan(asked).sum()),
+            f"time limits rounded up to multiples of {limit_step_s:g} s of wall time": int(
+                (limit > asked + 1e-6).sum()
+            ),
+            "jobs exceed their limit: the batch system kills them": int((run_time > limit).sum()),
+            "jobs that are not rigid: run at the requested size": int((kind != Kind.RIGID).sum()),
+            "jobs that depend on another job: dependency ignored": int((jobs.column("after") != "").sum()),
+            "jobs with a memory request: ignored": int(np.isfinite(jobs.floats("memory_mib")).sum()),
+            "jobs of named users: submitted as the user of the replay": int((jobs.column("user") != "").sum()),
+        }
+        return cls(
+            ids=[str(value) for value in jobs.column("job_id")],
+            kind=[str(value) for value in kind],
+            submit=jobs.floats("submit_time").tolist(),
+            run_time=run_time.tolist(),
+            limit=limit.tolist(),
+            nodes=jobs.ints("nodes").tolist(),
+            user=[str(value) for value in jobs.column("user")],
+            deadline=jobs.floats("deadline").tolist(),
+            counts={what: count for what, count in counts.items() if count},
+        )
+
+    def limit_s(self, job: int, speed: float) -> float | None:
+        """Return the time limit of a job, wall s; None if it has none."""
+        return None if math.isnan(self.limit[job]) else self.limit[job] / speed
+
+    def shortest_s(self, nodes: int, speed: float) -> float:
+        """Return a lower bound of the wall time of a replay on a number of nodes, s."""
+        fitting = [job for job in range(len(self)) if self.nodes[job] <= nodes]
+        last = max((self.submit[job] - self.submit[0] + self._held(job) for job in fitting), default=0.0)
+        work = sum(self._held(job) * self.nodes[job] for job in fitting)
+        return max(last, work / nodes) / speed
+
+    def _held(self, job: int) -> float:
+        """Return the planned time of a job on its nodes, trace s."""
+        return float(np.fmin(self.run_time[job], self.limit[job]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return asdict(self)

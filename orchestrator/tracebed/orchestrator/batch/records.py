@@ -1,0 +1,87 @@
+"""The records that the jobs of a replay write themselves: `NAME.start` and `NAME.end`, in a folder that all nodes see.
+
+Slurm records times in whole seconds, and forgets jobs. The records have nanoseconds, and stay until the run is saved.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracebed.orchestrator.batch.base import Request
+
+SCRIPT = Path(__file__).with_name("job.sh")
+NS = 1e-9
+
+
+@dataclass(frozen=True)
+class OwnRecord:
+    """What a job recorded about itself. Times are s since 1970, by the clock of its first node."""
+
+    id: str
+    start: float
+    end: float | None = None
+    """End of the job; None: it has not ended, or was killed."""
+    completed: bool = False
+    """Whether the job reached its planned end."""
+    restarts: int = 0
+    """Number of times that the batch system started the job again."""
+
+
+class Records:
+    """The folder of the script and the records of the jobs of a replay.
+
+    Args:
+        folder: a folder that all nodes see, readable by the user only.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Create the folder and its script, if they are missing."""
+        self.folder = folder
+        self.script = folder / "job.sh"
+        self._ended: dict[str, OwnRecord] = {}
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not self.script.exists():
+            shutil.copyfile(SCRIPT, self.script)
+            self.script.chmod(0o700)
+
+    def request(self, name: str, nodes: int, run_s: float, limit_s: float | None) -> Request:
+        """Return the request of a job that runs for `run_s` wall seconds."""
+        arguments = (str(self.folder), name, str(round(run_s / NS)))
+        return Request(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out")
+
+    def read(self, name: str) -> OwnRecord | None:
+        """Return the record of a job, or None if the job has not started."""
+        if name not in self._ended:
+            found = _read(self.folder / f"{name}.end") or _read(self.folder / f"{name}.start")
+            if found is None or found.end is None:
+                return found
+            again = _read(self.folder / f"{name}.start")
+            if again is not None and again.restarts > found.restarts:
+                return again  # the batch system has started the job again since
+            self._ended[name] = found
+        return self._ended[name]
+
+    def output(self, name: str) -> str:
+        """Return the last line that a job printed; empty if there is none."""
+        try:
+            lines = (self.folder / f"{name}.out").read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _read(path: Path) -> OwnRecord | None:
+    """Return the record in a file, or None if it is missing or damaged, as on a full disk."""
+    try:
+        fields = dict(line.split("=", 1) for line in path.read_text(errors="replace").splitlines())
+        return OwnRecord(
+            id=fields["job"],
+            start=int(fields["start"]) * NS,
+            end=int(fields["end"]) * NS if "end" in fields else None,
+            completed=fields.get("status") == "completed",
+            restarts=int(fields["restarts"]),
+        )
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,187 @@
+"""Slurm as a batch system, by its commands: `sbatch`, `squeue`, `sacct`, `scancel`, `sinfo` and `scontrol`."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.batch import slurm_output
+from tracebed.orchestrator.batch.base import Observation, Refused, Request, Settings, SystemFacts
+
+TIMEOUT_S = 60.0
+"""Longest time of a command, wall s."""
+IDS_PER_COMMAND = 1000
+"""Most job ids in a command line."""
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "SLURM_JWT")
+"""Variables of the environment that the commands get, besides `SBATCH_*`. `sbatch` passes its environment to jobs."""
+OWN_OPTIONS = frozenset(
+    {
+        *("array", "chdir", "cluster-constraint", "clusters", "dependency", "error", "exclusive", "export", "help"),
+        *("ignore-pbs", "input", "job-name", "nodes", "output", "parsable", "partition", "quiet", "test-only"),
+        *("time", "usage", "version", "wait", "wrap"),
+    }
+)
+"""Options of `sbatch` that tracebed sets, or that a replay cannot have."""
+DECIDING = (
+    *("EnforcePartLimits", "FairShareDampeningFactor", "KillWait", "OverTimeLimit", "PreemptMode", "PreemptType"),
+    *("PriorityFlags", "PriorityMaxAge", "PriorityType", "PriorityWeightAge", "PriorityWeightFairShare"),
+    *("PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS", "PriorityDecayHalfLife"),
+    *("CompleteWait", "SchedulerParameters", "SchedulerType", "SelectType", "SelectTypeParameters"),
+)
+"""Parameters of Slurm on which its decisions depend."""
+TRANSIENT = (
+    *("unable to contact", "socket timed out", "connection refused", "connection reset", "connection timed out"),
+    *("temporarily", "communication", "zero bytes", "controller not responding", "backup controller"),
+    *("already in completing state", "configuration for this", "in standby mode", "try again"),
+)
+"""Parts of messages of Slurm after which a retry may succeed."""
+
+
+class Slurm:
+    """Slurm, by its commands. `SLURM_CONF` chooses the cluster."""
+
+    name: ClassVar[str] = "slurm"
+
+    def __init__(self, settings: Settings) -> None:
+        """Prepare the options of `sbatch`.
+
+        Raises:
+            InputError: an option is invalid, or the file of the configuration is missing.
+        """
+        self._partition = settings.partition
+        self._options = [_option(text) for text in settings.options]
+        kept = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("SBATCH_")}
+        self._environment = kept | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+        if settings.configuration is not None:
+            if not settings.configuration.is_file():
+                raise InputError("is not a file", where=str(settings.configuration), hint="give the path of slurm.conf")
+            self._environment["SLURM_CONF"] = str(settings.configuration.absolute())
+
+    def facts(self) -> SystemFacts:
+        """Return the nodes of the partition and the parameters of the scheduler."""
+        partition = self._partition or self._default_partition()
+        listed = self._run("sinfo", "-N", "-h", "-p", partition, "-o", slurm_output.NODE_FORMAT)
+        nodes, states = slurm_output.nodes(listed)
+        if not nodes:
+            raise InputError(f"partition {partition!r} has no nodes", hint="`sinfo` lists the partitions")
+        config = self._configuration
+        return SystemFacts(
+            name=self.name,
+            version=config.get("SLURM_VERSION", "unknown"),
+            nodes=tuple(nodes),
+            parameters={name: config[name] for name in sorted(DECIDING) if name in config},
+            resolution_s=1.0,
+            limit_step_s=60.0,
+            details={
+                "cluster": config.get("ClusterName", ""),
+                "partition": partition,
+                "options": self._options,
+                "accounting": self._accounts,
+                "node_states": sorted({state.rstrip("*") for state in states.values()}),
+            },
+        )
+
+    def submit(self, request: Request) -> str:
+        """Submit a job by `sbatch`. Jobs get whole nodes, as with the policies of tracebed."""
+        command = [
+            *("sbatch", "--parsable", f"--job-name={request.name}", f"--nodes={request.nodes}", "--exclusive"),
+            *(f"--output={request.output}", f"--chdir={request.script.parent}"),
+        ]
+        if request.limit_s is not None:
+            command.append(f"--time={max(1, math.ceil(request.limit_s / 60.0))}")
+        if self._partition:
+            command.append(f"--partition={self._partition}")
+        printed = self._run(*command, *self._options, str(request.script), *request.arguments, refusing=True)
+        words = printed.split()
+        job = words[-1].partition(";")[0] if words else ""
+        if not job.isdigit():
+            raise TestbedError(f"sbatch printed {printed[:80]!r}, not a job id", transient=True)
+        return job
+
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
+        """Return the jobs of the replay by one `squeue`, and by one `sacct` those that Slurm has forgotten."""
+        printed = self._run("squeue", "-h", "-a", "-t", "all", "--me", "-o", slurm_output.QUEUE_FORMAT)
+        found = {each.name: each for each in slurm_output.observations(printed) if each.name.startswith(prefix)}
+        forgotten = sorted(set(known) - {each.id for each in found.values()})
+        if self._accounts:
+            for some in _batches(forgotten):
+                fields = ("-o", slurm_output.ACCOUNTING_FIELDS)
+                past = self._run("sacct", "-n", "-P", "-X", "-j", ",".join(some), *fields)
+                found |= {each.name: each for each in slurm_output.observations(past) if each.name.startswith(prefix)}
+        return found
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """Cancel jobs by `scancel`."""
+        for some in _batches(ids):
+            self._run("scancel", "--quiet", *some)
+
+    @cached_property
+    def _configuration(self) -> dict[str, str]:
+        return slurm_output.configuration(self._run("scontrol", "show", "config"))
+
+    @property
+    def _accounts(self) -> bool:
+        """Whether Slurm keeps past jobs in a database that `sacct` can read."""
+        return self._configuration.get("AccountingStorageType", "").endswith(("/slurmdbd", "/mysql"))
+
+    def _default_partition(self) -> str:
+        """Return the name of the default partition."""
+        partitions = self._run("sinfo", "-h", "-o", "%P").split()
+        marked = [name.rstrip("*") for name in partitions if name.endswith("*")]
+        if not marked:
+            names = ", ".join(partitions) or "no partition"
+            raise InputError("Slurm has no default partition", hint=f"choose one by --partition: {names}")
+        return marked[0]
+
+    def _run(self, *command: str, refusing: bool = False) -> str:
+        """Run a command of Slurm and return its output. `refusing`: an error that is not transient is final."""
+        path = shutil.which(command[0], path=self._environment.get("PATH"))
+        if path is None:
+            raise InputError(
+                f"{command[0]} is not installed", hint="run the replay where Slurm's commands are installed"
+            )
+        try:
+            done = subprocess.run(
+                [path, *command[1:]],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=TIMEOUT_S,
+                start_new_session=True,  # Ctrl-C must not end a submission halfway
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TestbedError(f"{command[0]} took longer than {TIMEOUT_S:g} s", transient=True) from error
+        except OSError as error:
+            raise TestbedError(f"{command[0]} cannot be run: {error.strerror}", transient=True) from error
+        if done.returncode == 0:
+            return done.stdout
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
+        said = re.sub(r"^\w+: (error: )?", "", lines[-1])
+        if refusing and not any(part in done.stderr.lower() for part in TRANSIENT):
+            raise Refused(f"Slurm refused the job: {said}")
+        raise TestbedError(f"{command[0]}: {said}", transient=True)
+
+
+def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the ids in parts that fit in a command line."""
+    for first in range(0, len(ids), IDS_PER_COMMAND):
+        yield ids[first : first + IDS_PER_COMMAND]
+
+
+def _option(text: str) -> str:
+    """Return a further option of `sbatch`, from `key=value` or `key`. Raises InputError if the option is invalid."""
+    match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(=[^\x00-\x1f\x7f]*)?", text)
+    if match is None:
+        raise InputError(f"{text!r} is not an option of sbatch", hint="write KEY=VALUE, for example account=physics")
+    if match[1] in OWN_OPTIONS:
+        raise InputError(f"tracebed sets the option {match[1]!r} of sbatch itself, or a replay cannot have it")
+    return f"--{match[1]}{match[2] or ''}"

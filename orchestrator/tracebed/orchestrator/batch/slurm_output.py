@@ -1,0 +1,113 @@
+"""Parsers of the output of Slurm's commands: `squeue`, `sacct`, `sinfo`, `scontrol show config`, and lists of hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.batch.base import Observation, Phase
+from tracebed.orchestrator.batch.slurm_states import is_hopeless, meaning
+from tracebed.orchestrator.run import NodeFacts
+
+QUEUE_FORMAT = "%i|%j|%T|%S|%e|%N|%r"
+"""Format of `squeue`. The reason is last, because it may contain any character."""
+ACCOUNTING_FIELDS = "JobID,JobName,State,Start,End,NodeList,Reason"
+"""Fields of `sacct`, in the order of `QUEUE_FORMAT`."""
+NODE_FORMAT = "%N|%c|%X|%T"
+MOST_HOSTS = 100_000
+"""Largest accepted number of hosts in a list."""
+
+
+def observations(text: str) -> Iterator[Observation]:
+    """Yield the jobs in the output of `squeue` (`QUEUE_FORMAT`) or `sacct -n -P` (`ACCOUNTING_FIELDS`).
+
+    Times must be in seconds since 1970 (`SLURM_TIME_FORMAT=%s`). Lines with fewer fields are ignored: they are the
+    further lines of a name with a line break, which no job of a replay has.
+    """
+    for line in text.splitlines():
+        fields = line.split("|", 6)
+        if len(fields) < 7:
+            continue
+        job, name, word, start, end, nodes, reason = fields
+        phase, state = meaning(word)
+        names = tuple(hosts(nodes)) if phase not in (Phase.WAITING, Phase.UNKNOWN) else ()
+        yield Observation(
+            id=job,
+            name=name,
+            phase=phase,
+            word=word,
+            state=state,
+            reason="" if reason in ("None", "(null)") else reason,
+            start=_time(start) if names else None,  # a pending job has a forecast, a cancelled one its end
+            end=_time(end) if phase in (Phase.ENDING, Phase.ENDED) else None,  # a running job has its limit there
+            nodes=names,
+            hopeless=phase is Phase.WAITING and is_hopeless(reason),
+        )
+
+
+def _time(text: str) -> float | None:
+    """Return a time in s since 1970, or None for `N/A`, `Unknown` and `None`."""
+    return float(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
+
+
+def hosts(text: str) -> list[str]:
+    """Return the hosts of a list such as `n[1-3,07],login`, in its order.
+
+    Raises:
+        TestbedError: the text is not a list of hosts.
+    """
+    found: list[str] = []
+    if text in ("", "None assigned", "(null)"):
+        return found
+    for part in re.split(r",(?![^\[]*\])", text):
+        found += _expanded(part, text)
+        if len(found) > MOST_HOSTS:
+            raise TestbedError(f"the list of hosts {text[:40]!r} has more than {MOST_HOSTS:,} hosts")
+    return found
+
+
+def _expanded(part: str, text: str) -> list[str]:
+    """Return the hosts of a name with any number of ranges in brackets."""
+    if not re.fullmatch(r"(?:[\w.-]+|\[[0-9,-]+\])+", part):
+        raise TestbedError(f"{text[:80]!r} is not a list of hosts")
+    names = [""]
+    for plain, ranges in re.findall(r"([\w.-]+)|\[([0-9,-]+)\]", part):
+        choices = [plain] if plain else [number for item in ranges.split(",") for number in _numbers(item, text)]
+        names = [name + choice for name in names for choice in choices]
+    return names
+
+
+def _numbers(item: str, text: str) -> list[str]:
+    """Return the numbers of `07` or `07-12`, with leading zeros."""
+    match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", item)
+    if match is None:
+        raise TestbedError(f"{text[:80]!r} is not a list of hosts")
+    first, last = match[1], match[2] or match[1]
+    if int(last) - int(first) >= MOST_HOSTS:
+        raise TestbedError(f"the list of hosts {text[:40]!r} has more than {MOST_HOSTS:,} hosts")
+    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+
+
+def nodes(text: str) -> tuple[list[NodeFacts], dict[str, str]]:
+    """Return the nodes in the output of `sinfo -N -h -o NODE_FORMAT`, each once, and node -> state.
+
+    Raises:
+        TestbedError: a line has no node.
+    """
+    found: dict[str, NodeFacts] = {}
+    states = {}
+    for line in text.splitlines():
+        fields = line.split("|", 3)
+        if len(fields) < 4 or not (fields[1].isdigit() and fields[2].isdigit()):
+            raise TestbedError(f"sinfo printed {line[:80]!r}, which is not a node")
+        name, cores, sockets, state = fields
+        found[name] = NodeFacts(name, max(1, int(cores)), max(1, int(sockets)))
+        states[name] = state
+    return list(found.values()), states
+
+
+def configuration(text: str) -> dict[str, str]:
+    """Return the parameters in the output of `scontrol show config`."""
+    pairs = re.findall(r"^(\w+)\s*= (.*?)\s*$", text, re.MULTILINE)
+    return {name: value for name, value in pairs if value not in ("(null)", "")}

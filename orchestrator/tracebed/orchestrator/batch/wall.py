@@ -1,0 +1,46 @@
+"""The wall clock of a replay on a batch system, whose records are wall times.
+
+The replay is paced by the monotonic clock. The times that a batch system and its jobs record are those of wall clocks,
+which an operator or NTP may set. Steps of the wall clock of this machine are detected and taken out.
+"""
+
+from __future__ import annotations
+
+import time
+
+STEP_S = 0.1
+"""Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s."""
+
+
+class WallClock:
+    """Wall time that advances with the monotonic clock.
+
+    Attributes:
+        steps: (wall time after the step, size) of each step of the wall clock, s.
+        drift_s: last difference of the wall clock from this clock without the steps, s.
+    """
+
+    def __init__(self) -> None:
+        """Start at the wall time of this machine."""
+        self._wall, self._monotonic = time.time(), time.monotonic()
+        self.steps: list[tuple[float, float]] = []
+        self.drift_s = 0.0
+
+    def now(self) -> float:
+        """Return the time in s since 1970. It does not jump."""
+        return self._wall + time.monotonic() - self._monotonic
+
+    def check(self) -> float:
+        """Compare the wall clock with the monotonic clock. Return the size of a new step, s; 0 if there is none."""
+        wall = time.time()
+        drift = wall - self.now() - sum(size for _, size in self.steps)
+        step = drift - self.drift_s
+        if abs(step) < STEP_S:
+            self.drift_s = drift
+            return 0.0
+        self.steps.append((wall, step))
+        return step
+
+    def without_steps(self, wall: float) -> float:
+        """Return the time of this clock at a recorded wall time. It is ambiguous just after a step back."""
+        return wall - sum(size for at, size in self.steps if wall >= at)

@@ -1,0 +1,107 @@
+"""What is known of each job of a replay on a batch system: its submission, observations, and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracebed.orchestrator.batch.base import Observation, Phase
+from tracebed.orchestrator.batch.records import OwnRecord
+from tracebed.states import JobState
+
+CERTAIN = 2
+"""Number of successive observations that an unusual state needs. A single one may be an error of the batch system."""
+GIVEN_UP = 600
+"""Number of successive observations of an unknown state after which a job counts as ended."""
+NO_TRACE = "the batch system no longer knows the job, and the job left no record of its end"
+
+
+@dataclass
+class WatchedJob:
+    """A job of the replay. Wall times are s since 1970."""
+
+    id: str | None = None
+    """Id in the batch system; None: not submitted, or refused."""
+    called: float | None = None
+    """Wall time of the call that submitted the job."""
+    latency_s: float = 0.0
+    """Duration of that call."""
+    seen: Observation | None = None
+    """Last observation."""
+    odd: tuple[Phase | None, str] | None = None
+    """Last unusual observation: phase (None: the job was missing) and word."""
+    doubts: int = 0
+    """Number of successive observations equal to `odd`."""
+    ended: bool = False
+    state: JobState = JobState.UNKNOWN
+    reason: str = ""
+    own: OwnRecord | None = None
+    """Record of the job itself, once it has ended."""
+    first_nodes: tuple[str, ...] = ()
+    """Nodes on which the job started; empty if its nodes never changed."""
+    stairs: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
+    """Times at which other nodes than before were observed while the job ran, and these nodes."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether the job is submitted and has not ended."""
+        return self.id is not None and not self.ended
+
+    def refuse(self, reason: str) -> None:
+        """Record that the batch system refused the job."""
+        self.ended, self.state, self.reason = True, JobState.REJECTED, reason
+
+    def observe(self, found: Observation | None, own: OwnRecord | None, now: float) -> bool:
+        """Take in an observation of a submitted job. Return whether something changed.
+
+        A final state with the job's own record of its end is accepted at once. A job that is missing, a state that is
+        unknown, and a final state without a record must be observed `CERTAIN` times in a row.
+
+        Args:
+            found: the observation; None: the batch system did not list the job.
+            own: the record that the job wrote itself.
+            now: wall time of the observation.
+        """
+        if found is not None and found.phase in (Phase.WAITING, Phase.RUNNING, Phase.ENDING):
+            self.odd, self.doubts = None, 0
+            return self._keep(found, now)
+        has_end = own is not None and own.end is not None
+        if found is not None and found.phase is Phase.ENDED and has_end:
+            return self._end(found, own, found.state)
+        odd = (found.phase, found.word) if found is not None else (None, "")
+        self.doubts = self.doubts + 1 if odd == self.odd else 1
+        self.odd = odd
+        if found is not None and found.phase is Phase.ENDED and self.doubts >= CERTAIN:
+            return self._end(found, own, found.state)
+        if has_end and own is not None and self.doubts >= CERTAIN:
+            return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
+        if self.doubts >= (GIVEN_UP if found is not None else CERTAIN):
+            self.reason = f"state {found.word}, which tracebed does not know" if found is not None else NO_TRACE
+            return self._end(found, own, JobState.UNKNOWN)
+        return False
+
+    def _keep(self, found: Observation, now: float) -> bool:
+        before, self.seen = self.seen, found
+        if before is not None and before.nodes and found.nodes and found.nodes != before.nodes:
+            self.first_nodes = self.first_nodes or before.nodes
+            self.stairs.append((now, found.nodes))
+        return before is None or (before.word, before.nodes) != (found.word, found.nodes)
+
+    def _end(self, found: Observation | None, own: OwnRecord | None, state: JobState) -> bool:
+        self.seen = found if found is not None and found.phase is Phase.ENDED else self.seen
+        self.ended, self.state, self.own = True, state, own
+        if not self.reason and found is not None and state not in (JobState.COMPLETED, JobState.UNKNOWN):
+            self.reason = found.word if not found.reason else f"{found.word}: {found.reason}"
+        return True
+
+    def facts(self) -> dict[str, Any]:
+        """Return the last observation as JSON values, for the journal."""
+        seen = vars(self.seen) if self.seen is not None else {}
+        return {"state": str(self.state) if self.ended else "", "reason": self.reason, "seen": seen}
+
+
+def never_starts(jobs: Iterable[WatchedJob]) -> bool:
+    """Return whether all jobs that have not ended wait for something that will not happen."""
+    pending = [job for job in jobs if job.pending]
+    return bool(pending) and all(job.seen is not None and job.seen.hopeless for job in pending)

@@ -1,0 +1,71 @@
+"""Replays on a batch system that decides in place of a policy."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tracebed.api.results import Run
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator.batch import session
+from tracebed.orchestrator.batch.base import Settings
+from tracebed.orchestrator.replay.thresholds import Thresholds
+
+
+def replay_on(
+    workload: Workload,
+    scheduler: str = "slurm",
+    *,
+    speed: float = 1.0,
+    output: Path | str | None = None,
+    partition: str | None = None,
+    options: Sequence[str] = (),
+    configuration: Path | str | None = None,
+    health: Path | str | None = None,
+    name: str = "workload",
+    on_progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Submit each job of a workload to a batch system at its time, and let the batch system decide.
+
+    The jobs sleep for their run time on whole nodes. In the main thread SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel all
+    jobs of the replay; the run that is returned has `info.state` `interrupted`.
+
+    Args:
+        workload: the workload.
+        scheduler: name of an installed batch system.
+        speed: trace seconds per wall second.
+        output: folder of the run, on a file system that all nodes see; by default the run is kept in memory only, and
+            the records of the jobs are in the folder of temporary files.
+        partition: partition of the jobs; by default that of the batch system.
+        options: further options of each submission, `KEY=VALUE` or `KEY`.
+        configuration: file of the configuration of the batch system (`slurm.conf`); by default that of the environment.
+        health: file of the thresholds of health; by default those that tracebed provides.
+        name: name of the workload in reports.
+        on_progress: called from time to time with the number of ended jobs.
+
+    Raises:
+        InputError: the workload, an option or the partition cannot be used, or `output` cannot be written.
+        TestbedError: the batch system does not answer.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> tb.replay_on(w, "slurm", speed=60).info.policy  # doctest: +SKIP
+        'slurm'
+    """
+    chosen = session.BatchOptions(
+        speed,
+        scheduler,
+        Settings(partition, tuple(options), Path(configuration) if configuration is not None else None),
+    )
+    thresholds = Thresholds.read(Path(health)) if health is not None else None
+
+    def carry_out(folder: Path) -> Run:
+        run = session.replay(workload, folder, chosen, name=name, thresholds=thresholds, on_progress=on_progress)
+        return Run.of(run)
+
+    if output is not None:
+        return carry_out(Path(output))
+    with tempfile.TemporaryDirectory(prefix="tracebed-") as folder:
+        return carry_out(Path(folder, "run"))
