@@ -26,9 +26,9 @@ from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds import rates
-from tracebed.orchestrator.testbeds.local import LocalTestbed
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.rates import median_interval, rate_of
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 RATE = RateEstimate(median=2e5, low=1.9e5, high=2.1e5, p05=1.5e5, p95=2.2e5, windows=25, window_s=0.2)
 MACHINE = {"host": "h", "cpu": "model", "kernel": "c", "cpus": "0-1"}
@@ -153,7 +153,7 @@ def test_the_interval_of_a_median_covers_it() -> None:
 def test_the_first_replay_measures_the_rate_and_later_ones_use_it(tmp_path: Path) -> None:
     cpus = tuple(sorted(os.sched_getaffinity(0)))[:1]
     inventory = Inventory("i", "local", (Node("n1", 1, cpus=cpus),))
-    with LocalTestbed(inventory, tmp_path / "spool") as testbed:
+    with AgentTestbed(inventory, tmp_path / "spool") as testbed:
         first = rate_of(testbed, windows=3)
         second = rate_of(testbed, windows=3)
         third = rate_of(testbed, windows=2, again=True)
@@ -166,7 +166,7 @@ def test_the_first_replay_measures_the_rate_and_later_ones_use_it(tmp_path: Path
 @pytest.mark.usefixtures("no_process_is_left")
 def test_emulated_nodes_have_no_rate(tmp_path: Path) -> None:
     inventory = Inventory("i", "local", (Node("n1", 2, emulated=True),))
-    with LocalTestbed(inventory, tmp_path / "spool") as testbed:
+    with AgentTestbed(inventory, tmp_path / "spool") as testbed:
         assert rate_of(testbed) is None
         assert rates.measure(testbed, [0], 1, 0.01) is None
 

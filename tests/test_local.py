@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import statistics
 import sys
 import time
@@ -14,9 +13,10 @@ import pytest
 
 from tracebed.benchmarks.program import Program
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.testbeds import base, local
-from tracebed.orchestrator.testbeds.local import LocalTestbed
+from tracebed.orchestrator.testbeds import base, link, links, local
+from tracebed.orchestrator.testbeds import testbed as module
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 GUARD_S = 30.0
 CPUS = sorted(os.sched_getaffinity(0))
@@ -61,7 +61,7 @@ def hear(testbed: base.Testbed, kind: str, count: int = 1) -> list[base.Event]:
 
 
 def test_emulated_nodes_start_run_and_stop(tmp_path: Path) -> None:
-    testbed: base.Testbed = LocalTestbed(inventory(emulated=8), tmp_path)
+    testbed: base.Testbed = AgentTestbed(inventory(emulated=8), tmp_path)
     with testbed:
         assert [node.name for node in testbed.nodes] == [f"n{i}" for i in range(8)]
         assert testbed.units_per_core_second == base.EMULATED_RATE
@@ -80,7 +80,7 @@ def test_emulated_nodes_start_run_and_stop(tmp_path: Path) -> None:
 
 
 def test_a_testbed_can_be_started_again(tmp_path: Path) -> None:
-    testbed = LocalTestbed(inventory(emulated=1), tmp_path)
+    testbed = AgentTestbed(inventory(emulated=1), tmp_path)
     for job in "ab":
         with testbed:
             launch(testbed, 0, job, 10)
@@ -89,7 +89,7 @@ def test_a_testbed_can_be_started_again(tmp_path: Path) -> None:
 
 def test_the_rate_is_the_median_of_the_computing_nodes(tmp_path: Path) -> None:
     nodes = (*(Node(f"c{cpu}", 1, 1, (cpu,)) for cpu in CPUS[:2]), Node("e", 8, 1, None, True))
-    with LocalTestbed(inventory(*nodes), tmp_path) as testbed:
+    with AgentTestbed(inventory(*nodes), tmp_path) as testbed:
         rates = testbed.hosts[0]["units_per_core_second"]
         assert rates.keys() == {f"c{cpu}" for cpu in CPUS[:2]}
         assert testbed.units_per_core_second == statistics.median(rates.values()) > 1000
@@ -100,19 +100,19 @@ def test_the_slow_kernel_gives_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
     nodes = (Node("c", 1, 1, (CPUS[0],)),)
     with (
         pytest.warns(UserWarning, match="slower NumPy kernel"),
-        LocalTestbed(inventory(*nodes), tmp_path),
+        AgentTestbed(inventory(*nodes), tmp_path),
     ):
         pass
 
 
 def test_cpus_that_do_not_exist_are_refused(tmp_path: Path) -> None:
-    testbed = LocalTestbed(inventory(Node("far", 1, 1, (4000,))), tmp_path)
+    testbed = AgentTestbed(inventory(Node("far", 1, 1, (4000,))), tmp_path)
     with pytest.raises(InputError, match="'far' has CPUs that this process may not use: 4000"):
         testbed.start()
 
 
 def test_receive_waits_until_its_deadline(tmp_path: Path) -> None:
-    with LocalTestbed(inventory(emulated=1, heartbeat_s=3600.0), tmp_path) as testbed:
+    with AgentTestbed(inventory(emulated=1, heartbeat_s=3600.0), tmp_path) as testbed:
         for delay in (-1.0, 0.0, 0.0004, 0.003, 0.0205):
             until = time.monotonic() + delay
             assert testbed.receive(until) == []
@@ -120,10 +120,10 @@ def test_receive_waits_until_its_deadline(tmp_path: Path) -> None:
 
 
 def test_a_lost_agent_is_an_event_and_its_jobs_are_gone(tmp_path: Path) -> None:
-    with LocalTestbed(inventory(emulated=2), tmp_path) as testbed:
+    with AgentTestbed(inventory(emulated=2), tmp_path) as testbed:
         launch(testbed, 1, "j", 10**12)
         hear(testbed, "started")
-        agent = psutil.Process(testbed._agents[1].process.pid)
+        agent = psutil.Process(testbed.agents["n1"]["pid"])
         [rank] = agent.children()
         agent.kill()
         [event] = hear(testbed, "lost")
@@ -134,64 +134,63 @@ def test_a_lost_agent_is_an_event_and_its_jobs_are_gone(tmp_path: Path) -> None:
         testbed.send(1, {"type": "kill", "job": "j", "reason": "too late"})  # the agent is gone: no effect
         launch(testbed, 0, "k", 10)  # other agents continue
         assert hear(testbed, "ended")[0].message["state"] == "completed"
-        sockets = [Path(agent.hello["sockets"]) for agent in testbed._agents]
-        assert sockets[1].exists()
+        sockets = [Path(link.hello["sockets"]) for link in testbed._links]
     assert not any(folder.exists() for folder in sockets)
 
 
 def test_an_agent_that_does_not_read_does_not_block_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "UNSENT_LIMIT", 300_000)
-    with LocalTestbed(inventory(emulated=1, heartbeat_s=3600.0), tmp_path) as testbed:
-        agent = testbed._agents[0]
-        agent.process.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(links, "UNSENT_LIMIT", 300_000)
+    with AgentTestbed(inventory(emulated=1, heartbeat_s=3600.0), tmp_path) as testbed:
+        lines, process = testbed._links[0].lines, psutil.Process(testbed.agents["n0"]["pid"])
+        assert lines is not None
+        process.suspend()
         message = {"type": "kill", "job": "x" * 1000, "reason": "none"}
         count = 200
         for _ in range(count):
             testbed.send(0, message)
-        assert len(agent.lines.unsent) > 100_000  # the pipe is full
-        agent.process.send_signal(signal.SIGCONT)
+        assert len(lines.unsent) > 100_000  # the pipe is full
+        process.resume()
         hear(testbed, "error", count)
-        assert not agent.lines.unsent
-        agent.process.send_signal(signal.SIGSTOP)
-        with pytest.raises(TestbedError, match="node n0: its agent has stopped reading messages"):
-            for _ in range(1000):
-                testbed.send(0, message)
-        agent.process.send_signal(signal.SIGCONT)
+        assert not lines.unsent
+        process.suspend()
+        for _ in range(1000):
+            testbed.send(0, message)
+        [lost] = hear(testbed, "lost")
+        assert lost.node == 0 and lost.message["reason"] == "has stopped reading messages"
 
 
 def test_a_suspended_agent_is_killed_after_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "GRACE_S", 0.05)
-    with LocalTestbed(inventory(emulated=2), tmp_path) as testbed:
+    monkeypatch.setattr(module, "END_S", 0.05)
+    with AgentTestbed(inventory(emulated=2), tmp_path) as testbed:
         launch(testbed, 0, "j", 10**12)
         hear(testbed, "started")
-        testbed._agents[0].process.send_signal(signal.SIGSTOP)
+        psutil.Process(testbed.agents["n0"]["pid"]).suspend()
 
 
 def test_an_agent_that_cannot_start_names_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "raise SystemExit('no such luck')"])
-    with pytest.raises(TestbedError, match=r"node n\d: its agent ended with status 1: no such luck") as caught:
-        LocalTestbed(inventory(emulated=2), tmp_path).start()
-    assert caught.value.hint == "its log ends with: no such luck"
-    monkeypatch.setattr(local, "AGENT", ["/no/such/program"])
+    monkeypatch.setattr(local, "COMMAND", [sys.executable, "-c", "raise SystemExit('no such luck')"])
+    with pytest.raises(TestbedError, match=r"node n\d: its agent ended with status 1: no such luck"):
+        AgentTestbed(inventory(emulated=2), tmp_path).start()
+    monkeypatch.setattr(local, "COMMAND", ["/no/such/program"])
     with pytest.raises(TestbedError, match="cannot start agents"):
-        LocalTestbed(inventory(emulated=2), tmp_path).start()
+        AgentTestbed(inventory(emulated=2), tmp_path).start()
 
 
 def test_an_agent_of_another_protocol_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "PROTOCOL", 1)
-    with pytest.raises(TestbedError, match="protocol is 1, but this agent supports 2"):
-        LocalTestbed(inventory(emulated=1), tmp_path).start()
+    monkeypatch.setattr(link, "PROTOCOL", 3)
+    with pytest.raises(TestbedError, match="protocol is 3, but this agent supports 2"):
+        AgentTestbed(inventory(emulated=1), tmp_path).start()
 
 
 def test_a_silent_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "import sys; sys.stdin.read()"])
-    monkeypatch.setattr(local, "START_S", 0.05)
+    monkeypatch.setattr(local, "COMMAND", [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    monkeypatch.setattr(links, "START_S", 0.05)
     with pytest.raises(TestbedError, match=r"node n0: its agent did not start within 0\.25 s") as caught:
-        LocalTestbed(inventory(emulated=1), tmp_path).start()
+        AgentTestbed(inventory(emulated=1), tmp_path).start()
     assert caught.value.transient
 
 
 def test_an_invalid_message_of_an_agent_is_an_error_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "print('good morning')"])
+    monkeypatch.setattr(local, "COMMAND", [sys.executable, "-c", "print('good morning')"])
     with pytest.raises(TestbedError, match="invalid message: b'good morning'"):
-        LocalTestbed(inventory(emulated=1), tmp_path).start()
+        AgentTestbed(inventory(emulated=1), tmp_path).start()

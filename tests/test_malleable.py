@@ -16,8 +16,8 @@ import pytest
 from tracebed.benchmarks.program import Program
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.orchestrator.testbeds.base import Event
-from tracebed.orchestrator.testbeds.local import LocalTestbed
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 GUARD_S = 20.0
 CPUS = sorted(os.sched_getaffinity(0))
@@ -29,7 +29,7 @@ Message = dict[str, Any]
 class Driver:
     """A driver of one job, with the protocol of a replayer."""
 
-    def __init__(self, testbed: LocalTestbed, program: Program, members: Sequence[int]) -> None:
+    def __init__(self, testbed: AgentTestbed, program: Program, members: Sequence[int]) -> None:
         self.testbed, self.program = testbed, program
         self.names = [node.name for node in testbed.nodes]
         self.members = list(members)
@@ -118,7 +118,7 @@ class Driver:
 
     def process(self, node: int) -> psutil.Process:
         """Return the process of the rank on a node."""
-        [rank] = psutil.Process(self.testbed._agents[node].process.pid).children()
+        [rank] = psutil.Process(self.testbed._links[node].hello["pid"]).children()
         return rank
 
 
@@ -129,16 +129,16 @@ def affinities(process: psutil.Process) -> list[str]:
 
 
 @contextmanager
-def emulated(tmp_path: Path, *cores: int) -> Iterator[LocalTestbed]:
+def emulated(tmp_path: Path, *cores: int) -> Iterator[AgentTestbed]:
     nodes = tuple(Node(f"n{i}", count, 1, None, True) for i, count in enumerate(cores))
-    with LocalTestbed(Inventory("test", "local", nodes), tmp_path / "spool") as testbed:
+    with AgentTestbed(Inventory("test", "local", nodes), tmp_path / "spool") as testbed:
         yield testbed
 
 
 @contextmanager
-def computing(tmp_path: Path, *masks: Sequence[int]) -> Iterator[LocalTestbed]:
+def computing(tmp_path: Path, *masks: Sequence[int]) -> Iterator[AgentTestbed]:
     nodes = tuple(Node(f"n{i}", len(mask), 1, tuple(mask)) for i, mask in enumerate(masks))
-    with LocalTestbed(Inventory("test", "local", nodes), tmp_path / "spool") as testbed:
+    with AgentTestbed(Inventory("test", "local", nodes), tmp_path / "spool") as testbed:
         yield testbed
 
 

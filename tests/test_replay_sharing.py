@@ -29,13 +29,13 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Lend, Reject, Resize, Share, Start, State
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
-from tracebed.orchestrator.testbeds.local import LocalTestbed
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
-class Watched(LocalTestbed):
+class Watched(AgentTestbed):
     """A testbed that tracks the CPUs of each rank and checks that no message assigns a CPU to two ranks."""
 
     def __init__(self, inventory: Inventory, spool: Path) -> None:
@@ -83,7 +83,7 @@ class Deadly(Watched):
         events = super().receive(until)
         for node, message, _ in events:
             if message["type"] in ("listening", "started", "resized") and self.draw.random() < 0.1:
-                ranks = psutil.Process(self._agents[node].process.pid).children()
+                ranks = psutil.Process(self._links[node].hello["pid"]).children()
                 for rank in self.draw.sample(ranks, min(1, len(ranks))):
                     with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
                         rank.kill()

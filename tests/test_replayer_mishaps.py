@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -43,10 +44,9 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Resize, Start, State
 from tracebed.orchestrator.tables import make_run
-from tracebed.orchestrator.testbeds import local
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
-from tracebed.orchestrator.testbeds.local import LocalTestbed
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -88,7 +88,7 @@ def carry_out(
 ) -> Run:
     """Replay with `policy` on real agents or on `testbed`; journal and spool are in `folder`."""
     jobs = Jobs.of(work, over_limit=options.over_limit)
-    testbed = testbed or LocalTestbed(inventory, folder / "spool")
+    testbed = testbed or AgentTestbed(inventory, folder / "spool")
     log = journal.Journal(folder / JOURNAL, {"jobs": jobs.ids})
     own = Replayer(jobs, testbed, inventory, policy, options, log)
     with testbed:
@@ -173,16 +173,17 @@ def test_a_new_rank_that_cannot_join_fails_its_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["leader", "follower"])
 def test_a_rank_that_is_killed_fails_its_job_and_frees_its_nodes(tmp_path: Path, kind: str) -> None:
     nodes = emulated(2)
-    testbed = LocalTestbed(nodes, tmp_path / "spool")
-    hear, killed = testbed._hear, []
+    testbed = AgentTestbed(nodes, tmp_path / "spool")
+    receive, killed = testbed.receive, []
 
-    def kill_one(agent: Any) -> None:
-        hear(agent)
-        if not killed and any(event.message["type"] == "started" for event in testbed._events):
-            [rank] = psutil.Process(testbed._agents[kind == "follower"].process.pid).children()
+    def kill_one(until: float | None) -> list[Event]:
+        events = receive(until)
+        if not killed and any(event.message["type"] == "started" for event in events):
+            [rank] = psutil.Process(testbed._links[kind == "follower"].hello["pid"]).children()
             killed.append(rank.kill())
+        return events
 
-    testbed._hear = kill_one  # type: ignore[method-assign]
+    testbed.receive = kill_one  # type: ignore[method-assign]
     table = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": [1e6, 1.0], "time_limit": 1e6, "nodes": 2}
     work = Workload(pd.DataFrame(table))
     run = carry_out(work, registry.load("fcfs"), tmp_path, nodes, Options(100.0), testbed)
@@ -193,7 +194,7 @@ def test_a_rank_that_is_killed_fails_its_job_and_frees_its_nodes(tmp_path: Path,
 
 def test_a_stopped_agent_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "SILENCE", 1.0)
-    monkeypatch.setattr(local, "GRACE_S", 0.05)
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.END_S", 0.05)
     nodes = Inventory("test", "local", emulated(2).nodes, heartbeat_s=0.05)
 
     def stop_one(ended: int) -> None:
@@ -204,7 +205,8 @@ def test_a_stopped_agent_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", options=Options(0.1), on_progress=stop_one)
     assert run.info.state == "interrupted"
-    assert run.info.interruptions == ["node n1: its agent has been silent for 1 s (the run so far is kept)"]
+    [reason] = run.info.interruptions
+    assert re.fullmatch(r"node n[12]: its agent has been silent for 1 s \(the run so far is kept\)", reason)
 
 
 # -- message orders that are rare with real agents ---------------------------------------------------------------------
@@ -440,7 +442,7 @@ def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier:
     if earlier:
         subprocess.run([*command, "--speed", "100"], cwd=tmp_path, check=True, capture_output=True)
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*")}
-    dumb = f"local.AGENT = [{sys.executable!r}, '-c', 'import sys; sys.stdin.read()']"  # agents that never send hello
+    dumb = f"local.COMMAND = [{sys.executable!r}, '-c', 'import sys; sys.stdin.read()']"  # agents that never send hello
     command[2] = f"from tracebed.orchestrator.testbeds import local; {dumb}; {command[2]}"
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
@@ -469,14 +471,14 @@ def test_an_interrupt_before_the_first_submission(tmp_path: Path, monkeypatch: p
 
 
 def test_an_interrupt_while_ranks_are_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    send = LocalTestbed.send
+    send = AgentTestbed.send
 
-    def send_and_interrupt(self: LocalTestbed, node: int, message: dict[str, Any]) -> None:
+    def send_and_interrupt(self: AgentTestbed, node: int, message: dict[str, Any]) -> None:
         send(self, node, message)
         if message["type"] == "launch" and not message["leader"]:
             interrupt()
 
-    monkeypatch.setattr(LocalTestbed, "send", send_and_interrupt)
+    monkeypatch.setattr(AgentTestbed, "send", send_and_interrupt)
     work = one_job(1e6, nodes=4, kind="rigid", nodes_max=4)
     run = replay(work, emulated(4), "fcfs", tmp_path / "run", options=Options(100.0))
     assert run.jobs["state"].tolist() == ["interrupted"]

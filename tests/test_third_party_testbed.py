@@ -16,13 +16,13 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds.base import Event
-from tracebed.orchestrator.testbeds.local import LocalTestbed
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 from tracebed.testing import check_testbed
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 RACK = """
-    from tracebed.orchestrator.testbeds.local import LocalTestbed
+    from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 
     class Rack:
@@ -31,7 +31,7 @@ RACK = """
         family = "AF_INET"
 
         def __init__(self, inventory, spool):
-            self.inner = LocalTestbed(inventory, spool)
+            self.inner = AgentTestbed(inventory, spool)
             self.nodes = self.inner.nodes
 
         @property
@@ -42,8 +42,23 @@ RACK = """
         def hosts(self):
             return [{**host, "rack": 7} for host in self.inner.hosts]
 
-        def start(self):
-            self.inner.start()
+        @property
+        def agents(self):
+            return self.inner.agents
+
+        @property
+        def adopted(self):
+            return self.inner.adopted
+
+        @property
+        def out(self):
+            return self.inner.out
+
+        def start(self, adopt=None):
+            self.inner.start(adopt)
+
+        def drop(self, node, reason):
+            self.inner.drop(node, reason)
 
         def send(self, node, message):
             self.inner.send(node, {**message, "bind": "127.0.0.1"} if message["type"] == "launch" else message)
@@ -89,20 +104,20 @@ def test_a_testbed_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_local_testbed_passes_the_checks() -> None:
-    check_testbed(LocalTestbed)
+    check_testbed(AgentTestbed)
 
 
-class Leaky(LocalTestbed):
+class Leaky(AgentTestbed):
     """A testbed that does not stop one of its agents."""
 
     forgotten: ClassVar[list[Any]] = []
 
     def stop(self) -> None:
-        self.forgotten += [self._agents.pop()] if self._agents else []
+        self.forgotten += [self._links._links.pop()] if len(self._links) else []
         super().stop()
 
 
-class Blocking(LocalTestbed):
+class Blocking(AgentTestbed):
     """A testbed whose `send` waits for the agent."""
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
@@ -110,13 +125,13 @@ class Blocking(LocalTestbed):
         time.sleep(0.01)
 
 
-class Misnumbered(LocalTestbed):
+class Misnumbered(AgentTestbed):
     def receive(self, until: float | None) -> list[Event]:
         events = super().receive(until)
         return [event._replace(node=0) for event in events] if self.hosts else events  # start-up succeeds
 
 
-class Early(LocalTestbed):
+class Early(AgentTestbed):
     def receive(self, until: float | None) -> list[Event]:
         return super().receive(0.0)
 
@@ -131,9 +146,8 @@ class Early(LocalTestbed):
         (Early, "`receive` returns without events only at its timeout"),
     ],
 )
-def test_a_testbed_that_breaks_a_rule_fails_the_checks(broken: type[LocalTestbed], rule: str) -> None:
+def test_a_testbed_that_breaks_a_rule_fails_the_checks(broken: type[AgentTestbed], rule: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(rule)):
         check_testbed(broken, patience_s=5.0)
-    for agent in Leaky.forgotten:
-        agent.close()
-        agent.process.wait()
+    for link in Leaky.forgotten:
+        link.disconnect()()

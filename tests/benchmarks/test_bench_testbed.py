@@ -12,15 +12,15 @@ import pytest
 from tracebed.benchmarks.kernels import calibrate, compute
 from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.orchestrator.testbeds.local import LocalTestbed
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDLESS = Program("pils", 0, 10**12, 10**9, rate=1e6)
 """Malleability points every quarter or full millisecond, on four nodes or one."""
 
 
-class Bench(LocalTestbed):
+class Bench(AgentTestbed):
     """Four emulated nodes, and their unprocessed events."""
 
     def __init__(self, spool: Path) -> None:
@@ -129,7 +129,7 @@ def test_start_and_stop_of_64_agents(benchmark: Any, tmp_path: Path) -> None:
     inventory = load_inventory(ROOT / "inventory" / "emulated-64x48.yaml")
 
     def start_and_stop() -> None:
-        with LocalTestbed(inventory, tmp_path):
+        with AgentTestbed(inventory, tmp_path):
             pass
 
     benchmark.pedantic(start_and_stop, rounds=2)

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from tracebed.orchestrator.testbeds.base import Event, Testbed
-from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.registry import Factory
 
 FLOOD = 2000
@@ -38,13 +38,13 @@ def check_testbed(factory: Factory, inventory: Inventory | None = None, *, patie
         AssertionError: a rule is violated; the message has the rule.
 
     Examples:
-        >>> from tracebed.orchestrator.testbeds.local import LocalTestbed
+        >>> from tracebed.orchestrator.testbeds.testbed import AgentTestbed
         >>> from tracebed.testing import check_testbed
-        >>> check_testbed(LocalTestbed)
+        >>> check_testbed(AgentTestbed)
     """
     if inventory is None:
         nodes = tuple(Node(f"n{number}", 2, emulated=True) for number in (1, 2, 3))
-        inventory = Inventory("check", "check", nodes, grain_s=0.02)
+        inventory = Inventory("check", AGENTS, nodes, grain_s=0.02)
     with tempfile.TemporaryDirectory() as spool, _marked() as processes:
         testbed = factory(inventory, Path(spool) / "spool")
         _demand(not processes(), "a testbed starts no process before `start`")
@@ -79,7 +79,7 @@ class _Check:
 
     def facts(self) -> None:
         _demand(tuple(self.testbed.nodes) == self.inventory.nodes, "`nodes` are those of the inventory, in order")
-        _demand(self.testbed.family in ("AF_UNIX", "AF_INET"), "`family` is AF_UNIX or AF_INET")
+        _demand(self.testbed.family in ("AF_UNIX", "AF_INET", "agents"), "`family` is AF_UNIX, AF_INET or agents")
         _demand(self.testbed.units_per_core_second > 0, "`units_per_core_second` is positive")
         _demand(bool(self.testbed.hosts), "`hosts` has the facts of at least one machine")
 

@@ -12,12 +12,17 @@ EMULATED_RATE = 1e6
 
 
 class Event(NamedTuple):
-    """A message from the agent of a node, or `{"type": "lost", "reason": ...}` if the agent has ended."""
+    """A message from the agent of a node, or an event of the testbed.
+
+    `{"type": "lost", "reason": ...}`: the agent has ended, or was dropped, and its jobs end. The
+    testbed tries to start another agent. `{"type": "back"}`: another agent has started on the node, without jobs.
+    """
 
     node: int
     """Index into the nodes of the testbed."""
     message: dict[str, Any]
-    """The message, as defined by the wire protocol in the documentation of testbeds."""
+    """The message, as defined by the wire protocol in the documentation of testbeds. Its times are converted to the
+    monotonic clock of this machine, except for times of a steady clock."""
     time: float
     """`time.monotonic()` at arrival. The field `time` of the message is the time at which the agent sent it."""
 
@@ -34,7 +39,10 @@ class Testbed(Protocol):
 
     @property
     def family(self) -> str:
-        """Address family of the connections between the ranks of a job: `AF_UNIX` on one machine, or `AF_INET`."""
+        """Family of the connections between the ranks of a job: `AF_UNIX`, `AF_INET` or `agents`. Known after `start`.
+
+        `AF_UNIX`: on this machine. `AF_INET`: over the network of the nodes. `agents`: through agents and the testbed.
+        """
 
     @property
     def units_per_core_second(self) -> float:
@@ -44,14 +52,37 @@ class Testbed(Protocol):
     def hosts(self) -> list[dict[str, Any]]:
         """The facts of each machine of the testbed. Empty before the start."""
 
-    def start(self) -> None:
-        """Start the agents. If that fails, end all processes and raise TestbedError with the node and the reason."""
+    @property
+    def out(self) -> Mapping[str, str]:
+        """The nodes that were left out at the start, with the reasons, by name. A node may come back later."""
+
+    @property
+    def agents(self) -> Mapping[str, Mapping[str, Any]]:
+        """The facts by which another testbed can take over the agents (see `start`), by node name."""
+
+    @property
+    def adopted(self) -> Mapping[str, Sequence[str]]:
+        """The jobs with a rank on each agent that was taken over at the start, by node name."""
+
+    def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Start the agents. If that fails, end all processes and raise TestbedError with the node and the reason.
+
+        Args:
+            adopt: agents of another testbed that may still be running: node name -> facts, as `agents` had them, and
+                `seen`, the number of the last recorded event of the agent. A testbed need not take over agents.
+        """
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
-        """Send a message to the agent of a node without blocking."""
+        """Send a message to the agent of a node without blocking. A message to a lost node is discarded."""
 
     def receive(self, until: float | None) -> list[Event]:
-        """Return the events that have arrived, in order. If none has, wait until `time.monotonic()` is `until`."""
+        """Return the events that have arrived, in order. If none has, wait until `time.monotonic()` is `until`.
+
+        The events that the previous call returned count as recorded: their agents may forget them.
+        """
+
+    def drop(self, node: int, reason: str) -> None:
+        """Give up the agent of a node, for example because it is silent. The event `lost` follows."""
 
     def stop(self) -> None:
         """End all processes of agents and jobs. It may be called repeatedly, and before the start."""

@@ -61,6 +61,8 @@ class Provider(Protocol):
     """Whether the nodes share the memory and the file system of this machine."""
     fan_out: int
     """Largest number of channels that are opened at once."""
+    made: bool
+    """Whether `up` of this object has made anything that `down` removes. Then a replay calls `down` at its end."""
 
     def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
         """Prepare the provider without touching a node.
@@ -75,7 +77,8 @@ class Provider(Protocol):
     def up(self) -> None:
         """Make the nodes ready, for example containers or an allocation, and mark what was made.
 
-        Nodes that are ready already are left as they are.
+        Nodes that are ready already are left as they are. A node that cannot be made ready does not keep the others
+        from being made ready.
 
         Raises:
             TestbedError: a node cannot be made ready. `transient` tells whether to try again.

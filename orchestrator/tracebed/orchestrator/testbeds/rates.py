@@ -43,7 +43,8 @@ def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False
         InputError: the file of the stored rate is invalid.
         TestbedError: an agent is lost, or the measurement takes too long.
     """
-    nodes = [index for index, node in enumerate(testbed.nodes) if not node.emulated]
+    computing = [index for index, node in enumerate(testbed.nodes) if not node.emulated]
+    nodes = [index for index in computing if testbed.nodes[index].name not in testbed.out]
     if not nodes:
         return None
     machine = _machine(testbed, nodes)

@@ -1,0 +1,136 @@
+"""Channels that are opened in the background: a few at once for each provider, with retries.
+
+Nothing here blocks the thread of the testbed. Results are passed to it by `post`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
+
+from tracebed.errors import TestbedError, TracebedError
+from tracebed.orchestrator.testbeds.nodes import Node
+from tracebed.orchestrator.testbeds.provider import Channel, Provider
+
+ATTEMPTS = 5
+"""Number of attempts to open a channel before a transient failure counts."""
+RETRY_S = 0.5
+"""Mean of the first pause between two attempts, s. Pauses double, and vary by half of their length."""
+
+Opened = Callable[[Channel | TestbedError], None]
+"""A function of the opened channel, or of the reason for which it cannot be opened."""
+
+
+class Launcher:
+    """The threads of a provider, at most as many as its `fan_out`. They start with the first calls.
+
+    Args:
+        provider: the provider.
+        post: a function that schedules a call in the thread of the testbed.
+    """
+
+    def __init__(self, provider: Provider, post: Callable[[Callable[[], None]], None]) -> None:
+        """Start without threads."""
+        self.provider, self._post = provider, post
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = 0
+        self._pending = 0
+        self._lock = threading.Lock()
+        self._making = threading.Lock()
+        self._ready = False
+        self._closed = threading.Event()
+
+    def make_ready(self) -> None:
+        """Make the nodes ready, unless that has succeeded before. One thread at a time does so."""
+        with self._making:
+            if not self._ready and not self._closed.is_set():
+                self.provider.up()
+                self._ready = True
+
+    def open(self, node: Node, arguments: Sequence[str], then: Opened) -> None:
+        """Open a channel for an agent, and pass it to `then` in the thread of the testbed.
+
+        Args:
+            node: the node.
+            arguments: arguments of the agent.
+            then: the receiver of the channel or of the error.
+        """
+
+        def task() -> None:
+            try:
+                result: Channel | TestbedError = self._attempt(node, arguments)
+            except Exception as error:  # noqa: BLE001  an error of a provider must not end the thread silently
+                result = error if isinstance(error, TestbedError) else _unexpected(error, node)
+            with self._lock:
+                if not self._closed.is_set():
+                    self._post(lambda: then(result))
+                    return
+            if not isinstance(result, TestbedError):
+                result.kill()
+
+        with self._lock:
+            self._pending += 1
+            self._calls.put(task)
+            if self._threads < min(self._pending, max(1, self.provider.fan_out)):
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"launcher-{self.provider.name}", daemon=True).start()
+
+    def _attempt(self, node: Node, arguments: Sequence[str]) -> Channel:
+        for attempt in range(ATTEMPTS):
+            try:
+                with contextlib.suppress(TestbedError):  # other nodes of the group may be the reason
+                    self.make_ready()
+                return self.provider.run(node, arguments)
+            except TestbedError as error:
+                if not error.transient or attempt == ATTEMPTS - 1:
+                    raise
+            if self._closed.wait(RETRY_S * 2**attempt * random.uniform(0.5, 1.5)):
+                break
+        raise TestbedError("the testbed was stopped", where=f"node {node.name}")
+
+    def _work(self) -> None:
+        while (task := self._calls.get()) is not None:
+            task()
+            with self._lock:
+                self._pending -= 1
+
+    def close(self) -> None:
+        """Accept no more channels: those that are being opened are killed. Wait only until `make_ready` has ended."""
+        with self._lock:
+            self._closed.set()
+            for _ in range(self._threads):
+                self._calls.put(None)
+        with self._making:
+            pass
+
+
+def concurrently(calls: Iterable[Callable[[], None]], most: int) -> list[TracebedError]:
+    """Carry out `calls` in at most `most` threads, wait for all of them, and return their errors."""
+    waiting: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    for call in calls:
+        waiting.put(call)
+    errors: list[TracebedError] = []
+
+    def work() -> None:
+        while not waiting.empty():
+            try:
+                waiting.get_nowait()()
+            except TracebedError as error:
+                errors.append(error)
+            except Exception as error:  # noqa: BLE001  as above
+                errors.append(_unexpected(error))
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(max(1, most), waiting.qsize()))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def _unexpected(error: Exception, node: Node | None = None) -> TestbedError:
+    where = None if node is None else f"node {node.name}"
+    return TestbedError(f"{type(error).__name__}: {error}", where=where, hint="this is a defect of the provider")

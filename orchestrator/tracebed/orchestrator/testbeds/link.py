@@ -1,0 +1,244 @@
+"""The link of a testbed to the agent of one node: its channel, what the agent has said, and the clock of the node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tracebed.benchmarks.lines import Lines, encode
+from tracebed.cpus import format_cpus
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds.agent import PROTOCOL
+from tracebed.orchestrator.testbeds.clocks import NodeClock, boot_id
+from tracebed.orchestrator.testbeds.launcher import Launcher
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.provider import Channel, Provider
+
+SILENCE_S = 60.0
+"""Time without a message after which an agent on another machine treats its controller as lost, s, or ten heartbeats
+if they take longer. It is longer than any decision of a policy, during which no message is sent."""
+BYE_S = 5.0
+"""Time that an agent of an earlier connection has to end after `bye`, s."""
+PAUSE_S = 1.0
+"""Pause before the first attempt to start a lost agent again, s. Pauses double."""
+LONGEST_PAUSE_S = 60.0
+"""Longest of these pauses, s."""
+
+
+class Link:
+    """The link to the agent of a node.
+
+    Attributes:
+        index: index of the node.
+        node: the node.
+        launcher: opens channels to the node.
+        first: whether the agent describes its machine: one agent for each machine does.
+        channel: the channel of the agent; None: it is not open.
+        lines: the messages over the channel.
+        hello: the answer of the agent to `hello`; empty until then. It stays when the agent is lost.
+        up: whether the agent can be used: it has answered, and its clock is known.
+        clock: the clock of the node.
+        failure: why the agent could not be started the last time; None: no failure.
+        reported: whether the caller has been told that the node is lost, or left out.
+        retry_at: time of the next attempt to start the agent, monotonic; None: no attempt is due.
+        give_up_at: time until which the agent must be up, monotonic; None: it is up, or not open.
+        attached: whether the agent was started by another testbed.
+        ended: whether the agent has ended as it was told.
+        pings: number of echoes of pings that have arrived.
+        early: the events that have arrived before the agent was up, with the times of their arrival.
+        seen: number of the last event of the agent that the caller has recorded.
+    """
+
+    def __init__(self, index: int, node: Node, launcher: Launcher, *, first: bool) -> None:
+        """Start without a channel."""
+        self.index, self.node, self.launcher, self.first = index, node, launcher, first
+        self.channel: Channel | None = None
+        self.lines: Lines | None = None
+        self.hello: dict[str, Any] = {}
+        self.up = self.reported = self.attached = self.ended = False
+        self.pings = 0
+        self.early: list[tuple[dict[str, Any], float]] = []
+        self.clock = NodeClock(same=self.provider.shared)
+        self.failure: TestbedError | None = None
+        self.pause_s = PAUSE_S
+        self.retry_at: float | None = None
+        self.give_up_at: float | None = None
+        self.seen: int | None = None
+        self.pinged: int | None = None
+
+    @property
+    def provider(self) -> Provider:
+        """The provider of the node."""
+        return self.launcher.provider
+
+    @property
+    def where(self) -> str:
+        """The node, as in messages."""
+        return f"node {self.node.name}"
+
+    @property
+    def machine(self) -> str:
+        """The identity of the machine of the node."""
+        host = self.hello.get("host", {})
+        here = boot_id()
+        if self.provider.shared or host.get("boot_id") == here is not None:
+            return "here"
+        return str(host.get("boot_id") or host.get("name") or self.node.name)
+
+    @property
+    def due(self) -> float | None:
+        """The time at which to start the agent again, or to give up its start; None: neither."""
+        return self.retry_at if self.channel is None else self.give_up_at
+
+    @property
+    def greets(self) -> bool:
+        """Whether the agent has answered `hello`, and is not up yet."""
+        return bool(self.hello) and not self.up
+
+    def connect(self, channel: Channel, lines: Lines, inventory: Inventory) -> None:
+        """Use a channel that was opened, and send `hello`."""
+        self.channel, self.lines = channel, lines
+        self.hello = {}
+        self.clock = NodeClock(same=self.provider.shared)
+        self.pings = 0
+        self.early.clear()
+        self.ended = False
+        lines.send(self._hello(inventory))
+
+    def _hello(self, inventory: Inventory) -> dict[str, Any]:
+        node, far = self.node, not self.provider.shared
+        return {
+            "type": "hello",
+            "protocol": PROTOCOL,
+            "node": {
+                "name": node.name,
+                "cores": node.cores,
+                "cpus": None if node.cpus is None else format_cpus(node.cpus),
+                "emulated": node.emulated,
+            },
+            "heartbeat_s": inventory.heartbeat_s,
+            "spool": self.provider.spool(node),
+            "calibrate": not node.emulated,
+            "host": self.first,
+            "silence_s": max(SILENCE_S, 10 * inventory.heartbeat_s) if far else None,  # here, no connection is cut
+            "linger_s": inventory.linger_s,
+            "seen": self.seen,
+        }
+
+    def greeted(self, hello: dict[str, Any]) -> None:
+        """Take in the answer to `hello`."""
+        self.hello = hello
+        self.clock.same = self.machine == "here"
+        self.pinged = self.seen
+
+    def begin(self) -> None:
+        """Note that the agent is up."""
+        self.up = True
+        self.give_up_at = None
+        self.pause_s = PAUSE_S
+
+    def ping(self) -> None:
+        """Send a ping, unless there is nothing to measure and nothing to tell."""
+        if self.lines is not None and (not self.provider.shared or self.seen != self.pinged):
+            self.pinged = self.seen
+            self.lines.send({"type": "ping", "time": time.monotonic(), "seen": self.seen})
+
+    def ping_now(self) -> None:
+        """Send a ping that is echoed at once."""
+        self.ping()
+        if self.lines is not None:
+            self.lines.send({"type": "sample", "calibrate": False})
+
+    def echo(self, message: Mapping[str, Any], arrived: float) -> None:
+        """Take in the echo of a ping, if the heartbeat has one."""
+        if echo := message.get("ping"):
+            self.pings += 1
+            self.clock.echo(echo["sent"], echo["received"], message["time"], arrived)
+
+    def disconnect(self) -> Callable[[], None]:
+        """Stop using the channel, and return a function that ends the agent. The function may block."""
+        if self.lines is not None:
+            self.lines.forget()
+        channel, hello, attached, ended = self.channel, self.hello, self.attached, self.ended
+        self.channel = self.lines = None
+        self.up = False
+        self.give_up_at = None
+        return lambda: self._end(channel, hello, attached, ended)
+
+    def _end(self, channel: Channel | None, hello: Mapping[str, Any], attached: bool, ended: bool) -> None:
+        """End an agent that is not used any more, and remove what it has left."""
+        if channel is None:
+            return
+        channel.kill()
+        if ended or not hello:
+            return
+        if self.provider.shared:
+            if attached:  # the channel was not the agent itself
+                kill_agent(hello)
+            shutil.rmtree(hello["sockets"], ignore_errors=True)  # an agent that was killed leaves its folder
+        elif hello.get("attach") and (attached or channel.poll() is None):
+            self._dismiss(hello["attach"])
+
+    def _dismiss(self, socket: str) -> None:
+        """Send `bye` to an agent that waits for another controller, and wait for its end."""
+        with contextlib.suppress(TestbedError):  # then the agent ends by itself, after its time
+            channel = self.provider.run(self.node, ["--attach", socket])
+            try:
+                os.set_blocking(channel.writer, True)
+                with contextlib.suppress(OSError):  # the command ends if no agent listens
+                    os.write(channel.writer, encode({"type": "bye"}))
+                channel.close()
+                await_ends([channel.reader], time.monotonic() + BYE_S)
+            finally:
+                channel.kill()
+
+    def postpone(self) -> None:
+        """Set the time of the next attempt to start the agent."""
+        self.retry_at = time.monotonic() + self.pause_s
+        self.pause_s = min(LONGEST_PAUSE_S, 2 * self.pause_s)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what another controller needs to take over the agent."""
+        return {"pid": self.hello["pid"], "socket": self.hello.get("attach"), "machine": self.machine}
+
+
+def kill_agent(hello: Mapping[str, Any]) -> None:
+    """Kill an agent of this machine that another process has started, if it still has its private folder."""
+    try:
+        process = os.pidfd_open(hello["pid"])
+    except OSError:  # it has ended
+        return
+    try:
+        if Path(hello["sockets"]).exists():  # removed by an agent that ends, so the process is still this agent
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(process)
+
+
+def await_ends(readers: Iterable[int], until: float) -> list[int]:
+    """Read from `readers` until their ends, or until `time.monotonic()` is `until`. Return those that have ended."""
+    poll, open_ones, ended = select.poll(), set(readers), []
+    for reader in open_ones:
+        poll.register(reader, select.POLLIN)
+    while open_ones and (left := until - time.monotonic()) > 0:
+        for reader, _ in poll.poll(1000 * left):
+            try:
+                if os.read(reader, 65536):
+                    continue
+            except BlockingIOError:
+                continue
+            except OSError:  # the connection is lost
+                pass
+            poll.unregister(reader)
+            open_ones.discard(reader)
+            ended.append(reader)
+    return ended

@@ -1,0 +1,321 @@
+"""The links of a testbed, and what happens on them: messages arrive, agents start, are lost, and start again.
+
+All of this runs in the thread of the testbed, except what may block: providers are called in other threads, and their
+results are passed back by `Links.post`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+from tracebed.benchmarks.lines import Lines, decode, wait
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds.base import Event
+from tracebed.orchestrator.testbeds.launcher import Launcher
+from tracebed.orchestrator.testbeds.link import Link, await_ends
+from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.provider import Channel
+
+START_S = 60.0
+"""Time in which agents must reply to the first message, s, plus 0.2 s per agent."""
+UNSENT_LIMIT = 8 * 2**20
+"""Maximum size of the buffer for an agent that does not read, bytes."""
+STOP_S = 10.0
+"""Time that `stop` waits for the end of an agent that was lost before, s."""
+PINGS = 4
+"""Number of pings by which the clock of a node is measured before the node is used."""
+
+
+class Links:
+    """The links to the agents of all nodes.
+
+    Args:
+        inventory: the nodes.
+
+    Attributes:
+        events: the events that the testbed has not returned yet.
+        adopted: the jobs with a rank on the agents that were taken over from another testbed, by node name.
+        out: the nodes that were left out at the start, with the reason, by name.
+        restarting: whether an agent that is lost, or does not start, is started again.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        """Start without links."""
+        self.inventory = inventory
+        self.events: list[Event] = []
+        self.adopted: dict[str, list[str]] = {}
+        self.out: dict[str, str] = {}
+        self.restarting = self._stopping = False
+        self._links: list[Link] = []
+        self._numbers: dict[str, int] = {}
+        self._idle: set[Link] = set()  # links that are not up
+        self._describers: dict[str, int] = {}  # machine -> the node whose agent samples the machine
+        self._threads: set[threading.Thread] = set()
+        self._ping_at = 0.0
+        self._selector = selectors.DefaultSelector()
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._wake)  # threads that may post keep this object alive
+        self._selector.register(self._wake, selectors.EVENT_READ, self._answer_calls)
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._links)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def __getitem__(self, node: int) -> Link:
+        return self._links[node]
+
+    def connect(self, launchers: Mapping[str, Launcher], adopt: Mapping[str, Mapping[str, Any]]) -> None:
+        """Connect to an agent on each node.
+
+        Args:
+            launchers: the launcher of each node, by name.
+            adopt: the facts of agents that may be running already, by node name.
+        """
+        here = next((node for node in self.inventory.nodes if launchers[node.name].provider.shared), None)
+        for index, node in enumerate(self.inventory.nodes):
+            launcher = launchers[node.name]
+            first = not launcher.provider.shared or node is here  # all shared nodes are on this machine
+            self._links.append(Link(index, node, launcher, first=first))
+        self._numbers = {link.node.name: link.index for link in self._links}
+        self._idle = set(self._links)
+        for link in self._links:
+            self._open(link, adopt.get(link.node.name))
+
+    def await_all(self, *, drain: bool) -> None:
+        """Wait until each agent is up, or has failed to start. From then on, agents are started again.
+
+        Args:
+            drain: whether agents may fail to start, unless all do. Otherwise the first failure is raised.
+        """
+        while any(link.failure is None for link in self._idle):
+            self._raise_failure(drain)
+            self.turn(None)
+        self._raise_failure(drain and len(self._idle) < len(self._links))
+        self.restarting = True
+        for link in self._idle:
+            self.out[link.node.name] = str(link.failure)
+            link.reported = True
+            link.postpone()
+
+    def _raise_failure(self, tolerated: bool) -> None:
+        failures = [link.failure for link in self._links if link.failure is not None]
+        if failures and not tolerated:
+            raise failures[0]
+
+    def send(self, node: int, message: Mapping[str, Any]) -> None:
+        """Send a message to the agent of a node without blocking. A message to a lost node is discarded."""
+        lines = self._links[node].lines
+        if lines is not None:
+            lines.send(message)
+            if len(lines.unsent) > UNSENT_LIMIT:
+                self.drop(node, "has stopped reading messages")
+
+    def drop(self, node: int, reason: str) -> None:
+        """Give up the agent of a node, report it as lost, and start another one in the background."""
+        link = self._links[node]
+        if link.up:
+            link.reported = True
+            self.events.append(Event(node, {"type": "lost", "reason": reason}, time.monotonic()))
+            self._give_up(link, partial(self._lost, link))
+
+    def turn(self, until: float | None) -> None:
+        """Wait for messages or `until`, and process what has arrived and what is due."""
+        due = [time for time in (until, self._ping_at, *(link.due for link in self._idle)) if time is not None]
+        for key, mask in wait(self._selector, 0.0 if self.events else min(due)):
+            key.data(mask)
+        now = time.monotonic()
+        if now >= self._ping_at:
+            self._ping_at = now + self.inventory.heartbeat_s
+            for link in self._links:
+                if link.up:
+                    link.ping()
+        for link in [link for link in self._idle if link.due is not None and now >= link.due]:
+            if link.channel is None:
+                self._open(link)
+            else:
+                self._give_up(link, partial(self._fail_silent, link))
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Schedule a call in the thread of the testbed."""
+        self._calls.put(call)
+        os.eventfd_write(self._wake, 1)
+
+    def _answer_calls(self, mask: int = 0) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        while not self._calls.empty():
+            self._calls.get()()
+
+    # -- new agents ------------------------------------------------------------------------------------------------
+
+    def _open(self, link: Link, adopt: Mapping[str, Any] | None = None) -> None:
+        """Open a channel to the node, to an agent that is running already or to a fresh one."""
+        link.retry_at = link.failure = None
+        link.attached = bool(adopt and adopt.get("socket"))
+        link.seen = adopt.get("seen") if adopt else None
+        arguments = ["--attach", str(adopt["socket"])] if adopt and link.attached else []
+        link.launcher.open(link.node, arguments, partial(self._opened, link))
+
+    def _opened(self, link: Link, result: Channel | TestbedError) -> None:
+        """Greet the agent over its channel."""
+        if isinstance(result, TestbedError):
+            self._fail(link, result)
+            return
+        if self._stopping:
+            result.kill()
+            return
+        lines = Lines(self._selector, result.reader, result.writer, partial(self._from_agent, link))
+        link.give_up_at = time.monotonic() + self._patience()
+        link.connect(result, lines, self.inventory)
+
+    def _patience(self) -> float:
+        return START_S + len(self._links) / 5
+
+    # -- messages of agents ----------------------------------------------------------------------------------------
+
+    def _from_agent(self, link: Link, mask: int) -> None:
+        """Process the messages of an agent."""
+        lines, now = link.lines, time.monotonic()
+        if lines is None:  # the link was given up in this turn
+            return
+        if mask & selectors.EVENT_WRITE:
+            lines.flush()
+        for line in lines.receive():
+            try:
+                message = decode(line)
+                message["type"]
+            except (ValueError, KeyError):
+                message = {"type": "error", "what": f"its agent wrote an invalid message: {line[:200]!r}"}
+            (self._heard if link.up else self._heard_first)(link, message, now)
+            if link.lines is not lines:
+                return
+        if lines.closed:
+            self._give_up(link, partial(self._lost if link.up and self.restarting else self._fail_ended, link))
+
+    def _heard(self, link: Link, message: dict[str, Any], now: float) -> None:
+        """Process a message of an agent that is up."""
+        kind = message["type"]
+        if kind == "relay":
+            to = self._numbers.get(str(message.get("to")))
+            if to is not None:
+                self.send(to, message)
+            return
+        if kind == "heartbeat":
+            link.echo(message, now)
+            if "host" in message.get("sample", {}):
+                describer = self._describers.setdefault(link.machine, link.index)
+                if describer != link.index:  # another agent samples the same machine
+                    del message["sample"]["host"]
+        self.events.append(Event(link.index, link.clock.convert(message), now))
+
+    def _heard_first(self, link: Link, message: dict[str, Any], now: float) -> None:
+        """Process a message of an agent that is not up yet: its `hello`, then the echoes of the first pings."""
+        kind = message["type"]
+        if kind == "error":
+            error = TestbedError(message["what"], where=link.where, hint=message.get("hint"))
+            self._give_up(link, lambda words: self._fail(link, error))
+            return
+        if kind == "hello":
+            link.greeted(message)
+        elif kind == "heartbeat":
+            link.echo(message, now)
+        elif kind != "relay":  # relays are repeated, and other events were kept for this testbed
+            link.early.append((message, now))
+        if link.greets and (kind == "hello" or "ping" in message):
+            if link.provider.shared or link.pings == PINGS:
+                self._use(link)
+            else:
+                link.ping_now()
+
+    def _use(self, link: Link) -> None:
+        """Begin to use an agent."""
+        name = link.node.name
+        link.begin()
+        self._idle.discard(link)
+        if link.attached:
+            self.adopted[name] = link.hello["adopted"]
+        if link.reported:
+            link.reported = False
+            self.out.pop(name, None)
+            self.events.append(Event(link.index, {"type": "back"}, time.monotonic()))
+        self.events += [Event(link.index, link.clock.convert(message), at) for message, at in link.early]
+        link.early.clear()
+
+    # -- lost agents -----------------------------------------------------------------------------------------------
+
+    def _give_up(self, link: Link, then: Callable[[str], None]) -> None:
+        """End an agent in the background, and pass its last words to `then`."""
+        channel, end = link.channel, link.disconnect()
+        self._idle.add(link)
+        if self._describers.get(link.machine) == link.index:
+            del self._describers[link.machine]
+
+        def work() -> None:
+            words = "" if channel is None else channel.last_words()
+            end()
+            self.post(lambda: then(words))
+
+        thread = threading.Thread(target=work, name=f"end of {link.node.name}", daemon=True)
+        self._threads = {thread, *(other for other in self._threads if other.is_alive())}
+        thread.start()
+
+    def _lost(self, link: Link, reason: str) -> None:
+        """Report that the agent of a node is lost, and start another one after a pause."""
+        if not link.reported:
+            link.reported = True
+            self.events.append(Event(link.index, {"type": "lost", "reason": reason}, time.monotonic()))
+        link.postpone()
+
+    def _fail_ended(self, link: Link, words: str) -> None:
+        self._fail(link, TestbedError(f"its agent {words}", where=link.where))
+
+    def _fail_silent(self, link: Link, words: str) -> None:
+        last = words.partition(": ")[2]
+        hint = f"its log ends with: {last}" if last else "its log is empty"
+        what = f"its agent did not start within {self._patience():g} s"
+        self._fail(link, TestbedError(what, where=link.where, hint=hint, transient=True))
+
+    def _fail(self, link: Link, error: TestbedError) -> None:
+        """Note why an agent has not started, and try again after a pause, unless the testbed is starting."""
+        if link.attached and not self._stopping:  # there is no agent any more that could be taken over
+            self._open(link)
+            return
+        link.failure = error
+        if self.restarting:
+            link.postpone()
+
+    # -- stop ------------------------------------------------------------------------------------------------------
+
+    def say_bye(self, until: float) -> None:
+        """Send `bye` to the agents, and wait until they have ended or `time.monotonic()` is `until`."""
+        self.restarting, self._stopping = False, True
+        leaving: dict[int, Link] = {}
+        for link in self._links:
+            link.retry_at = None
+            if link.lines is not None and link.channel is not None and link.hello:
+                link.lines.send({"type": "bye"})
+                if not link.lines.unsent:  # otherwise the agent does not read
+                    leaving[link.channel.reader] = link
+                link.lines.forget()
+                link.channel.close()
+        for reader in await_ends(leaving, until):
+            leaving[reader].ended = True
+
+    def close(self) -> None:
+        """Wait for the ends of agents that were lost, kill those that were being started, and forget all events."""
+        for thread in self._threads:
+            thread.join(STOP_S)
+        self._answer_calls()
+        self.events.clear()

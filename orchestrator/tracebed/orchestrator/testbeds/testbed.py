@@ -1,0 +1,242 @@
+"""The testbed of tracebed: an agent on each node, started by the provider of the node."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tracebed.errors import TestbedError, TracebedError
+from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
+from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
+from tracebed.orchestrator.testbeds.links import Links
+from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.provider import PROVIDERS
+
+END_S = 4.0
+"""Time in which agents must end after `bye`, s, plus 0.05 s per agent. A rank has 2 s to end after SIGTERM."""
+MADE = "made"
+"""File in the spool with the names of the groups that this testbed has brought up, for a resumed replay."""
+
+
+class AgentTestbed:
+    """Agents on the nodes of an inventory.
+
+    Args:
+        inventory: the nodes, in groups. Each group has a provider.
+        spool: folder for the files of jobs and agents, which is created: `job-ID/NODE.out`,
+            `job-ID/NODE.heartbeat.jsonl`, `agents/NODE.log`. At the end, those of other machines are copied to it.
+        drain: whether to go on without the nodes whose agent does not start, unless no agent starts.
+        say: function that reports the steps of providers to the user.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        spool: Path,
+        *,
+        drain: bool = False,
+        say: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        """Prepare the testbed without touching a node."""
+        self.inventory, self.drain, self.say = inventory, drain, say
+        self.nodes = inventory.nodes
+        self.spool = Path(spool).absolute()
+        self.family = "AF_UNIX"
+        self.units_per_core_second = EMULATED_RATE
+        self._launchers: list[Launcher] = []
+        self._links = Links(inventory)
+        self._bind: dict[int, str] = {}
+        self._returned: list[Event] = []
+
+    def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Bring the nodes up, start all agents concurrently, and calibrate those of computing nodes.
+
+        Args:
+            adopt: the agents of another testbed that may still be running: node name -> facts, as `agents` had them,
+                and `seen`, the number of the last recorded event. Where none is running any more, one is started.
+
+        Raises:
+            InputError: the inventory has CPUs of this machine that this process may not use.
+            TestbedError: an agent does not start; the message has the reason.
+        """
+        self.inventory.check_here()
+        self._links = Links(self.inventory)
+        try:
+            self.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+            by_node: dict[str, Launcher] = {}
+            for group in self.inventory.groups:
+                provider = PROVIDERS.load(group.provider)(group, self.spool, self.say)
+                launcher = Launcher(provider, self._links.post)
+                self._launchers.append(launcher)
+                by_node |= {node.name: launcher for node in group.nodes}
+            self._bring_up()
+            self.family = self._choose_family(by_node)
+            self._links.connect(by_node, adopt or {})
+            self._links.await_all(drain=self.drain)
+        except OSError as error:
+            self.stop()
+            raise TestbedError(f"cannot start agents: {error.strerror}", where=error.filename) from error
+        except BaseException:
+            self.stop()
+            raise
+        rates = [rate for host in self.hosts for rate in host["units_per_core_second"].values()]
+        if rates:
+            self.units_per_core_second = statistics.median(rates)
+        if any(host.get("kernel_of_jobs") == "numpy" for host in self.hosts):
+            warnings.warn("jobs compute with the slower NumPy kernel (no C compiler at installation)", stacklevel=2)
+
+    def _bring_up(self) -> None:
+        """Bring up the nodes of all providers concurrently. With `drain`, nodes that are not ready fail later."""
+        errors = concurrently([launcher.make_ready for launcher in self._launchers], len(self._launchers))
+        self._note_made()
+        if errors and not self.drain:
+            raise errors[0]
+
+    def _note_made(self) -> None:
+        """Add the groups for which something was made to the file of these groups."""
+        groups = zip(self._launchers, self.inventory.groups, strict=True)
+        made = {group.name for launcher, group in groups if launcher.provider.made} - self._made()
+        if made:
+            with (self.spool / MADE).open("a", encoding="utf-8") as file:
+                file.writelines(f"{name}\n" for name in sorted(made))
+
+    def _made(self) -> set[str]:
+        """Return the names of the groups that were brought up by this testbed, or earlier in a resumed replay."""
+        file = self.spool / MADE
+        return set(file.read_text(encoding="utf-8").splitlines()) if file.exists() else set()
+
+    def _choose_family(self, launchers: Mapping[str, Launcher]) -> str:
+        """Return the family of the connections between ranks."""
+        network = self.inventory.network
+        providers = [launcher.provider for launcher in self._launchers]
+        if network == "auto" and all(provider.shared for provider in providers):
+            return "AF_UNIX"
+        if network == "agents" or (network == "auto" and len({type(provider) for provider in providers}) > 1):
+            return "agents"
+        found = {index: launchers[node.name].provider.bind(node) for index, node in enumerate(self.nodes)}
+        self._bind = {index: address for index, address in found.items() if address is not None}
+        closed = [self.nodes[index].name for index, address in found.items() if address is None]
+        if not closed:
+            return "AF_INET"
+        if network == "auto":
+            return "agents"
+        what = "`network: tcp` needs an address on which ranks may listen"
+        raise TestbedError(what, where=f"node {closed[0]}", hint="use `network: auto` or `network: agents`")
+
+    # -- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def out(self) -> dict[str, str]:
+        """The nodes that were left out at the start and are not back, with the reasons, by name."""
+        return self._links.out
+
+    @property
+    def adopted(self) -> dict[str, list[str]]:
+        """The jobs with a rank on each agent that was taken over at the start, by node name."""
+        return self._links.adopted
+
+    @property
+    def hosts(self) -> list[dict[str, Any]]:
+        """The facts of each machine with agents, and the rates and the clocks of its nodes, by name."""
+        machines: dict[str, dict[str, Any]] = {}
+        for link in self._links:
+            if not link.hello:
+                continue
+            facts = {name: value for name, value in link.hello["host"].items() if name != "boot_id"}
+            rate = link.hello["units_per_core_second"]
+            host = machines.setdefault(link.machine, {})
+            host |= {name: value for name, value in facts.items() if name not in host}
+            host.setdefault("tracebed", link.hello["version"])
+            host.setdefault("units_per_core_second", {}).update({} if rate is None else {link.node.name: rate})
+            if link.clock.round_trip_s is not None:
+                host.setdefault("clocks", {})[link.node.name] = link.clock.facts()
+        if len(machines) > 1:
+            for link in self._links:
+                if link.hello:
+                    machines[link.machine].setdefault("nodes", []).append(link.node.name)
+        return list(machines.values())
+
+    @property
+    def agents(self) -> dict[str, dict[str, Any]]:
+        """The facts by which another testbed can take over the agents (see `start`), by node name."""
+        return {link.node.name: link.facts() for link in self._links if link.up}
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def send(self, node: int, message: Mapping[str, Any]) -> None:
+        """Send a message to the agent of a node without blocking. A message to a lost node is discarded."""
+        if node in self._bind and message.get("type") == "launch":
+            message = {**message, "bind": self._bind[node]}
+        self._links.send(node, message)
+
+    def receive(self, until: float | None) -> list[Event]:
+        """Return the events that have arrived, in order of arrival. Times in events are times of this machine.
+
+        Events of the previous call count as recorded: agents may forget them.
+
+        Args:
+            until: `time.monotonic()` until which to wait for the first event; None: no timeout.
+        """
+        links = self._links
+        for event in self._returned:
+            if "n" in event.message:
+                links[event.node].seen = event.message["n"]
+        self._returned = []
+        while True:
+            links.turn(until)
+            if links.events or (until is not None and time.monotonic() >= until):
+                self._returned, links.events = links.events, []
+                return self._returned
+
+    def drop(self, node: int, reason: str) -> None:
+        """Give up the agent of a node, which is yielded as `lost`, and start another one in the background."""
+        self._links.drop(node, reason)
+
+    # -- stop ------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End all agents and their jobs, copy their files here, and take down the nodes that `start` brought up."""
+        launchers, links = self._launchers, self._links
+        if not launchers:
+            return
+        for launcher in launchers:
+            launcher.close()
+        links.say_bye(time.monotonic() + END_S + len(links) / 20)
+        for launcher in launchers:
+            mine = [link for link in links if link.launcher is launcher]
+            self._warn(concurrently([link.disconnect() for link in mine], launcher.provider.fan_out))
+        links.close()
+        for launcher in launchers:
+            provider = launcher.provider
+            nodes = [link.node for link in links if link.launcher is launcher and link.hello]
+            fetches = [partial(provider.fetch, node, self.spool) for node in nodes]
+            self._warn([] if provider.shared else concurrently(fetches, provider.fan_out))
+        self._note_made()  # an interrupt may have come while nodes were made ready
+        made = self._made()
+        groups = zip(launchers, self.inventory.groups, strict=True)
+        errors = concurrently([la.provider.down for la, group in groups if group.name in made], len(made))
+        self._warn(errors)
+        if made and not errors:
+            (self.spool / MADE).unlink()
+        self._launchers = []
+
+    def _warn(self, errors: Iterable[TracebedError]) -> None:
+        for error in errors:
+            warnings.warn(str(error), stacklevel=3)
+
+    def __enter__(self) -> Self:
+        """Start the testbed."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the testbed."""
+        self.stop()
