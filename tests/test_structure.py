@@ -74,8 +74,10 @@ VALIDATION_APART = {
 PURE = {"scheduling": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os", "pathlib"}}
 HEAVY = {
     "distributed",
+    "fabric",
     "numpy",
     "pandas",
+    "paramiko",
     "scipy",
     "matplotlib",
     "pyarrow",

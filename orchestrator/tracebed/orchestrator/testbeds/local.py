@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.settings import Settings
 
-AGENT = [sys.executable, "-P", "-m", AGENT_MODULE]
+COMMAND = [sys.executable, "-P", "-m", AGENT_MODULE]
 END_S = 1.0
 """Time in which an agent that has closed its output ends, s."""
 EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -30,9 +30,10 @@ class LocalChannel:
     Args:
         command: the program and its arguments.
         log: file for the standard error of the process, which only the user can read.
+        environment: the environment of the process; None: that of this process.
     """
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         """Start the process. Raises OSError if that fails."""
         self.log = log
         with open(log, "ab", opener=partial(os.open, mode=0o600)) as errors:
@@ -41,6 +42,7 @@ class LocalChannel:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env=environment,
                 bufsize=0,
                 start_new_session=True,  # so that Ctrl-C at a terminal reaches only the replayer
             )
@@ -89,12 +91,15 @@ class LocalProvider:
     def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
         """Prepare the provider."""
         self.group, self.folder = group, folder
-        self.command = AGENT
+        self.command = COMMAND
 
     def up(self) -> None:
         """Do nothing."""
 
     def down(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
         """Do nothing."""
 
     def run(self, node: Node, arguments: Sequence[str]) -> LocalChannel:

@@ -87,6 +87,9 @@ class Provider(Protocol):
     def down(self) -> None:
         """Remove exactly what `up` made, including what a controller made that was killed. May be called repeatedly."""
 
+    def close(self) -> None:
+        """Release the connections to the nodes, which stay up. The provider is not used any more."""
+
     def run(self, node: Node, arguments: Sequence[str]) -> Channel:
         """Run `PYTHON -P -m AGENT_MODULE ARGUMENTS` on the node. May be called from several threads.
 

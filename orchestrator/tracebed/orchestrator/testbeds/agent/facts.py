@@ -17,8 +17,6 @@ from tracebed.errors import TracebedError
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Identity of the running kernel. The containers of a machine have the same."""
 UNLIMITED = 2**60
 """Limits of cgroup version 1 from which on there is no limit."""
 
@@ -36,7 +34,6 @@ def host_facts() -> dict[str, Any]:
         "cpus": shape["cpus"],
         "memory_mib": memory()["total_mib"],
         "python": platform.python_version(),
-        "boot_id": _text(BOOT_ID),
     }
 
 

@@ -1,0 +1,253 @@
+"""The provider `slurm`: nodes of an allocation of Slurm. Agents are job steps, one on each node.
+
+Slurm only lends the nodes: the jobs of the replay are processes of the agents, and Slurm does not schedule them. The
+commands of Slurm run on this machine, which may be a login node or a node of the allocation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds.launcher import concurrently
+from tracebed.orchestrator.testbeds.local import COMMAND, LocalChannel
+from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.settings import Settings
+from tracebed.orchestrator.testbeds.slurm_allocation import Allocations
+from tracebed.orchestrator.testbeds.station import Station, Wheels, program
+
+OWN_OPTIONS = ("job-name", "no-shell", "nodes", "jobid", "no-kill")
+"""The options of salloc that the provider sets."""
+
+
+class SlurmSettings(Settings):
+    """The keys of a group of provider `slurm`."""
+
+    job: Annotated[int, Field(ge=1)] | None = None
+    """ID of an existing allocation, which stays. Default: that of `SLURM_JOB_ID`, else a new one, by salloc."""
+    options: list[str] = Field(default_factory=list)
+    """Options of salloc for a new allocation, for example `--partition=main`, `--time=60`, `--exclusive`."""
+    wait_s: Annotated[float, Field(gt=0, le=30 * 86400)] = 3600.0
+    """Time to wait for a new allocation, s."""
+    folder: str | None = None
+    """Folder on the nodes for the installation and the files of jobs. Default: nothing is installed, because the
+    nodes share the file system with this machine, with its Python and tracebed."""
+    python: str = "python3"
+    """With `folder`: Python 3.11 or newer on the nodes, a name or a path."""
+    listen: bool = False
+    """Whether ranks may listen on the address that Slurm has for the node."""
+    command_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """Time in which a command of Slurm must end, s. It does not apply to agents."""
+
+    @field_validator("options")
+    @classmethod
+    def _long_options(cls, options: list[str]) -> list[str]:
+        for option in options:
+            name = re.fullmatch(r"--([a-z][a-z-]*)(=.*)?", option)
+            if name is None or not option.isprintable():
+                raise ValueError(f"{option!r} is not an option of the form --name or --name=value")
+            if any(own.startswith(name[1]) for own in OWN_OPTIONS):  # a prefix of an option stands for the option
+                raise ValueError(f"{option!r} is set by tracebed")
+        return options
+
+
+class StepChannel(LocalChannel):
+    """An agent in a job step, and the pipes to its srun.
+
+    Args:
+        command: srun and its arguments.
+        log: file for the standard error of the agent and of srun.
+        environment: the environment of srun.
+        end: kills the steps of the node.
+    """
+
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str], end: Callable[[], None]
+    ) -> None:
+        """Start the step."""
+        super().__init__(command, log, environment)
+        self._end = end
+
+    def kill(self) -> None:
+        """Kill the processes of the step on the node, and srun."""
+        if self.poll() is None:
+            with contextlib.suppress(TestbedError):  # without srun, Slurm ends the step when it can
+                self._end()
+        super().kill()
+
+
+class SlurmProvider:
+    """Nodes of an allocation. The nodes of the group are the first nodes of the allocation, in order."""
+
+    name = "slurm"
+    Settings = SlurmSettings
+    shared = False
+    fan_out = 16
+
+    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
+        """Prepare the provider without a command of Slurm."""
+        settings = group.settings
+        assert isinstance(settings, SlurmSettings)
+        self.group, self.folder, self.say, self.settings = group, folder.absolute(), say, settings
+        mark = hashlib.sha256((group.mark or group.name).encode()).hexdigest()[:12]
+        self._slurm = Allocations(f"tracebed-{mark}", f"group {group.name}", settings.command_s)
+        inside = os.environ.get("SLURM_JOB_ID", "")
+        self._given = settings.job or (int(inside) if inside.isdigit() else None)
+        self._lock = threading.Lock()
+        self._job: int | None = None
+        self._hosts: dict[str, str] = {}
+        self._stations: dict[str, Station] = {}
+        self._temporary = ""
+        self._until: float | None = None
+        self._wheels = Wheels()
+        self.made = False
+
+    def up(self) -> None:
+        """Take an allocation, unless there is one, and prepare its nodes.
+
+        Raises:
+            TestbedError: there is no allocation in time, it has too few nodes, or tracebed cannot run on its nodes.
+        """
+        with self._lock:
+            if self._job is not None:
+                return
+            job = self._given or self._slurm.find()
+            if job is None:
+                count, options = len(self.group.nodes), self.settings.options
+                self.say(f"waiting for an allocation of {count} nodes")
+                job = self._slurm.allocate(count, f"tracebed {self.group.name}", options, self.settings.wait_s)
+                self.made = True
+            self._match(job)
+            self.say(f"allocation {job}: {', '.join(self._hosts.values())}")
+            if self._stations:
+                self._everywhere(self._up)
+            else:
+                self._share(job)
+            self._job = job
+
+    def _up(self, station: Station) -> None:
+        if station.up(self._wheels):
+            self.made = True
+
+    def _match(self, job: int) -> None:
+        """Match the nodes of the group with those of an allocation, in order."""
+        hosts, left_s = self._slurm.describe(job)
+        if len(hosts) < len(self.group.nodes):
+            what = f"allocation {job} has {len(hosts)} nodes, but the group has {len(self.group.nodes)}"
+            raise TestbedError(what, where=f"group {self.group.name}", hint="use a larger allocation, or fewer nodes")
+        self._until = None if left_s is None else time.monotonic() + left_s
+        self._hosts = {node.name: host for node, host in zip(self.group.nodes, hosts, strict=False)}
+        if (folder := self.settings.folder) is not None:
+            self._stations = {host: self._station(job, host, folder) for host in self._hosts.values()}
+
+    def _station(self, job: int, host: str, folder: str) -> Station:
+        replay = f"replay-{hashlib.sha256(bytes(self.folder)).hexdigest()[:12]}"
+
+        def command(arguments: Sequence[str], data: bytes = b"") -> bytes:
+            try:
+                return self._slurm.call([*self._slurm.step(job, "setup", host), *arguments], data)
+            except TestbedError as error:
+                raise TestbedError(error.what, where=f"host {host}", transient=error.transient) from error
+
+        # Each host has a folder of its own, because hosts may share the file system, but not their processes.
+        return Station(f"host {host}", f"{folder}/{host}", self.settings.python, replay, command)
+
+    def _share(self, job: int) -> None:
+        """Prepare nodes that share the file system. Raise TestbedError unless they have the files of this machine."""
+        files = [sys.executable, str(Path(__file__)), str(self.folder)]
+        try:
+            found = self._on_hosts(job, "share", *files)
+        except TestbedError as error:
+            hint = "set `folder:` if the nodes do not share the file system with this machine"
+            raise TestbedError(error.what, where=error.where, hint=hint, transient=error.transient) from error
+        self._temporary = found.decode().splitlines()[0]
+
+    def _on_hosts(self, job: int, verb: str, *arguments: str) -> bytes:
+        """Run `on_node.py` on all nodes at once, with the Python of this machine, and return the output."""
+        command = [sys.executable, "-I", "-c", program(), verb, self._slurm.name, *arguments]
+        return self._slurm.call([*self._slurm.step(job, "setup", *self._hosts.values()), *command])
+
+    def down(self) -> None:
+        """End all agents, remove what `up` made, and release the allocation if `up` took it."""
+        with self._lock:
+            job = self._given or self._slurm.find()
+            if job is not None:
+                self._slurm.end_steps(job)
+                if self._job is None:
+                    self._match(job)
+                if self._stations:
+                    self._everywhere(Station.remove)
+                else:
+                    self._on_hosts(job, "remove")
+            if self._given is None:
+                self._slurm.release()
+            self._job = None
+
+    def close(self) -> None:
+        """Do nothing: there are no connections."""
+
+    def run(self, node: Node, arguments: Sequence[str]) -> StepChannel:
+        """Run the agent of a node as a job step.
+
+        Raises:
+            TestbedError: the step cannot be started.
+        """
+        self.up()
+        assert self._job is not None
+        host, stamp = self._hosts[node.name], f"{time.time_ns():020d}"
+        agent = ["env", f"TMPDIR={self._temporary}", *COMMAND, *arguments]
+        if self._stations:
+            agent = self._stations[host].agent(node.name, stamp, arguments)
+        logs = self.folder / "agents"
+        logs.mkdir(mode=0o700, exist_ok=True)
+        command = [*self._slurm.step(self._job, f"{node.name}-{stamp}", host), *agent]
+        end = partial(self._slurm.end_steps, self._job, node.name, stamp)
+        try:
+            return StepChannel(command, logs / f"{node.name}.log", self._slurm.environment, end)
+        except OSError as error:
+            raise TestbedError(f"cannot run srun: {error.strerror}", where=f"node {node.name}") from error
+
+    def spool(self, node: Node) -> str:
+        """Return the folder for files of jobs: that of this replay if the nodes share it."""
+        self.up()
+        return self._stations[self._hosts[node.name]].spool if self._stations else str(self.folder)
+
+    def fetch(self, node: Node, target: Path) -> None:
+        """Copy the files of the jobs of a node to the folder `target`, unless the nodes share it."""
+        self.up()
+        if self._stations:
+            self._stations[self._hosts[node.name]].fetch(node.name, target)
+
+    def bind(self, node: Node) -> str | None:
+        """Return the IPv4 address of the node in Slurm, if ranks may listen there."""
+        if not self.settings.listen:
+            return None
+        self.up()
+        name = self._slurm.address(self._hosts[node.name])
+        try:
+            return socket.gethostbyname(name)
+        except OSError as error:
+            raise TestbedError(f"the address of {name!r} is unknown", where=f"node {node.name}") from error
+
+    @property
+    def left_s(self) -> float | None:
+        """Time until Slurm ends the allocation, s; None: unlimited, or there is no allocation yet."""
+        return None if self._until is None else self._until - time.monotonic()
+
+    def _everywhere(self, do: Callable[[Station], None]) -> None:
+        errors = concurrently([partial(do, station) for station in self._stations.values()], self.fan_out)
+        if errors:
+            raise errors[0]

@@ -1,0 +1,169 @@
+"""The folder of a provider on a machine of a testbed: tracebed is installed there, and jobs write their files there.
+
+The work on the machine is done by `on_node.py`, which the provider runs with a Python of the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import tarfile
+import tempfile
+import threading
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds import on_node
+from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
+from tracebed.orchestrator.testbeds.wheelhouse import wheel
+
+OLDEST_KERNEL = (4, 18)
+"""Oldest Linux that is accepted, that of Red Hat Enterprise Linux 8."""
+NEEDED_MIB = 64
+"""Free space that an installation and the files of some jobs need, MiB."""
+DIGITS = 16
+"""Number of hexadecimal digits that identify a wheel."""
+
+
+class Command(Protocol):
+    """A function that runs a command on a machine. Raises TestbedError if the command fails."""
+
+    def __call__(self, arguments: Sequence[str], data: bytes = b"") -> bytes:
+        """Run the command with standard input `data`, and return its standard output."""
+
+
+class Wheels:
+    """The wheel for each platform, made when it is first needed."""
+
+    def __init__(self) -> None:
+        """Start without wheels."""
+        self._made: dict[str, tuple[str, bytes]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, platform: str) -> tuple[str, bytes]:
+        """Return the digest and the content of the wheel for a platform."""
+        with self._lock:
+            if platform not in self._made:
+                with tempfile.TemporaryDirectory(prefix="tracebed-") as folder:
+                    content = wheel(Path(folder), platform).read_bytes()
+                self._made[platform] = hashlib.sha256(content).hexdigest()[:DIGITS], content
+            return self._made[platform]
+
+
+class Station:
+    """The folder of a provider on a machine.
+
+    Args:
+        where: the machine, for messages (`host web`).
+        folder: the folder; a relative path starts in the home of the user on the machine.
+        python: name or path of the Python on the machine.
+        replay: name of the folder of this replay on the machine.
+        command: runs a command on the machine.
+    """
+
+    def __init__(self, where: str, folder: str, python: str, replay: str, command: Command) -> None:
+        """Describe the folder without reaching the machine."""
+        self.where, self.folder, self.python, self.replay = where, folder, python, replay
+        self._command = command
+        self._lock = threading.Lock()
+        self._facts: dict[str, Any] = {}
+
+    def up(self, wheels: Wheels) -> bool:
+        """Install tracebed, unless it is installed. Return whether it was installed now.
+
+        Raises:
+            TestbedError: the machine cannot be reached, or lacks something.
+        """
+        with self._lock:
+            if self._facts:
+                return False
+            facts = json.loads(self._on_node("probe"))
+            self._check(facts)
+            digest, content = wheels.of(facts["platform"])
+            facts["environment"] = f"env-{digest}-{'.'.join(facts['python'].split('.')[:2])}"
+            missing = facts["environment"] not in facts["environments"]
+            if missing:
+                self._on_node("install", digest, data=content)
+            self._facts = facts
+            return missing
+
+    def _check(self, facts: dict[str, Any]) -> None:
+        """Raise TestbedError if tracebed cannot be installed."""
+        kernel = tuple(int(number) for number in re.findall(r"\d+", facts["kernel"])[:2])
+        if facts["system"] != "linux" or kernel < OLDEST_KERNEL:
+            oldest = ".".join(map(str, OLDEST_KERNEL))
+            what = f"its system is {facts['system']} {facts['kernel']}, not Linux {oldest} or newer"
+            raise TestbedError(what, where=self.where)
+        if not facts["writable"]:
+            raise TestbedError(f"{facts['folder']} cannot be written", where=self.where, hint="set `folder:`")
+        if facts["free_mib"] < NEEDED_MIB:
+            what = f"the disk of {facts['folder']} has {facts['free_mib']} MiB of free space, less than {NEEDED_MIB}"
+            raise TestbedError(what, where=self.where, hint="set `folder:` to a folder on another disk")
+
+    def agent(self, node: str, stamp: str, arguments: Sequence[str]) -> list[str]:
+        """Return the command that runs the agent of a node, after `up`.
+
+        Args:
+            node: name of the node.
+            stamp: text that is greater than that of every earlier command for the node.
+            arguments: arguments of the agent.
+        """
+        mark = "\n".join([self._facts["folder"], node, stamp])
+        python = f"{self._facts['folder']}/{self._facts['environment']}/bin/python"
+        variables = [f"{on_node.MARK}={mark}", f"TMPDIR={self._facts['temporary']}"]
+        return ["env", *variables, python, "-P", "-m", AGENT_MODULE, *arguments]
+
+    @property
+    def spool(self) -> str:
+        """The folder for files of jobs and agents, after `up`."""
+        return f"{self._facts['folder']}/{self.replay}"
+
+    @property
+    def address(self) -> str | None:
+        """The address of the machine to which the connection leads, after `up`; None: unknown."""
+        address: str | None = self._facts["address"]
+        return address
+
+    def end(self, node: str = "", stamp: str = "") -> None:
+        """Kill the commands of a node that were started until `stamp`, or all commands of the folder."""
+        self._on_node("end", *([node, stamp] if node else []))
+
+    def remove(self) -> None:
+        """Kill the commands of the folder, and remove the folder if tracebed made it."""
+        self._on_node("remove")
+        with self._lock:
+            self._facts = {}
+
+    def fetch(self, node: str, target: Path) -> None:
+        """Copy the files of the jobs of a node to the folder `target`."""
+        packed = self._command([self.python, "-I", "-c", program(), "pack", self.spool, node])
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            for member in archive:
+                folder, *rest = PurePosixPath(member.name).parts
+                content = archive.extractfile(member) if member.isfile() else None
+                # The machine is not trusted to name files: only those of the node are written, and only in `target`.
+                if content is None or not folder.startswith("job-") or len(rest) != 1:
+                    raise TestbedError(f"sent a file that is not one of a job: {member.name!r}", where=self.where)
+                if not rest[0].startswith(f"{node}."):
+                    raise TestbedError(f"sent a file of another node: {member.name!r}", where=self.where)
+                (target / folder).mkdir(mode=0o700, exist_ok=True)
+                (target / folder / rest[0]).write_bytes(content.read())
+
+    def _on_node(self, verb: str, *arguments: str, data: bytes = b"") -> bytes:
+        try:
+            return self._command([self.python, "-I", "-c", program(), verb, self.folder, *arguments], data)
+        except TestbedError as error:
+            if "not found" in error.what or "No such file" in error.what:  # by the shell of the machine
+                hint = "install Python 3.11 or newer there, or set `python:` to its path"
+                raise TestbedError(error.what, where=error.where or self.where, hint=hint) from error
+            raise
+
+
+def program() -> str:
+    """Return the text of `on_node.py`, which is run on machines."""
+    return files(on_node.__package__).joinpath("on_node.py").read_text(encoding="utf-8")
