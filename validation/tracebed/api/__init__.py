@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
     from tracebed.api.calibrations import calibrate, fit
     from tracebed.api.imports import import_run
+    from tracebed.api.nodes import nodes_check, nodes_down, nodes_facts, nodes_up
     from tracebed.api.noises import noise
     from tracebed.api.results import Comparison, Run, Validation, Workload
     from tracebed.api.runs import (
@@ -88,6 +89,10 @@ __all__ = [
     "inventory",
     "make_malleable",
     "metrics",
+    "nodes_check",
+    "nodes_down",
+    "nodes_facts",
+    "nodes_up",
     "noise",
     "policies",
     "read",
@@ -105,6 +110,7 @@ _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
     "tracebed.api.calibrations": ("calibrate", "fit"),
     "tracebed.api.imports": ("import_run",),
+    "tracebed.api.nodes": ("nodes_check", "nodes_down", "nodes_facts", "nodes_up"),
     "tracebed.api.noises": ("noise",),
     "tracebed.api.results": ("Comparison", "Run", "Validation", "Workload"),
     "tracebed.api.runs": (*("as_run", "inventory", "metrics", "policies", "replay", "simulate"),),

@@ -15,7 +15,6 @@ from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
-from tracebed.orchestrator.testbeds.settings import Settings
 from tracebed.ranges import NameRange, parse_names
 
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -149,7 +148,7 @@ class GroupKeys(NodeKeys):
     @field_validator("provider")
     @classmethod
     def _installed(cls, name: str) -> str:
-        if name not in {"local", *PROVIDERS.names()}:
+        if name not in PROVIDERS.names():
             raise ValueError(f"provider {name!r} is not installed (installed: {', '.join(PROVIDERS.names())})")
         return name
 
@@ -194,8 +193,6 @@ class FileKeys(_Keys):
 
 def settings_of(provider: str) -> type[BaseModel]:
     """Return the model of the settings of a provider."""
-    if provider == "local" and provider not in PROVIDERS.names():
-        return Settings
     return PROVIDERS.load(provider).Settings
 
 

@@ -8,6 +8,7 @@ import platform
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def node_facts(spool: Path) -> dict[str, Any]:
         "host": host_facts(),
         "topology": topology(),
         "cpus": format_cpus(os.sched_getaffinity(0)),
+        "cpus_by_socket": by_socket(os.sched_getaffinity(0)),
         "governor": sorted({text for path in CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor") if (text := _text(path))}),
         "clock_source": _text(CLOCK_SOURCE),
         "tracebed": version(),
@@ -91,6 +93,20 @@ def topology(cpus: Path = CPUS) -> dict[str, Any]:
         "threads_per_core": len(online) / len(cores),
         "numa_nodes": len(list((cpus.parent / "node").glob("node[0-9]*"))) or None,
     }
+
+
+def by_socket(usable: Iterable[int], cpus: Path = CPUS) -> list[str]:
+    """Return the CPU list of each socket, ordered by the number of the socket.
+
+    Args:
+        usable: the CPUs.
+        cpus: the folder of the kernel that describes the CPUs.
+    """
+    sockets: dict[int, list[int]] = {}
+    for cpu in usable:
+        package = _text(cpus / f"cpu{cpu}" / "topology" / "physical_package_id") or "0"
+        sockets.setdefault(int(package) if package.isdecimal() else 0, []).append(cpu)
+    return [format_cpus(sockets[socket]) for socket in sorted(sockets)]
 
 
 def memory() -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Nodes without a replay: making them ready, their facts, and their health."""

@@ -1,0 +1,60 @@
+"""Nodes that are made ready without a replay, and removed again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tracebed.orchestrator.testbeds.launcher import concurrently
+from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.provider import PROVIDERS, Provider
+
+
+@contextmanager
+def _providers(inventory: Inventory) -> Iterator[list[tuple[dict[str, Any], Provider]]]:
+    """Yield the provider of each group, with a description of the group, whose `steps` the provider adds to."""
+    with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder:
+        found = []
+        for group in inventory.groups:
+            names = [node.name for node in group.nodes]
+            facts: dict[str, Any] = {"group": group.name, "provider": group.provider, "nodes": names, "steps": []}
+            say: Callable[[str], None] = facts["steps"].append
+            found.append((facts, PROVIDERS.load(group.provider)(group, Path(folder), say)))
+        yield found
+
+
+def bring_up(inventory: Inventory) -> list[dict[str, Any]]:
+    """Make the nodes of all groups ready concurrently, and leave them ready.
+
+    Returns:
+        For each group: `group`, `provider`, `nodes` (names), `made` (whether something was made; otherwise the nodes
+        were ready before), and `steps` (what the provider reported).
+
+    Raises:
+        TestbedError: the nodes of a group cannot be made ready. What was made remains, and `take_down` removes it.
+    """
+    inventory.check_here()
+    with _providers(inventory) as found:
+        errors = concurrently([provider.up for _, provider in found], len(found))
+        if errors:
+            raise errors[0]
+        return [facts | {"made": provider.made} for facts, provider in found]
+
+
+def take_down(inventory: Inventory) -> list[dict[str, Any]]:
+    """Remove what `bring_up`, or a replay that was killed, has made for all groups.
+
+    Returns:
+        For each group: `group`, `provider`, `nodes`, and `steps` (what was removed).
+
+    Raises:
+        TestbedError: something cannot be removed. The other groups are still taken down.
+    """
+    with _providers(inventory) as found:
+        errors = concurrently([provider.down for _, provider in found], len(found))
+        if errors:
+            raise errors[0]
+        return [facts for facts, _ in found]

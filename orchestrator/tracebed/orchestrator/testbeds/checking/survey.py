@@ -1,0 +1,199 @@
+"""The facts of nodes, from an agent on each node, and what follows from them for an inventory."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tracebed.cpus import parse_cpus
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds.base import Event, Testbed
+from tracebed.orchestrator.testbeds.inventory import check_known
+from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
+from tracebed.orchestrator.testbeds.registry import TESTBEDS
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
+
+ANSWER_S = 15.0
+"""Time in which an agent must answer, s, plus 0.05 s per agent."""
+
+
+@dataclass
+class NodeReport:
+    """What the agent of a node has reported.
+
+    Attributes:
+        group: the name of the group of the node.
+        error: the reason for which the agent did not start or did not answer; None: it did.
+        facts: the facts, as defined by the wire protocol; empty if there is an error.
+        units_per_core_second: measured work rate of a core; None: not measured, or emulated.
+        clock: `offset_s` and `round_trip_s` of the agent's monotonic clock; empty: the clock is that of this machine.
+        wall_offset_s: time of day of the node minus that of this machine, s.
+        samples: the counters of the node at the start and at the end of the survey.
+    """
+
+    node: Node
+    group: str
+    error: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    units_per_core_second: float | None = None
+    clock: Mapping[str, Any] = field(default_factory=dict)
+    wall_offset_s: float | None = None
+    samples: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values, without the samples."""
+        return {
+            "node": self.node.name,
+            "group": self.group,
+            "provider": self.node.provider,
+            "error": self.error,
+            "units_per_core_second": self.units_per_core_second,
+            "clock": dict(self.clock),
+            "wall_offset_s": self.wall_offset_s,
+            "facts": self.facts,
+        }
+
+
+def survey(
+    inventory: Inventory,
+    *,
+    measure: bool = False,
+    seconds: float = 0.0,
+    say: Callable[[str], None] = lambda step: None,
+) -> list[NodeReport]:
+    """Start an agent on each node, collect its facts, and stop the agents.
+
+    Nodes that are not up are brought up, and taken down at the end.
+
+    Args:
+        inventory: the nodes. Their numbers of cores may be unknown.
+        measure: whether to claim the CPUs of computing nodes and measure their work rate. A node on which a replay is
+            running then has an error.
+        seconds: time between the two samples of the counters of the nodes, wall s; 0: one sample.
+        say: function that reports the steps of providers to the user.
+    """
+    reports = {node.name: NodeReport(node, group.name) for group in inventory.groups for node in group.nodes}
+    probed = {
+        node.name: node if measure and node.cores else replace(node, cores=node.cores or 1, cpus=None, emulated=True)
+        for node in inventory.nodes
+    }
+    with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder:
+        chosen = inventory.with_nodes(probed)
+        spool = Path(folder) / "spool"
+        testbed: Testbed
+        if chosen.testbed == AGENTS:
+            testbed = AgentTestbed(chosen, spool, drain=True, say=say)
+        else:
+            testbed = TESTBEDS.load(chosen.testbed)(chosen, spool)
+        try:
+            testbed.start()
+            _Survey(testbed, [reports[node.name] for node in testbed.nodes]).run(seconds)
+        except TestbedError as error:
+            for report in reports.values():
+                report.error = report.error or str(error)
+        finally:
+            testbed.stop()
+    return list(reports.values())
+
+
+class _Survey:
+    """The questions to agents, and their answers.
+
+    Args:
+        testbed: the testbed, started.
+        reports: the reports of its nodes, by index, which are completed.
+    """
+
+    def __init__(self, testbed: Testbed, reports: list[NodeReport]) -> None:
+        self.testbed, self.reports = testbed, reports
+        for report in reports:
+            report.error = testbed.out.get(report.node.name)
+
+    def run(self, seconds: float) -> None:
+        """Collect the facts, and two samples that are `seconds` apart."""
+        self._ask({"type": "facts"}, lambda report: bool(report.facts))
+        self._sample(1)
+        if seconds:
+            self._listen(time.monotonic() + seconds)
+            self._sample(2)
+        for host in self.testbed.hosts:
+            for report in self.reports:
+                report.units_per_core_second = host["units_per_core_second"].get(
+                    report.node.name, report.units_per_core_second
+                )
+                report.clock = host.get("clocks", {}).get(report.node.name, report.clock)
+
+    def _sample(self, count: int) -> None:
+        """Wait until each node has `count` samples. Heartbeats, which come without a request, have samples too."""
+        for report in self.reports:
+            del report.samples[count - 1 :]
+        self._ask({"type": "sample", "calibrate": False}, lambda report: len(report.samples) >= count)
+
+    def _ask(self, message: Mapping[str, Any], answered: Callable[[NodeReport], bool]) -> None:
+        """Send a message to each agent, and wait for the answers."""
+        for index, report in enumerate(self.reports):
+            if report.error is None:
+                self.testbed.send(index, message)
+        until = time.monotonic() + ANSWER_S + 0.05 * len(self.reports)
+        while waiting := [report for report in self.reports if report.error is None and not answered(report)]:
+            if time.monotonic() >= until:
+                for report in waiting:
+                    report.error = f"the agent did not answer within {ANSWER_S:g} s"
+                return
+            self._take(self.testbed.receive(until))
+
+    def _listen(self, until: float) -> None:
+        while time.monotonic() < until:
+            self._take(self.testbed.receive(until))
+
+    def _take(self, events: Sequence[Event]) -> None:
+        """Put what the agents have said into the reports."""
+        for event in events:
+            report, message = self.reports[event.node], event.message
+            if message["type"] == "facts":
+                report.facts = message["facts"]
+                # The time of an event is converted to the monotonic clock of this machine.
+                here = time.time() - time.monotonic() + message["time"]
+                report.wall_offset_s = message["facts"]["clock_s"] - here
+            elif message["type"] == "heartbeat":
+                report.samples.append((message["time"], message["sample"]))
+            elif message["type"] in ("lost", "error"):
+                report.error = str(message.get("reason") or message.get("what"))
+
+
+def known(inventory: Inventory, reports: Iterable[NodeReport]) -> Inventory:
+    """Return the inventory with the CPUs that the agents have found on nodes without `cores`.
+
+    Raises:
+        InputError: the CPUs of a node remain unknown.
+    """
+    facts = {report.node.name: report.facts for report in reports if report.facts}
+    nodes = {node.name: node for node in inventory.nodes}
+    for name in inventory.unknown:
+        if name in facts:
+            nodes[name] = with_facts(nodes[name], facts[name])
+    found = inventory.with_nodes(nodes)
+    check_known(found)
+    return found
+
+
+def with_facts(node: Node, facts: Mapping[str, Any]) -> Node:
+    """Return a node with all CPUs that its agent may use, ordered by socket."""
+    by_socket = [parse_cpus(text) for text in facts["cpus_by_socket"]]
+    cpus = tuple(cpu for socket in by_socket for cpu in socket)
+    equal = len({len(socket) for socket in by_socket}) == 1
+    return replace(node, cores=len(cpus), sockets=len(by_socket) if equal else 1, cpus=cpus)
+
+
+def work_rates(reports: Iterable[NodeReport]) -> dict[str, float]:
+    """Return the median work rate of the nodes of each group, in units per second of CPU time of a core."""
+    by_group: dict[str, list[float]] = {}
+    for report in reports:
+        if report.units_per_core_second is not None:
+            by_group.setdefault(report.group, []).append(report.units_per_core_second)
+    return {group: statistics.median(rates) for group, rates in by_group.items()}
