@@ -1,0 +1,282 @@
+"""The testbed of agents: nodes of several providers, clocks, lost agents, agents that are taken over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import namespaces
+from namespaces import OFFSET_S, needs_namespaces
+from tracebed.benchmarks.program import Program
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds import link as link_module
+from tracebed.orchestrator.testbeds.base import Event
+from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
+from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
+from tracebed.testing import check_testbed
+
+GUARD_S = 60.0
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+
+@pytest.fixture
+def provider() -> Iterator[None]:
+    with namespaces.installed():
+        yield
+
+
+def inventory(here: int = 0, there: int = 0, **parameters: Any) -> Inventory:
+    """Return `here` emulated nodes on this machine, and `there` ones in namespaces."""
+    local = [Node(f"n{number}", 2, emulated=True) for number in range(here)]
+    far = [Node(f"far{number}", 2, emulated=True, provider="namespace") for number in range(there)]
+    return Inventory("test", AGENTS, (*local, *far), grain_s=0.02, **{"heartbeat_s": 0.2, **parameters})
+
+
+def launch(testbed: AgentTestbed, node: int, job: str, units: int) -> None:
+    name = testbed.nodes[node].name
+    message = {
+        "type": "launch",
+        "job": job,
+        "rank": name,
+        "leader": True,
+        "members": [name],
+        "address": None,
+        "family": testbed.family,
+        "authkey": "00",
+        "cpus": None,
+        "cores": 2,
+        "program": Program("pils", 0, units, 10, rate=1e6)._asdict(),
+        "duty": 0,
+    }
+    testbed.send(node, message)
+
+
+def hear(testbed: AgentTestbed, kind: str, node: int | None = None, guard_s: float = GUARD_S) -> Event:
+    """Return the next event of a kind, and of a node if it is given."""
+    until = time.monotonic() + guard_s
+    while time.monotonic() < until:
+        for event in testbed.receive(until):
+            if event.message["type"] == kind and node in (None, event.node):
+                return event
+    raise AssertionError(f"no event {kind!r} within {guard_s:g} s")
+
+
+def works(testbed: AgentTestbed, node: int, job: str) -> None:
+    """Check that a job completes on the node."""
+    begun = time.monotonic()
+    launch(testbed, node, job, 1000)
+    ended = hear(testbed, "ended", node)
+    assert (ended.message["job"], ended.message["state"]) == (job, "completed")
+    assert begun < ended.message["time"] <= ended.time <= time.monotonic()
+
+
+@needs_namespaces
+def test_nodes_with_other_clocks_and_networks_pass_the_checks(provider: None) -> None:
+    check_testbed(AgentTestbed, inventory(there=3))
+
+
+@needs_namespaces
+def test_times_of_other_clocks_are_times_of_this_machine(provider: None, tmp_path: Path) -> None:
+    with AgentTestbed(inventory(there=2), tmp_path / "spool") as testbed:
+        assert testbed.family == "AF_INET"
+        [host] = testbed.hosts  # all namespaces are on this machine
+        assert host["name"] == os.uname().nodename and "boot_id" not in host
+        for number in (1, 2):
+            clock = host["clocks"][f"far{number - 1}"]
+            assert abs(clock["offset_s"] - OFFSET_S * number) <= 0.01 + clock["round_trip_s"]
+        for node in (0, 1):
+            works(testbed, node, f"job {node}")
+        beats = {0: [], 1: []}  # type: dict[int, list[Event]]
+        while min(map(len, beats.values())) < 3:
+            beat = hear(testbed, "heartbeat")
+            beats[beat.node].append(beat)
+        events = beats[0] + beats[1]
+        assert all(abs(event.time - event.message["time"]) < OFFSET_S / 2 for event in events)
+        assert len({event.node for event in events if "host" in event.message["sample"]}) == 1  # of one machine
+    # The files of the nodes were copied here.
+    assert (tmp_path / "spool" / "job-job%200" / "far0.out").exists()
+    assert not (tmp_path / "spool" / "made").exists()
+
+
+@needs_namespaces
+def test_what_was_made_before_is_not_taken_down(provider: None, tmp_path: Path) -> None:
+    nodes = inventory(there=1)
+    before = namespaces.NamespaceProvider(nodes.groups[0], tmp_path, print)
+    before.up()
+    try:
+        with AgentTestbed(nodes, tmp_path / "spool"):
+            pass
+        assert Path("/run/netns", before.tag).exists()
+    finally:
+        before.down()
+
+
+@needs_namespaces
+def test_a_resumed_testbed_takes_down_what_its_predecessor_made(provider: None, tmp_path: Path) -> None:
+    nodes = inventory(there=1)
+    killed = AgentTestbed(nodes, tmp_path / "spool")
+    killed.start()
+    [facts] = killed.agents.values()
+    resumed = AgentTestbed(nodes, tmp_path / "spool")
+    resumed.start({"far0": facts})  # the agent leaves its first testbed
+    try:
+        assert resumed.adopted == {"far0": []}
+        works(resumed, 0, "a")
+    finally:
+        resumed.stop()
+        for link in killed._links:
+            link.disconnect()()
+    assert not list(Path("/run/netns").glob(f"tb{os.getpid()}*"))
+
+
+@pytest.mark.parametrize("where", ["here", pytest.param("there", marks=needs_namespaces)])
+@pytest.mark.parametrize("fault", ["killed", "stopped"])
+def test_a_lost_agent_is_replaced(
+    provider: None, tmp_path: Path, where: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_S", 0.05)
+    nodes = inventory(here=2) if where == "here" else inventory(there=2)
+    with AgentTestbed(nodes, tmp_path / "spool") as testbed:
+        name = testbed.nodes[0].name
+        launch(testbed, 0, "j", 10**12)
+        hear(testbed, "started", 0)
+        agent = psutil.Process(testbed.agents[name]["pid"])
+        [rank] = agent.children()
+        folder = Path(testbed._links[0].hello["sockets"])
+        if fault == "killed":
+            agent.kill()
+        else:
+            agent.suspend()
+            testbed.drop(0, "is silent")
+        lost = hear(testbed, "lost", 0)
+        assert lost.message["reason"].startswith(("was killed by SIGKILL", "ended with status", "is silent"))
+        testbed.send(0, {"type": "kill", "job": "j", "reason": "discarded"})
+        works(testbed, 1, "meanwhile")
+        hear(testbed, "back", 0)
+        assert testbed.agents[name]["pid"] != agent.pid
+        works(testbed, 0, "j")  # the earlier rank of this name is gone
+        assert not rank.is_running() or rank.status() == psutil.STATUS_ZOMBIE
+        assert where == "there" or not folder.exists()
+
+
+class Failing(LocalProvider):
+    """Nodes on this machine, of which those in `broken` have an agent that does not start."""
+
+    broken: frozenset[str] = frozenset()
+
+    def run(self, node: Node, arguments: Any) -> LocalChannel:
+        if node.name in self.broken:
+            return LocalChannel([sys.executable, "-c", "raise SystemExit('no disk')"], self.folder / "log")
+        return super().run(node, arguments)
+
+
+def test_a_node_whose_agent_does_not_start_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_S", 0.05)
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Failing)
+    monkeypatch.setattr(Failing, "broken", frozenset({"n1"}))
+    with pytest.raises(TestbedError, match="node n1: its agent ended with status 1: no disk"):
+        AgentTestbed(inventory(here=3), tmp_path / "a").start()
+    with AgentTestbed(inventory(here=3), tmp_path / "b", drain=True) as testbed:
+        assert testbed.out == {"n1": "node n1: its agent ended with status 1: no disk"}
+        assert testbed.agents.keys() == {"n0", "n2"}
+        works(testbed, 0, "a")
+        monkeypatch.setattr(Failing, "broken", frozenset())
+        hear(testbed, "back", 1)  # it is tried again
+        assert testbed.out == {}
+        works(testbed, 1, "b")
+    monkeypatch.setattr(Failing, "broken", frozenset({"n0", "n1"}))
+    with pytest.raises(TestbedError, match="no disk"):
+        AgentTestbed(inventory(here=2), tmp_path / "c", drain=True).start()
+
+
+class Refusing(LocalProvider):
+    """Nodes on this machine whose connections are refused at first."""
+
+    refusals = 0
+
+    def run(self, node: Node, arguments: Any) -> LocalChannel:
+        if type(self).refusals:
+            type(self).refusals -= 1
+            raise TestbedError("too many connections", where=f"node {node.name}", transient=True)
+        return super().run(node, arguments)
+
+
+def test_transient_failures_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.launcher.RETRY_S", 0.01)
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Refusing)
+    monkeypatch.setattr(Refusing, "refusals", 3)
+    with AgentTestbed(inventory(here=2), tmp_path / "a") as testbed:
+        works(testbed, 1, "a")
+    monkeypatch.setattr(Refusing, "refusals", 10**6)
+    with pytest.raises(TestbedError, match="too many connections"):
+        AgentTestbed(inventory(here=2), tmp_path / "b").start()
+
+
+CONTROLLER = """
+import json, sys, time
+from pathlib import Path
+from test_testbed import hear, inventory, launch
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
+testbed = AgentTestbed(inventory(here=2, linger_s=60.0), Path(sys.argv[1]))
+testbed.start()
+launch(testbed, 0, "j", 6_000_000)
+hear(testbed, "started")
+print(json.dumps(testbed.agents), flush=True)
+while True:
+    testbed.receive(None)
+"""
+
+
+def test_the_agents_of_a_killed_controller_are_taken_over(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CONTROLLER, str(tmp_path / "spool")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as controller:
+        assert controller.stdout is not None
+        agents = json.loads(controller.stdout.readline())
+        controller.kill()
+    pid = agents["n1"]["pid"]
+    os.kill(pid, signal.SIGKILL)  # one of the agents is gone
+    testbed = AgentTestbed(inventory(here=2), tmp_path / "spool")
+    testbed.start(agents)
+    try:
+        assert testbed.adopted == {"n0": ["j"]}
+        assert testbed.agents["n0"]["pid"] == agents["n0"]["pid"] and testbed.agents["n1"]["pid"] != pid
+        works(testbed, 1, "k")
+        ended = hear(testbed, "ended", 0)
+        assert (ended.message["job"], ended.message["state"]) == ("j", "completed")
+    finally:
+        testbed.stop()
+
+
+def test_a_stopped_agent_that_was_taken_over_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.END_S", 0.1)
+    first = AgentTestbed(inventory(here=1), tmp_path / "spool")
+    first.start()
+    second = AgentTestbed(inventory(here=1), tmp_path / "spool")
+    second.start(first.agents)
+    agent = psutil.Process(second.agents["n0"]["pid"])
+    folder = Path(second._links[0].hello["sockets"])
+    agent.suspend()
+    second.stop()
+    first.stop()
+    assert not agent.is_running() and not folder.exists()
+
+
+def test_several_channels_to_a_provider_are_opened_at_once(tmp_path: Path) -> None:
+    assert AGENT[0] == sys.executable
+    with AgentTestbed(inventory(here=12), tmp_path / "spool") as testbed:
+        assert len(testbed.agents) == 12
+        [host] = testbed.hosts
+        assert "clocks" not in host and "nodes" not in host
