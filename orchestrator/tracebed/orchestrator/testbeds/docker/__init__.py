@@ -1,0 +1,1 @@
+"""Nodes that are containers: of Docker, or of Podman with its Docker-compatible socket."""

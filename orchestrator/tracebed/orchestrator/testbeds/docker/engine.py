@@ -1,0 +1,233 @@
+"""Connections to container engines: Docker, and Podman with its Docker-compatible socket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+from tracebed.errors import InputError, TestbedError
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+TIMEOUT_S = 60.0
+"""Longest time without an answer of an engine to a request, s."""
+TUNNEL_S = 30.0
+"""Time in which an SSH connection to the host of an engine must be ready, s."""
+CONNECTIONS = 32
+"""Number of idle connections to an engine that are kept."""
+REMOTE_SOCKET = "/var/run/docker.sock"
+TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
+"""Files of a folder with TLS certificates: those of Docker's `DOCKER_CERT_PATH`."""
+START = "start Docker (systemctl start docker), or set the address of an engine: `daemon:` or DOCKER_HOST"
+
+
+def check_address(address: str, tls: Path | None) -> str:
+    """Return `address` if it is the address of an engine, `unix:///SOCKET`, `ssh://[USER@]HOST[:PORT]` or `tcp://HOST:PORT`.
+
+    Raises:
+        ValueError: the address is invalid, or a TCP address has no TLS certificates.
+    """
+    try:
+        url = urlsplit(address)
+        port = url.port
+    except ValueError as error:
+        raise ValueError(f"daemon {address!r} is not an address: {error}") from error
+    if url.query or url.fragment or url.password is not None:
+        raise ValueError(f"daemon {address!r} has parts other than user, host, port and path")
+    if tls is not None and url.scheme != "tcp":
+        raise ValueError("`tls` is for a daemon with the address tcp://HOST:PORT")
+    if url.scheme == "unix" and url.path.startswith("/") and not url.netloc:
+        return address
+    # A name that begins with a hyphen would be an option of the program ssh.
+    valid = all(re.fullmatch(r"[\w][\w.:-]*", name) for name in (url.hostname or "", url.username or "x"))
+    if url.scheme == "ssh" and valid and not re.search(r"[:\s]", url.path):
+        return address
+    if url.scheme == "tcp" and valid and port and not url.path and url.username is None:
+        if tls is None:
+            raise ValueError("a daemon at a TCP address needs `tls`: without TLS, every process could control it")
+        return address
+    raise ValueError(f"daemon {address!r} is not unix:///SOCKET, ssh://[USER@]HOST[:PORT][/SOCKET] or tcp://HOST:PORT")
+
+
+class Engine:
+    """A connection to a container engine.
+
+    Args:
+        address: the address (see `check_address`). None: `DOCKER_HOST` of the environment, or the first socket of
+            Docker or Podman on this machine.
+        tls: folder with the certificates for a TCP address.
+        where: the place that error messages name.
+    """
+
+    def __init__(self, address: str | None, tls: Path | None, where: str) -> None:
+        """Prepare the connection. It is opened at the first request."""
+        self.address, self.tls, self.where = address, tls, where
+        self._tunnel: Tunnel | None = None
+
+    @cached_property
+    def client(self) -> DockerClient:
+        """The client of the docker SDK.
+
+        Raises:
+            TestbedError: the engine cannot be reached.
+        """
+        import docker
+        from docker.tls import TLSConfig
+
+        address, tls = (self.address, self.tls) if self.address else default_address()
+        try:
+            check_address(address, tls)
+        except ValueError as error:
+            raise InputError(str(error), where="DOCKER_HOST") from error
+        files = [str((tls / name).expanduser().absolute()) for name in TLS_FILES] if tls else []
+        with self.errors(f"no container engine answers at {address}", hint=START):
+            if address.startswith("ssh:"):
+                self._tunnel = Tunnel(urlsplit(address))
+                address = f"unix://{self._tunnel.socket}"
+            config = TLSConfig(ca_cert=files[0], client_cert=(files[1], files[2]), verify=True) if files else False
+            return docker.DockerClient(
+                address, version="auto", timeout=int(TIMEOUT_S), tls=config, max_pool_size=CONNECTIONS
+            )
+
+    @cached_property
+    def here(self) -> bool:
+        """Whether the containers run on this machine."""
+        with self.errors("the facts of the container engine cannot be read"):
+            return bool(self.client.info()["Name"] == os.uname().nodename)
+
+    @cached_property
+    def is_podman(self) -> bool:
+        """Whether the engine is Podman."""
+        with self.errors("the version of the container engine cannot be read"):
+            version = self.client.version()
+        return any(component["Name"].startswith("Podman") for component in version.get("Components", ()))
+
+    def close(self) -> None:
+        """Close the connection. It may be called repeatedly."""
+        if "client" in self.__dict__:
+            self.client.close()
+            del self.client
+        if self._tunnel is not None:
+            self._tunnel.close()
+            self._tunnel = None
+
+    @contextlib.contextmanager
+    def errors(self, what: str, *, where: str | None = None, hint: str | None = None) -> Iterator[None]:
+        """Convert the errors of the docker SDK into TestbedError with `what`, and the reason in one line."""
+        import docker.errors
+        import requests
+
+        try:
+            yield
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            raise TestbedError(
+                f"{what}: {reason(error)}", where=where or self.where, hint=hint, transient=_is_transient(error)
+            ) from error
+
+
+def default_address() -> tuple[str, Path | None]:
+    """Return the address of the engine that the command `docker` would use, or else of Podman, and its certificates."""
+    if address := os.environ.get("DOCKER_HOST"):
+        folder = os.environ.get("DOCKER_CERT_PATH") if address.startswith("tcp:") else None
+        return address, Path(folder) if folder else None
+    own = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    standard = "/var/run/docker.sock"
+    sockets = (standard, f"{own}/docker.sock", f"{own}/podman/podman.sock", "/run/podman/podman.sock")
+    usable = (path for path in sockets if os.access(path, os.R_OK | os.W_OK))
+    return f"unix://{next(usable, standard)}", None
+
+
+def reason(error: Exception) -> str:
+    """Return the reason of an error of the docker SDK in one line, without the wrappers of its libraries."""
+    import docker.errors
+
+    if isinstance(error, docker.errors.APIError) and error.explanation:
+        return " ".join(str(error.explanation).split())
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror
+        wrapped = [part for part in inner.args if isinstance(part, BaseException)]
+        inner = wrapped[0] if wrapped else (inner.__cause__ or inner.__context__)
+    return " ".join(str(error).split())
+
+
+def _is_transient(error: Exception) -> bool:
+    """Tell whether a request may succeed if it is repeated: not if the engine has refused it as invalid."""
+    import docker.errors
+
+    return not (isinstance(error, docker.errors.APIError) and error.is_client_error() and error.status_code != 409)
+
+
+class Tunnel:
+    """A socket on this machine that is connected to the socket of an engine on another host, by one SSH connection.
+
+    The program `ssh` makes the connection, so its configuration applies: keys, known hosts, jumps. The remote command
+    is `cat`, which ends with its input, so neither end outlives this process.
+    """
+
+    def __init__(self, url: SplitResult) -> None:
+        """Open the connection. Raises OSError with the last message of ssh if that fails."""
+        self._folder = Path(tempfile.mkdtemp(prefix="tracebed-"))
+        self.socket = self._folder / "engine.sock"
+        command = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15"]
+        command += ["-o", f"ConnectTimeout={TUNNEL_S:.0f}", "-L", f"{self.socket}:{url.path or REMOTE_SOCKET}"]
+        command += ["-l", url.username] if url.username else []
+        command += ["-p", str(url.port)] if url.port else []
+        log = self._folder / "ssh.log"
+        try:
+            with log.open("wb") as errors:
+                self._process = subprocess.Popen(
+                    [*command, "--", url.hostname or "", "cat"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    bufsize=0,
+                    start_new_session=True,  # so that Ctrl-C at a terminal reaches only this process
+                )
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        try:
+            if not _echo(self._process):
+                lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                raise ConnectionError(lines[-1] if lines else "ssh ended without a message")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection. It may be called repeatedly."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        for end in (None, self._process.terminate, self._process.kill):
+            if end is not None:
+                end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2.0)
+                break
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _echo(process: subprocess.Popen[bytes]) -> bool:
+    """Send a line to `cat`, and tell whether it has come back within `TUNNEL_S`."""
+    import select
+
+    assert process.stdin is not None and process.stdout is not None
+    until = time.monotonic() + TUNNEL_S
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(b"\n")
+    ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
+    return bool(ready and process.stdout.read(1))

@@ -1,0 +1,320 @@
+"""The provider `docker`: each node is a container, on a network without a route to the outside.
+
+Containers and networks have labels, by which `down` finds them, also those of a controller that was killed. Agents run
+by `docker exec`, whose connection carries their input and output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel
+
+from tracebed.cpus import format_cpus, parse_cpus
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds.claims import SPACE, claim_cpus
+from tracebed.orchestrator.testbeds.docker import containers
+from tracebed.orchestrator.testbeds.docker.channel import PACK, PYTHON, ExecChannel, run, unpack
+from tracebed.orchestrator.testbeds.docker.containers import (
+    CLAIMS_LABEL,
+    CONFIG_LABEL,
+    CPUS_LABEL,
+    NODE_LABEL,
+    TESTBED_LABEL,
+)
+from tracebed.orchestrator.testbeds.docker.engine import Engine
+from tracebed.orchestrator.testbeds.docker.image import node_image
+from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
+from tracebed.orchestrator.testbeds.pump import Pump
+
+if TYPE_CHECKING:
+    from docker.models.networks import Network
+
+Facts = dict[str, Any]
+"""A container as in the list of an engine: `Id`, `State`, `Labels`, `NetworkSettings`, `Created`."""
+LIVE = {"running", "paused", "restarting"}
+"""States of containers that have processes."""
+
+
+class DockerProvider:
+    """Nodes that are containers of one engine.
+
+    Args:
+        group: the nodes, and the settings of the group.
+        folder: folder of this replay on this machine.
+        say: function that reports a step of a long operation to the user.
+    """
+
+    name: ClassVar[str] = "docker"
+    Settings: ClassVar[type[BaseModel]] = containers.Settings
+    shared = False
+    fan_out = 8
+
+    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
+        assert isinstance(group.settings, containers.Settings)
+        self.group, self.folder, self.say = group, folder, say
+        self.settings = group.settings
+        self.testbed = containers.testbed_label(group)
+        tls = None if self.settings.tls is None else Path(self.settings.tls)
+        self.engine = Engine(self.settings.daemon, tls, f"nodes {group.name}")
+        self._pump = Pump()
+        self._users = 0
+        self._lock = threading.Lock()
+        self._containers: dict[str, Facts] = {}
+        """Node -> its container."""
+
+    # The nodes.
+
+    def up(self) -> None:
+        """Make and start the containers that do not run, in parallel.
+
+        Raises:
+            TestbedError: the engine, the image or a container fails, or another testbed computes on the same CPUs.
+                Containers that this call has made are removed then.
+        """
+        with self._using(), ThreadPoolExecutor(self.fan_out) as pool:
+            found = self._find()
+            if self.settings.existing is not None:
+                self._check_existing(found)
+                return
+            image = self.settings.image or node_image(self.engine, self.settings.base, self.say)
+            network = self._network()
+            todo = [node for node in self.group.nodes if found.get(node.name, {}).get("State") != "running"]
+            wanted = {
+                node.name: {**containers.options(self.settings, node, self.testbed, image), "network": network}
+                for node in self.group.nodes
+            }
+            for node in self.group.nodes:
+                self._check_unchanged(node, found.get(node.name), wanted[node.name])
+            if todo:
+                self.say(f"starting {len(todo)} containers")
+            try:
+                made = list(pool.map(lambda node: self._make(node, wanted[node.name], found.get(node.name)), todo))
+                self._refuse_shared_cpus()
+                list(pool.map(self._start, todo, made))
+            except BaseException:
+                if not found:
+                    self._remove(pool)
+                raise
+            self._containers = self._find()
+
+    def down(self) -> None:
+        """Remove the containers and the network of the group. Images are kept.
+
+        Raises:
+            TestbedError: the engine does not answer, or does not remove a container.
+        """
+        if self.settings.existing is None:
+            with self._using(), ThreadPoolExecutor(self.fan_out) as pool:
+                self._remove(pool)
+
+    def run(self, node: Node, arguments: Sequence[str]) -> ExecChannel:
+        """Run the agent in the container of the node. The CPUs of a computing node are claimed until `kill`.
+
+        Raises:
+            TestbedError: the container does not run, or another replay computes on its CPUs.
+        """
+        with self._using():
+            container = self._container(node)
+            claims = claim_cpus(node.cpus) if node.cpus is not None and self.engine.here else []
+            self._acquire()
+
+            def end() -> None:
+                for claim in claims:
+                    claim.close()
+                self._release()
+
+            (self.folder / "agents").mkdir(mode=0o700, exist_ok=True)
+            environment = {SPACE: os.environ[SPACE]} if SPACE in os.environ else {}
+            command = [PYTHON, "-P", "-m", AGENT_MODULE, *arguments]
+            log = self.folder / "agents" / f"{node.name}.log"
+            try:
+                return ExecChannel(self.engine, container, command, environment, self._pump, log, end)
+            except TestbedError as error:
+                end()
+                raise TestbedError(error.what, where=f"node {node.name}", transient=error.transient) from error
+            except BaseException:
+                end()
+                raise
+
+    def spool(self, node: Node) -> str:
+        """Return the folder for the files of jobs and agents of this replay in the container."""
+        return f"{containers.SPOOL}/{hashlib.sha256(str(self.folder.absolute()).encode()).hexdigest()[:12]}"
+
+    def fetch(self, node: Node, target: Path) -> None:
+        """Copy the files of jobs from the container to the folder `target`.
+
+        Raises:
+            TestbedError: the container does not run.
+        """
+        with self._using():
+            container = self._container(node)
+            run(
+                self.engine,
+                container,
+                [PYTHON, "-I", "-c", PACK, self.spool(node)],
+                lambda stream: unpack(stream, target),
+            )
+
+    def bind(self, node: Node) -> str | None:
+        """Return the address of the container in its network, which has no route to the outside."""
+        if node.name not in self._containers:
+            with self._using():
+                self._container(node)
+        networks = self._containers[node.name]["NetworkSettings"]["Networks"]
+        addresses = [str(network["IPAddress"]) for network in networks.values() if network["IPAddress"]]
+        return addresses[0] if len(addresses) == 1 else None
+
+    # The connection, which exists only while it is used: by a method, or by a channel.
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[None]:
+        self._acquire()
+        try:
+            yield
+        finally:
+            self._release()
+
+    def _acquire(self) -> None:
+        with self._lock:
+            self._users += 1
+
+    def _release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._pump.close()
+                self._pump = Pump()
+                self.engine.close()
+
+    # Containers.
+
+    def _find(self) -> dict[str, Facts]:
+        """Return node -> its container, running or not."""
+        with self.engine.errors("the containers cannot be listed"):
+            found = self.engine.client.api.containers(all=True, filters={"label": f"{TESTBED_LABEL}={self.testbed}"})
+        return {facts["Labels"][NODE_LABEL]: facts for facts in found if NODE_LABEL in facts["Labels"]}
+
+    def _container(self, node: Node) -> str:
+        """Return the ID of the running container of the node."""
+        where = f"node {node.name}"
+        if node.name not in self._containers:
+            self._containers |= self._find()
+        if node.name not in self._containers:
+            raise TestbedError("has no container", where=where, hint="start it: tracebed nodes up", transient=True)
+        container = str(self._containers[node.name]["Id"])
+        try:
+            with self.engine.errors("its container cannot be inspected", where=where):
+                facts = self.engine.client.api.inspect_container(container)
+        except TestbedError:
+            del self._containers[node.name]  # another one may have replaced it
+            raise
+        self._containers[node.name] = facts
+        state = facts["State"]
+        if state["Paused"] or not state["Running"]:
+            how = "is paused" if state["Paused"] else f"has ended with status {state['ExitCode']}"
+            raise TestbedError(f"its container {how}", where=where, transient=True)
+        return container
+
+    def _check_existing(self, found: dict[str, Facts]) -> None:
+        for node in self.group.nodes:
+            if found.get(node.name, {}).get("State") != "running":
+                raise TestbedError(
+                    f"no container with the labels {TESTBED_LABEL}={self.testbed} and {NODE_LABEL}={node.name} runs",
+                    where=f"node {node.name}",
+                    hint="start the containers, for example with `docker compose up -d`",
+                )
+        self._containers = found
+
+    def _check_unchanged(self, node: Node, found: Facts | None, options: dict[str, Any]) -> None:
+        """Raise TestbedError if a running container of the node has other options than it would get now."""
+        if found and found["State"] in LIVE and found["Labels"].get(CONFIG_LABEL) != options["labels"][CONFIG_LABEL]:
+            raise TestbedError(
+                "its container runs with other settings, or another version of tracebed",
+                where=f"node {node.name}",
+                hint="remove the containers first: tracebed nodes down",
+            )
+
+    def _make(self, node: Node, options: dict[str, Any], found: Facts | None) -> str:
+        """Create the container of a node, and return its ID. A stopped one is reused if its options are the same."""
+        with self.engine.errors("its container cannot be made", where=f"node {node.name}"):
+            if found is not None:
+                if found["Labels"].get(CONFIG_LABEL) == options["labels"][CONFIG_LABEL]:
+                    return str(found["Id"])
+                self.engine.client.api.remove_container(found["Id"], v=True, force=True)
+            return str(self.engine.client.containers.create(**options).id)
+
+    def _start(self, node: Node, container: str) -> None:
+        with self.engine.errors("its container does not start", where=f"node {node.name}"):
+            self.engine.client.api.start(container)
+
+    def _network(self) -> str:
+        """Return the name of the network of the group, which is made if necessary.
+
+        The network is internal, which means that the engine forwards nothing between it and other networks. Docker
+        also leaves the bridge without an address of the host, so containers cannot connect to the host either.
+        """
+        name, labels = f"tracebed-{self.testbed}", {TESTBED_LABEL: self.testbed}
+        with self.engine.errors("the network of the containers cannot be made"):
+            if not self._networks():
+                self.engine.client.networks.create(
+                    name,
+                    driver="bridge",
+                    options={} if self.engine.is_podman else {"com.docker.network.bridge.inhibit_ipv4": "true"},
+                    internal=True,
+                    check_duplicate=True,
+                    labels=labels,
+                )
+        return name
+
+    def _networks(self) -> list[Network]:
+        return self.engine.client.networks.list(filters={"label": f"{TESTBED_LABEL}={self.testbed}"})
+
+    def _refuse_shared_cpus(self) -> None:
+        """Raise TestbedError if containers of another testbed compute on CPUs of this group.
+
+        Claims of agents do not work across containers, whose networks are apart. Containers are made before this
+        check and started after it, so of two testbeds that are made at once at least one finds the other. The one
+        whose first container is younger is refused.
+        """
+        cpus = {cpu for node in self.group.nodes for cpu in node.cpus or ()}
+        if not cpus:
+            return
+        filters = {"label": [CPUS_LABEL, f"{CLAIMS_LABEL}={os.environ.get(SPACE, '')}"]}
+        with self.engine.errors("the containers cannot be listed"):
+            found = self.engine.client.api.containers(all=True, filters=filters)
+        testbeds: dict[str, list[Facts]] = {}
+        for facts in found:
+            testbeds.setdefault(facts["Labels"][TESTBED_LABEL], []).append(facts)
+        first = {name: min((facts["Created"], facts["Id"]) for facts in all_of) for name, all_of in testbeds.items()}
+        for name in testbeds.keys() - {self.testbed}:
+            for facts in testbeds[name]:
+                before = facts["State"] in LIVE or (facts["State"] == "created" and first[name] < first[self.testbed])
+                if before and (shared := cpus & set(parse_cpus(facts["Labels"][CPUS_LABEL]))):
+                    raise TestbedError(
+                        f"the container {facts['Names'][0].lstrip('/')} computes on the CPUs {format_cpus(shared)}",
+                        where=self.engine.where,
+                        hint="remove it (tracebed nodes down, with its inventory), or use other CPUs",
+                    )
+
+    def _remove(self, pool: ThreadPoolExecutor) -> None:
+        """Remove the containers and the networks of the group."""
+        import docker.errors
+
+        def remove(container: str) -> None:
+            with contextlib.suppress(docker.errors.NotFound):
+                self.engine.client.api.remove_container(container, v=True, force=True)
+
+        with self.engine.errors("the containers cannot be removed"):
+            list(pool.map(remove, [facts["Id"] for facts in self._find().values()]))
+            for network in self._networks():
+                network.remove()
+        self._containers = {}
