@@ -47,6 +47,21 @@ def reference_data() -> Callable[[str], Path]:
     return find
 
 
+@pytest.fixture(scope="session")
+def container_engine() -> Iterator[str]:
+    """Return the address of a container engine with the base image: that of the environment, or a dockerd for tests."""
+    import dockerd
+
+    if address := os.environ.get("TRACEBED_TEST_ENGINE"):
+        dockerd.load_base(address)
+        yield address
+        return
+    if reason := dockerd.reason_to_skip():
+        pytest.skip(reason)
+    with dockerd.engine() as address:
+        yield address
+
+
 @pytest.fixture
 def no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail a test that leaves a process behind, even an orphan in another session."""

@@ -9,13 +9,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.testbeds.claims import SPACE
 from tracebed.orchestrator.testbeds.docker.engine import check_address
 from tracebed.orchestrator.testbeds.docker.image import BASE
 from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.settings import Settings as BaseSettings
 
 TESTBED_LABEL, NODE_LABEL = "tracebed.testbed", "tracebed.node"
 """Labels with the set of containers that a group has, and with the name of the node."""
@@ -30,17 +31,15 @@ USER = 10001
 MEMORY = "rw,nosuid,nodev,noexec,mode=1777"
 
 
-class Settings(BaseModel):
+class Settings(BaseSettings):
     """The keys of a group of containers."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     daemon: str | None = None
     """Address of the container engine. None: as for the command `docker`."""
     tls: str | None = None
     """Folder with `ca.pem`, `cert.pem` and `key.pem`, for a daemon at a TCP address."""
     base: str = BASE
-    """Image with Python 3.11 or newer, on which the image of the nodes is built."""
+    """Image with Python 3.11 or newer, as `python3`, on which the image of the nodes is built."""
     image: str | None = None
     """Image with tracebed, used as it is. None: the image is built from `base`."""
     existing: str | None = None
@@ -61,7 +60,7 @@ class Settings(BaseModel):
         made = {"image", "base", "pids", "spool_mib", "shm_mib"} & self.model_fields_set
         if self.existing is not None and made:
             raise ValueError(f"`existing` containers are not made, so they have no {', '.join(sorted(made))}")
-        if {"image", "base"} <= made:
+        if self.image is not None and "base" in made:
             raise ValueError("either `image` is used as it is, or the image is built from `base`")
         return self
 
@@ -89,7 +88,6 @@ def options(settings: Settings, node: Node, testbed: str, image: str) -> dict[st
         "name": f"tracebed-{testbed}-{name}",
         "hostname": node.name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", node.name) else None,
         "user": f"{USER}:{USER}",
-        "working_dir": SPOOL,
         "read_only": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -95,6 +96,9 @@ class Engine:
             if address.startswith("ssh:"):
                 self._tunnel = Tunnel(urlsplit(address))
                 address = f"unix://{self._tunnel.socket}"
+            if address.startswith("unix:"):
+                with socket.socket(socket.AF_UNIX) as probe:  # the SDK leaves a socket open that it cannot connect
+                    probe.connect(urlsplit(address).path)
             config = TLSConfig(ca_cert=files[0], client_cert=(files[1], files[2]), verify=True) if files else False
             return docker.DockerClient(
                 address, version="auto", timeout=int(TIMEOUT_S), tls=config, max_pool_size=CONNECTIONS

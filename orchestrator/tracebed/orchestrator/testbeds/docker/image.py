@@ -81,7 +81,7 @@ def _base(engine: Engine, base: str, say: Callable[[str], None]) -> Image:
     import docker.errors
 
     with engine.errors(
-        f"the image {base} is neither on the engine nor can it be pulled",
+        f"the image {base} is neither on the engine nor can be pulled",
         hint="set `base:` to an image with Python 3.11 or newer that the engine has (docker images)",
     ):
         try:

@@ -73,8 +73,11 @@ class DockerProvider:
 
     # The nodes.
 
-    def up(self) -> None:
+    def up(self) -> bool:
         """Make and start the containers that do not run, in parallel.
+
+        Returns:
+            Whether there was no container of the group before.
 
         Raises:
             TestbedError: the engine, the image or a container fails, or another testbed computes on the same CPUs.
@@ -84,7 +87,7 @@ class DockerProvider:
             found = self._find()
             if self.settings.existing is not None:
                 self._check_existing(found)
-                return
+                return False
             image = self.settings.image or node_image(self.engine, self.settings.base, self.say)
             network = self._network()
             todo = [node for node in self.group.nodes if found.get(node.name, {}).get("State") != "running"]
@@ -105,6 +108,7 @@ class DockerProvider:
                     self._remove(pool)
                 raise
             self._containers = self._find()
+            return not found
 
     def down(self) -> None:
         """Remove the containers and the network of the group. Images are kept.
