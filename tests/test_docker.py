@@ -207,16 +207,19 @@ def inside(container: Any, program: str) -> Any:
 @pytest.mark.slow
 def test_up_and_down(make: Make, client: docker.DockerClient) -> None:
     provider = make(EMULATED)
-    assert provider.up()
+    provider.up()
+    assert provider.made
     first = {name: container.id for name, container in of(client, provider).items()}
     assert first.keys() == {"n1", "n2"}
     addresses = {provider.bind(node) for node in EMULATED}
     assert len(addresses) == 2 and None not in addresses
     other = make(EMULATED)  # another process with the same inventory
-    assert not other.up()
+    other.up()
+    assert not other.made
     assert {name: container.id for name, container in of(client, provider).items()} == first
     of(client, provider)["n1"].kill()
-    assert not other.up()
+    other.up()
+    assert not other.made
     assert {name: container.status for name, container in of(client, provider).items()} == dict.fromkeys(
         ["n1", "n2"], "running"
     )
@@ -269,10 +272,12 @@ def test_an_unknown_base_is_an_error_with_the_way_on(make: Make) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_failed_start_has_made_is_removed(make: Make, client: docker.DockerClient) -> None:
+def test_a_node_that_cannot_be_made_leaves_the_others_in_place(make: Make, client: docker.DockerClient) -> None:
     provider = make((EMULATED[0], Node("n9", 1, cpus=(99_999,))))
     with pytest.raises(TestbedError, match=r"node n9: its container cannot be made: .*99999"):
         provider.up()
+    assert provider.made and of(client, provider)["n1"].status == "running"
+    provider.down()
     assert of(client, provider) == {}
 
 
@@ -354,7 +359,8 @@ def test_existing_containers_are_found_and_kept(make: Make, client: docker.Docke
     maker = make(EMULATED)
     maker.up()
     provider = make(EMULATED, existing=maker.testbed)
-    assert not provider.up()
+    provider.up()
+    assert not provider.made
     provider.down()
     assert of(client, maker).keys() == {"n1", "n2"}
     of(client, maker)["n2"].stop(timeout=0)

@@ -117,7 +117,9 @@ class AgentTestbed:
         providers = [launcher.provider for launcher in self._launchers]
         if network == "auto" and all(provider.shared for provider in providers):
             return "AF_UNIX"
-        if network == "agents" or (network == "auto" and len({type(provider) for provider in providers}) > 1):
+        # Two networks of containers are apart even if one provider has made them.
+        networks = {getattr(provider, "network", provider.name) for provider in providers}
+        if network == "agents" or (network == "auto" and len(networks) > 1):
             return "agents"
         found = {index: launchers[node.name].provider.bind(node) for index, node in enumerate(self.nodes)}
         self._bind = {index: address for index, address in found.items() if address is not None}

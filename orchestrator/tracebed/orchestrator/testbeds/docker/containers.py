@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from tracebed.cpus import format_cpus
-from tracebed.orchestrator.testbeds.claims import SPACE
+from tracebed.orchestrator.testbeds.agent.claims import SPACE
 from tracebed.orchestrator.testbeds.docker.engine import check_address
 from tracebed.orchestrator.testbeds.docker.image import BASE
 from tracebed.orchestrator.testbeds.nodes import Group, Node
@@ -74,18 +74,23 @@ def testbed_label(group: Group) -> str:
     return hashlib.sha256(place.encode()).hexdigest()[:12]
 
 
+def name(testbed: str, node: Node) -> str:
+    """Return the name of the container of a node, which is unique on its engine."""
+    valid = re.fullmatch(r"\w[\w.-]*", node.name, re.ASCII)
+    return f"tracebed-{testbed}-{node.name if valid else _digest(node.name)}"
+
+
 def options(settings: Settings, node: Node, testbed: str, image: str) -> dict[str, Any]:
     """Return the arguments of `docker.containers.create` for the container of a node, without its network.
 
     The container has no capabilities, cannot gain privileges, and can only write to folders in memory.
     """
     memory = None if node.memory_mib is None else f"{node.memory_mib}m"
-    name = node.name if re.fullmatch(r"[\w][\w.-]*", node.name, re.ASCII) else _digest(node.name)
     made: dict[str, Any] = {
         "image": image,
         "command": ["sleep", "infinity"],
         "init": True,  # reaps the processes of agents that were killed
-        "name": f"tracebed-{testbed}-{name}",
+        "name": name(testbed, node),
         "hostname": node.name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", node.name) else None,
         "user": f"{USER}:{USER}",
         "read_only": True,

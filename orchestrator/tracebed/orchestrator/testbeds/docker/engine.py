@@ -130,11 +130,10 @@ class Engine:
     def errors(self, what: str, *, where: str | None = None, hint: str | None = None) -> Iterator[None]:
         """Convert the errors of the docker SDK into TestbedError with `what`, and the reason in one line."""
         import docker.errors
-        import requests
 
         try:
             yield
-        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        except (docker.errors.DockerException, OSError) as error:  # the errors of requests are OSErrors
             raise TestbedError(
                 f"{what}: {reason(error)}", where=where or self.where, hint=hint, transient=_is_transient(error)
             ) from error

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.testbeds.claims import SPACE, claim_cpus
+from tracebed.orchestrator.testbeds.agent.claims import SPACE, claim_cpus
 from tracebed.orchestrator.testbeds.docker import containers
 from tracebed.orchestrator.testbeds.docker.channel import PACK, PYTHON, ExecChannel, run, unpack
 from tracebed.orchestrator.testbeds.docker.containers import (
@@ -62,7 +62,8 @@ class DockerProvider:
         assert isinstance(group.settings, containers.Settings)
         self.group, self.folder, self.say = group, folder, say
         self.settings = group.settings
-        self.testbed = containers.testbed_label(group)
+        self.made = False
+        self.testbed = self.network = containers.testbed_label(group)
         tls = None if self.settings.tls is None else Path(self.settings.tls)
         self.engine = Engine(self.settings.daemon, tls, f"nodes {group.name}")
         self._pump = Pump()
@@ -73,42 +74,48 @@ class DockerProvider:
 
     # The nodes.
 
-    def up(self) -> bool:
+    def up(self) -> None:
         """Make and start the containers that do not run, in parallel.
-
-        Returns:
-            Whether there was no container of the group before.
 
         Raises:
             TestbedError: the engine, the image or a container fails, or another testbed computes on the same CPUs.
-                Containers that this call has made are removed then.
         """
         with self._using(), ThreadPoolExecutor(self.fan_out) as pool:
             found = self._find()
             if self.settings.existing is not None:
                 self._check_existing(found)
-                return False
+                return
             image = self.settings.image or node_image(self.engine, self.settings.base, self.say)
-            network = self._network()
+            wanted = {node: containers.options(self.settings, node, self.testbed, image) for node in self.group.nodes}
+            for node, options in wanted.items():
+                self._check_unchanged(node, found.get(node.name), options)
             todo = [node for node in self.group.nodes if found.get(node.name, {}).get("State") != "running"]
-            wanted = {
-                node.name: {**containers.options(self.settings, node, self.testbed, image), "network": network}
-                for node in self.group.nodes
-            }
-            for node in self.group.nodes:
-                self._check_unchanged(node, found.get(node.name), wanted[node.name])
             if todo:
                 self.say(f"starting {len(todo)} containers")
-            try:
-                made = list(pool.map(lambda node: self._make(node, wanted[node.name], found.get(node.name)), todo))
-                self._refuse_shared_cpus()
-                list(pool.map(self._start, todo, made))
-            except BaseException:
-                if not found:
-                    self._remove(pool)
-                raise
+            self.made = self.made or not found
+            network = self._network()
+            errors: list[TestbedError] = []
+
+            def each(step: Callable[[Node], None], nodes: Iterable[Node]) -> list[Node]:
+                """Carry out a step for nodes at once, and return those for which it has not failed."""
+
+                def attempt(node: Node) -> bool:
+                    try:
+                        step(node)
+                    except TestbedError as error:
+                        errors.append(error)
+                        return False
+                    return True
+
+                nodes = list(nodes)
+                return [node for node, done in zip(nodes, pool.map(attempt, nodes), strict=True) if done]
+
+            made = each(lambda node: self._make(node, wanted[node], network, found.get(node.name)), todo)
+            others = self._other_computing()
+            each(self._start, each(lambda node: self._refuse_shared_cpus(node, others), made))
             self._containers = self._find()
-            return not found
+        if errors:
+            raise errors[0]
 
     def down(self) -> None:
         """Remove the containers and the network of the group. Images are kept.
@@ -247,18 +254,18 @@ class DockerProvider:
                 hint="remove the containers first: tracebed nodes down",
             )
 
-    def _make(self, node: Node, options: dict[str, Any], found: Facts | None) -> str:
-        """Create the container of a node, and return its ID. A stopped one is reused if its options are the same."""
+    def _make(self, node: Node, options: dict[str, Any], network: str, found: Facts | None) -> None:
+        """Create the container of a node. A stopped one is kept if its options are the same."""
         with self.engine.errors("its container cannot be made", where=f"node {node.name}"):
             if found is not None:
                 if found["Labels"].get(CONFIG_LABEL) == options["labels"][CONFIG_LABEL]:
-                    return str(found["Id"])
+                    return
                 self.engine.client.api.remove_container(found["Id"], v=True, force=True)
-            return str(self.engine.client.containers.create(**options).id)
+            self.engine.client.containers.create(**options, network=network)
 
-    def _start(self, node: Node, container: str) -> None:
+    def _start(self, node: Node) -> None:
         with self.engine.errors("its container does not start", where=f"node {node.name}"):
-            self.engine.client.api.start(container)
+            self.engine.client.api.start(containers.name(self.testbed, node))
 
     def _network(self) -> str:
         """Return the name of the network of the group, which is made if necessary.
@@ -282,32 +289,44 @@ class DockerProvider:
     def _networks(self) -> list[Network]:
         return self.engine.client.networks.list(filters={"label": f"{TESTBED_LABEL}={self.testbed}"})
 
-    def _refuse_shared_cpus(self) -> None:
-        """Raise TestbedError if containers of another testbed compute on CPUs of this group.
+    def _other_computing(self) -> list[Facts]:
+        """Return the containers of other testbeds that compute, or will compute before those of this group.
 
         Claims of agents do not work across containers, whose networks are apart. Containers are made before this
         check and started after it, so of two testbeds that are made at once at least one finds the other. The one
         whose first container is younger is refused.
         """
-        cpus = {cpu for node in self.group.nodes for cpu in node.cpus or ()}
-        if not cpus:
-            return
+        if all(node.cpus is None for node in self.group.nodes):
+            return []
         filters = {"label": [CPUS_LABEL, f"{CLAIMS_LABEL}={os.environ.get(SPACE, '')}"]}
         with self.engine.errors("the containers cannot be listed"):
             found = self.engine.client.api.containers(all=True, filters=filters)
-        testbeds: dict[str, list[Facts]] = {}
+        first: dict[str, tuple[int, str]] = {}
         for facts in found:
-            testbeds.setdefault(facts["Labels"][TESTBED_LABEL], []).append(facts)
-        first = {name: min((facts["Created"], facts["Id"]) for facts in all_of) for name, all_of in testbeds.items()}
-        for name in testbeds.keys() - {self.testbed}:
-            for facts in testbeds[name]:
-                before = facts["State"] in LIVE or (facts["State"] == "created" and first[name] < first[self.testbed])
-                if before and (shared := cpus & set(parse_cpus(facts["Labels"][CPUS_LABEL]))):
-                    raise TestbedError(
-                        f"the container {facts['Names'][0].lstrip('/')} computes on the CPUs {format_cpus(shared)}",
-                        where=self.engine.where,
-                        hint="remove it (tracebed nodes down, with its inventory), or use other CPUs",
-                    )
+            testbed, key = facts["Labels"][TESTBED_LABEL], (facts["Created"], facts["Id"])
+            first[testbed] = min(first.get(testbed, key), key)
+        younger = {name for name, key in first.items() if key >= first.get(self.testbed, key)}
+        return [
+            facts
+            for facts in found
+            if facts["Labels"][TESTBED_LABEL] != self.testbed
+            and (
+                facts["State"] in LIVE
+                or (facts["State"] == "created" and facts["Labels"][TESTBED_LABEL] not in younger)
+            )
+        ]
+
+    def _refuse_shared_cpus(self, node: Node, others: Sequence[Facts]) -> None:
+        """Remove the container of a node and raise TestbedError if one of `others` has one of its CPUs."""
+        for facts in others:
+            if shared := set(node.cpus or ()) & set(parse_cpus(facts["Labels"][CPUS_LABEL])):
+                with self.engine.errors("its container cannot be removed", where=f"node {node.name}"):
+                    self.engine.client.api.remove_container(containers.name(self.testbed, node), v=True, force=True)
+                raise TestbedError(
+                    f"the container {facts['Names'][0].lstrip('/')} computes on the CPUs {format_cpus(shared)}",
+                    where=f"node {node.name}",
+                    hint="remove it (tracebed nodes down, with its inventory), or use other CPUs",
+                )
 
     def _remove(self, pool: ThreadPoolExecutor) -> None:
         """Remove the containers and the networks of the group."""
