@@ -11,7 +11,7 @@ from tracebed.converters.workload import Workload
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.calibrating import procedure
 from tracebed.orchestrator.calibration import Calibration
-from tracebed.orchestrator.testbeds.inventory import load_inventory
+from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation import fitting
 
@@ -51,7 +51,7 @@ def calibrate(
         >>> made.overheads["launch_s"].value > 0
         True
     """
-    chosen = nodes if isinstance(nodes, Inventory) else load_inventory(nodes)
+    chosen = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
     return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=on_progress)
 
 

@@ -27,6 +27,7 @@ from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.prediction import EngineChoice, calibrated, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.registry import one_of
@@ -249,7 +250,7 @@ def replay(
     options = Options(speed, interval_s, OverLimit(over_limit), balance, priority, clock)
     chosen = loaded_calibration(calibration)
     thresholds = Thresholds.read(Path(health)) if health is not None else None
-    testbed = inventory(nodes)
+    testbed = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
     if chosen is not None:
         warn_of_another_testbed(chosen, testbed)
 

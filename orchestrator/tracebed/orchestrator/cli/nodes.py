@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracebed.errors import ExitCode
+from tracebed.errors import ExitCode, TestbedError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.groups import LazyGroup
 from tracebed.orchestrator.cli.messages import Level, progress, say
@@ -16,6 +16,7 @@ from tracebed.orchestrator.cli.options import PATH, Command, InventoryName, json
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.testbeds.checking.survey import NodeReport
+    from tracebed.orchestrator.testbeds.nodes import Inventory
 
 COMMANDS = {
     "up": "Make the nodes of an inventory ready: containers, installations, an allocation.",
@@ -129,6 +130,8 @@ def facts(inventory: str, target: Path | None, as_json: bool) -> ExitCode:
       tracebed nodes facts emulated-4
     """
     import tracebed.api as tb
+    from tracebed.orchestrator.testbeds.checking.survey import known
+    from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     with progress("collecting facts"):
         reports = tb.nodes_facts(inventory, on_step=_detail)
@@ -137,7 +140,7 @@ def facts(inventory: str, target: Path | None, as_json: bool) -> ExitCode:
     else:
         _print_facts(reports)
     if target is not None:
-        _write(inventory, reports, target)
+        _write(known(load_inventory(inventory, facts_follow=True), reports), target)
     return ExitCode.UNHEALTHY if any(report.error for report in reports) else ExitCode.OK
 
 
@@ -145,16 +148,13 @@ def _detail(step: str) -> None:
     say(step, Level.DETAIL)
 
 
-def _write(inventory: str, reports: Sequence[NodeReport], target: Path) -> None:
-    """Write the inventory with the CPUs that were found."""
+def _write(inventory: Inventory, target: Path) -> None:
+    """Write an inventory of tracebed."""
     from tracebed.files import replacing
-    from tracebed.orchestrator.testbeds.checking.survey import known
     from tracebed.orchestrator.testbeds.checking.written import as_yaml
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
 
-    found = known(load_inventory(inventory, facts_follow=True), reports)
     with replacing(target) as file:
-        file.write(as_yaml(found).encode())
+        file.write(as_yaml(inventory).encode())
     say(f"inventory: {target}")
 
 
@@ -193,19 +193,26 @@ def _print_facts(reports: Sequence[NodeReport]) -> None:
     show_default=True,
     help="Time over which the load by other processes is measured.",
 )
+@click.option(
+    "--write",
+    "target",
+    type=PATH,
+    metavar="FILE",
+    help="Inventory to write, without the unhealthy nodes.",
+)
 @json_option
-def check(inventory: str, health: Path | None, seconds: float, as_json: bool) -> ExitCode:
+def check(inventory: str, health: Path | None, seconds: float, target: Path | None, as_json: bool) -> ExitCode:
     """Check the health of the nodes of INVENTORY by thresholds.
 
     An agent on each node reports load, pressure, free memory and disk, limits of the control group, the clock, and the
-    work rate of computing nodes. The exit status is 4 if a node is unhealthy. `tracebed replay --drain` leaves such
-    nodes out.
+    work rate of computing nodes. The exit status is 4 if a node is unhealthy, which --write leaves out.
 
     \b
     Example:
       tracebed nodes check emulated-4 --seconds 0
     """
     import tracebed.api as tb
+    from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     with progress("checking nodes"):
         found = tb.nodes_check(inventory, health=health, seconds=seconds, on_step=_detail)
@@ -231,7 +238,12 @@ def check(inventory: str, health: Path | None, seconds: float, as_json: bool) ->
             click.echo(f"{', '.join(names)}: {reason}")
     bad = [item.node for item in found if item.state == "unhealthy"]
     if bad:
-        say(f"leave out: {', '.join(bad)} (tracebed replay --drain does so)")
+        say(f"unhealthy: {', '.join(bad)}")
+    if target is not None:
+        if len(bad) == len(found):
+            raise TestbedError("all nodes are unhealthy", where=inventory, hint="no inventory was written")
+        own = load_inventory(inventory, facts_follow=True)
+        _write(own.with_nodes({node.name: node for node in own.nodes if node.name not in bad}), target)
     return ExitCode.UNHEALTHY if bad else ExitCode.OK
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tracebed.cpus import parse_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.base import Event, Testbed
-from tracebed.orchestrator.testbeds.inventory import check_known
+from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -166,20 +166,36 @@ class _Survey:
                 report.error = str(message.get("reason") or message.get("what"))
 
 
-def known(inventory: Inventory, reports: Iterable[NodeReport]) -> Inventory:
-    """Return the inventory with the CPUs that the agents have found on nodes without `cores`.
+def load_with_facts(source: Path | str, *, say: Callable[[str], None] = lambda step: None) -> Inventory:
+    """Read an inventory, and find out the CPUs of nodes whose number of cores is unknown.
+
+    Args:
+        source: a file, or the name of an inventory that tracebed provides.
+        say: function that reports the steps of providers to the user.
 
     Raises:
-        InputError: the CPUs of a node remain unknown.
+        InputError: the inventory is invalid.
+        TestbedError: the agent of a node whose number of cores is unknown does not start.
     """
-    facts = {report.node.name: report.facts for report in reports if report.facts}
+    inventory = load_inventory(source, facts_follow=True)
+    unknown = {node.name: node for node in inventory.nodes if not node.cores}
+    return known(inventory, survey(inventory.with_nodes(unknown), say=say)) if unknown else inventory
+
+
+def known(inventory: Inventory, reports: Iterable[NodeReport]) -> Inventory:
+    """Return the inventory with the CPUs that the agents have found on nodes whose number of cores is unknown.
+
+    Raises:
+        TestbedError: the agent of such a node did not start.
+    """
+    of_name = {report.node.name: report for report in reports}
     nodes = {node.name: node for node in inventory.nodes}
     for name in inventory.unknown:
-        if name in facts:
-            nodes[name] = with_facts(nodes[name], facts[name])
-    found = inventory.with_nodes(nodes)
-    check_known(found)
-    return found
+        if of_name[name].error is not None:
+            what = f"the number of cores is unknown, and the agent did not start: {of_name[name].error}"
+            raise TestbedError(what, where=f"node {name}", hint="set `cores`, or remove the node from the inventory")
+        nodes[name] = with_facts(nodes[name], of_name[name].facts)
+    return inventory.with_nodes(nodes)
 
 
 def with_facts(node: Node, facts: Mapping[str, Any]) -> Node:
