@@ -214,7 +214,7 @@ while True:
 
 
 def test_a_missing_ssh_configuration_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot read the SSH configuration"):
         ssh_config(tmp_path / "absent")
 
 

@@ -17,6 +17,8 @@ from tracebed.yaml_file import MAX_CHARACTERS, read_text, shown
 
 USER_FILE = Path("~/.ssh/config")
 """The configuration of the user, which SSH reads without being told."""
+BLOCKS = ("host", "match")
+"""Keywords that begin a block of options for some hosts."""
 DEEPEST = 16
 """Largest accepted depth of included files, as in OpenSSH."""
 HINT = "each line of an SSH configuration is a keyword and its arguments; `Host NAME` begins the options of a host"
@@ -47,7 +49,9 @@ def is_ssh_config(text: str) -> bool:
 
 
 def lines_of(path: Path, *, depth: int = 0) -> Iterator[Line]:
-    """Yield the lines of an SSH configuration, with those of included files at the place of `Include`.
+    """Yield the lines of an SSH configuration, with those of included files in place of `Include`.
+
+    paramiko ignores `Include`, so the provider `ssh` reads these lines too.
 
     Args:
         path: the file.
@@ -59,29 +63,44 @@ def lines_of(path: Path, *, depth: int = 0) -> Iterator[Line]:
     text = read_text(path, "SSH configuration", unreadable=HINT)
     if len(text) > MAX_CHARACTERS:
         raise InputError("is too long for an SSH configuration", where=str(path), hint="check the path")
+    block: Line | None = None
     for number, raw in enumerate(text.splitlines(), 1):
         stripped = raw.strip()
         if not stripped or stripped.startswith("#"):
             continue
-        found = re.fullmatch(r"([A-Za-z]\w*)(?:\s*=\s*|\s+)(.*)", stripped)
-        try:
-            arguments = tuple(shlex.split(found[2])) if found else ()
-        except ValueError:
-            arguments = ()
-        if found is None or not arguments:
-            raise InputError(f"line {shown(stripped)} is invalid", where=f"{path}:{number}", hint=HINT)
-        line = Line(path, number, found[1].lower(), arguments, stripped)
+        line = _line(path, number, stripped)
         if line.keyword != "include":
+            block = line if line.keyword in BLOCKS else block
             yield line
             continue
         if depth >= DEEPEST:
             raise InputError(f"files are included more than {DEEPEST} deep", where=line.where, hint="remove the cycle")
-        yield line
-        for pattern in arguments:
-            # OpenSSH looks for relative names in ~/.ssh, or in the folder of the system configuration.
-            base = path.parent if path.is_relative_to("/etc/ssh") else Path("~/.ssh").expanduser()
-            for name in sorted(glob.glob(str(base / Path(pattern).expanduser()))):  # noqa: PTH207  # may be absolute
-                yield from lines_of(Path(name), depth=depth + 1)
+        for file in _included(line):
+            for inner in lines_of(file, depth=depth + 1):
+                if block is not None and inner.keyword in BLOCKS:
+                    break  # a block inside a block would apply only to hosts of both, which no line can express
+                yield inner
+        # The block of the included file ends with the file.
+        yield block or Line(path, number, "host", ("*",), "Host *")
+
+
+def _line(path: Path, number: int, text: str) -> Line:
+    found = re.fullmatch(r"([A-Za-z]\w*)(?:\s*=\s*|\s+)(.*)", text)
+    try:
+        arguments = tuple(shlex.split(found[2])) if found else ()
+    except ValueError:
+        arguments = ()
+    if found is None or not arguments:
+        raise InputError(f"line {shown(text)} is invalid", where=f"{path}:{number}", hint=HINT)
+    return Line(path, number, found[1].lower(), arguments, text)
+
+
+def _included(line: Line) -> Iterator[Path]:
+    """Yield the files that a line includes. OpenSSH looks for relative names in ~/.ssh or in /etc/ssh."""
+    base = line.file.parent if line.file.is_relative_to("/etc/ssh") else Path("~/.ssh").expanduser()
+    for pattern in line.arguments:
+        for name in sorted(glob.glob(str(base / Path(pattern).expanduser()))):  # noqa: PTH207  # may be absolute
+            yield Path(name)
 
 
 def groups_of(path: Path, mark: str) -> Iterator[Group]:

@@ -28,6 +28,7 @@ from paramiko.ssh_exception import (
 )
 
 from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, lines_of
 
 ATTEMPTS = 7
 """Number of attempts to connect to a host that drops connections, as a busy sshd does (MaxStartups)."""
@@ -39,6 +40,9 @@ COMMANDS = re.compile(r"^\s*(?:proxycommand[\s=]|match\s.*\bexec\b)", re.IGNOREC
 """The keywords of an SSH configuration that run a command on this machine."""
 TRUSTED = ("~/.ssh", "/etc/ssh")
 """The folders whose SSH configurations may run commands on this machine."""
+
+OWN_FILES = (USER_FILE.expanduser(), Path("/etc/ssh/ssh_config"))
+"""The SSH configurations of the user and of the system."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors are reported as TestbedError
 
@@ -78,27 +82,22 @@ def ssh_config(path: Path | None) -> fabric.Config:
         path: the file; None: the configuration of the user and of the system.
 
     Raises:
-        InputError: the file is missing or invalid, or may run commands and is not in a trusted folder.
+        InputError: a file is missing or invalid, or may run commands and is not in a trusted folder.
     """
-    config = fabric.Config(lazy=True)  # otherwise, it would import fabric.py from the working folder
-    if path is not None:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the SSH configuration cannot be read: {error}", where=str(path)) from error
-        trusted = any(path.resolve().is_relative_to(Path(folder).expanduser()) for folder in TRUSTED)
-        if (found := COMMANDS.search(text)) and not trusted:
-            raise InputError(
-                f"the SSH configuration runs a command on this machine: {found.group().strip()}",
-                where=f"{path}:{text[: found.start()].count(chr(10)) + 1}",
-                hint="use ProxyJump, or move the entry to ~/.ssh/config",
-            )
-        config.set_runtime_ssh_path(str(path))
+    files = [path] if path is not None else [file for file in OWN_FILES if file.exists()]
+    text = ""
+    for file in files:
+        for line in lines_of(file):
+            trusted = any(line.file.resolve().is_relative_to(Path(folder).expanduser()) for folder in TRUSTED)
+            if COMMANDS.match(line.text) and not trusted:
+                what = f"the SSH configuration runs a command on this machine: {line.text}"
+                raise InputError(what, where=line.where, hint="use ProxyJump, or move the entry to ~/.ssh/config")
+            text += f"{line.text}\n"
+        text += "Host *\n"
     try:
-        config.load_ssh_config()
+        return fabric.Config(ssh_config=paramiko.SSHConfig.from_text(text), lazy=True)
     except (paramiko.ConfigParseError, ValueError) as error:
-        raise InputError(f"the SSH configuration is invalid: {error}", where=str(path or "~/.ssh/config")) from error
-    return config
+        raise InputError(f"the SSH configuration is invalid: {error}", where=str(path or OWN_FILES[0])) from error
 
 
 class _Dropped(TestbedError):
