@@ -72,6 +72,9 @@ class NamespaceProvider:
             ip("netns", "delete", path.name)
         shutil.rmtree(self.disks, ignore_errors=True)
 
+    def close(self) -> None:
+        pass
+
     def run(self, node: Node, arguments: Sequence[str]) -> LocalChannel:
         offset = str(int(OFFSET_S) * self.numbers[node.name])
         clock = ["unshare", "--time", "--monotonic", offset, "--fork", "--kill-child"]

@@ -168,10 +168,10 @@ def test_a_suspended_agent_is_killed_after_a_timeout(tmp_path: Path, monkeypatch
 
 
 def test_an_agent_that_cannot_start_names_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "COMMAND", [sys.executable, "-c", "raise SystemExit('no such luck')"])
+    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "raise SystemExit('no such luck')"])
     with pytest.raises(TestbedError, match=r"node n\d: its agent ended with status 1: no such luck"):
         AgentTestbed(inventory(emulated=2), tmp_path).start()
-    monkeypatch.setattr(local, "COMMAND", ["/no/such/program"])
+    monkeypatch.setattr(local, "AGENT", ["/no/such/program"])
     with pytest.raises(TestbedError, match="cannot start agents"):
         AgentTestbed(inventory(emulated=2), tmp_path).start()
 
@@ -183,7 +183,7 @@ def test_an_agent_of_another_protocol_is_refused(tmp_path: Path, monkeypatch: py
 
 
 def test_a_silent_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "COMMAND", [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "import sys; sys.stdin.read()"])
     monkeypatch.setattr(links, "START_S", 0.05)
     with pytest.raises(TestbedError, match=r"node n0: its agent did not start within 0\.25 s") as caught:
         AgentTestbed(inventory(emulated=1), tmp_path).start()
@@ -191,6 +191,6 @@ def test_a_silent_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_invalid_message_of_an_agent_is_an_error_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "COMMAND", [sys.executable, "-c", "print('good morning')"])
+    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "print('good morning')"])
     with pytest.raises(TestbedError, match="invalid message: b'good morning'"):
         AgentTestbed(inventory(emulated=1), tmp_path).start()

@@ -17,7 +17,7 @@ from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.settings import Settings
 
-COMMAND = [sys.executable, "-P", "-m", AGENT_MODULE]
+AGENT = [sys.executable, "-P", "-m", AGENT_MODULE]
 END_S = 1.0
 """Time in which an agent that has closed its output ends, s."""
 EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -91,7 +91,7 @@ class LocalProvider:
     def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
         """Prepare the provider."""
         self.group, self.folder = group, folder
-        self.command = COMMAND
+        self.command = AGENT
 
     def up(self) -> None:
         """Do nothing."""

@@ -93,6 +93,8 @@ class Provider(Protocol):
     def run(self, node: Node, arguments: Sequence[str]) -> Channel:
         """Run `PYTHON -P -m AGENT_MODULE ARGUMENTS` on the node. May be called from several threads.
 
+        A node that was ready, and is not any more, is made ready again: its container was stopped, for example.
+
         Raises:
             TestbedError: the command cannot be started. `transient` tells whether to try again.
         """

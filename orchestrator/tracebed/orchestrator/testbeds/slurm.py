@@ -23,7 +23,7 @@ from pydantic import Field, field_validator
 
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.launcher import concurrently
-from tracebed.orchestrator.testbeds.local import COMMAND, LocalChannel
+from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.settings import Settings
 from tracebed.orchestrator.testbeds.slurm_allocation import Allocations
@@ -208,7 +208,7 @@ class SlurmProvider:
         self.up()
         assert self._job is not None
         host, stamp = self._hosts[node.name], f"{time.time_ns():020d}"
-        agent = ["env", f"TMPDIR={self._temporary}", *COMMAND, *arguments]
+        agent = ["env", f"TMPDIR={self._temporary}", *AGENT, *arguments]
         if self._stations:
             agent = self._stations[host].agent(node.name, stamp, arguments)
         logs = self.folder / "agents"

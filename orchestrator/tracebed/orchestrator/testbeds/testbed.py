@@ -228,6 +228,8 @@ class AgentTestbed:
         self._warn(errors)
         if made and not errors:
             (self.spool / MADE).unlink()
+        for launcher in launchers:
+            launcher.provider.close()
         self._launchers = []
 
     def _warn(self, errors: Iterable[TracebedError]) -> None:

@@ -23,7 +23,11 @@ def _providers(inventory: Inventory) -> Iterator[list[tuple[dict[str, Any], Prov
             facts: dict[str, Any] = {"group": group.name, "provider": group.provider, "nodes": names, "steps": []}
             say: Callable[[str], None] = facts["steps"].append
             found.append((facts, PROVIDERS.load(group.provider)(group, Path(folder), say)))
-        yield found
+        try:
+            yield found
+        finally:
+            for _, provider in found:
+                provider.close()
 
 
 def bring_up(inventory: Inventory) -> list[dict[str, Any]]:
