@@ -25,6 +25,8 @@ from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.program import Launch, split
 from tracebed.benchmarks.rank import BenchmarkRank, Control
 
+BACKLOG = 4096
+"""Largest number of followers that wait to be accepted. It is the largest number that Linux permits by default."""
 PROGRESS_S = 0.5
 """Shortest time between two progress messages, s."""
 
@@ -119,7 +121,7 @@ class Leader(BenchmarkRank):
         """Listen for followers, and start the job once all its ranks have joined."""
         self.server = socket.socket(getattr(socket, self.launch.family))
         self.server.bind(self.launch.address)
-        self.server.listen(128)
+        self.server.listen(BACKLOG)
         self.selector.register(self.server, selectors.EVENT_READ, self._accept)
         self.tell("listening", address=self.server.getsockname())
         self.beat("listening", changed=True)

@@ -164,6 +164,7 @@ class Agent:
             "launch": jobs.launch,
             "resize": jobs.resize,
             "kill": jobs.kill,
+            "relay": jobs.relays.receive,
             "sample": self.node.sample,
             "measure": self.node.measure,
         }
@@ -217,6 +218,7 @@ class Agent:
             units_per_core_second=self.node.rate,
         )
         self.outbox.repeat()
+        self.node.jobs.relays.repeat()
         self.node.set_heartbeat(heartbeat_s)
 
     def _ping(self, message: dict[str, Any]) -> None:

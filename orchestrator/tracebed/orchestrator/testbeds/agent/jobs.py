@@ -15,10 +15,11 @@ from tracebed.benchmarks.clock import Pauses, SteadyClock
 from tracebed.benchmarks.lines import Lines, decode
 from tracebed.benchmarks.program import Launch
 from tracebed.errors import InputError, TracebedError
-from tracebed.orchestrator.testbeds.agent.launching import Here, read_launch
+from tracebed.orchestrator.testbeds.agent.launching import RELAYED, Here, read_launch
 from tracebed.orchestrator.testbeds.agent.messages import Fields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess, fork_rank
+from tracebed.orchestrator.testbeds.agent.relay import Relays
 
 
 class Jobs:
@@ -36,6 +37,7 @@ class Jobs:
         self.selector, self.outbox, self.node, self.sockets = selector, outbox, node, sockets
         self.ranks: dict[str, RankProcess] = {}
         """Job -> its rank on this node."""
+        self.relays = Relays(selector, outbox, node.name)
         self.pauses = Pauses()
         self.stopped_at: float | None = None
         """Time at which the ranks were stopped, `time.monotonic()`; None: they run."""
@@ -65,8 +67,13 @@ class Jobs:
                 raise InputError("an earlier rank of the job has not ended on this node yet")
             self._launches += 1
             own = self.sockets / f"{self._launches}.socket"
-            self._fork(read_launch(message, self.node, own, self.pauses))
+            launch = read_launch(message, self.node, own, self.pauses)
+            if fields.text("family") == RELAYED:
+                self.relays.lead(job, str(own)) if leader else self.relays.follow(job, str(own), fields.text("address"))
+            self._fork(launch)
         except (KeyError, ValueError, TypeError, OSError, TracebedError) as error:
+            if job not in self.ranks:
+                self.relays.forget(job)
             reason = f"message lacks {error}" if isinstance(error, KeyError) else str(error)
             self._tell_end(job, name, leader=leader, state="failed", reason=f"cannot be launched: {reason}")
 
@@ -134,6 +141,8 @@ class Jobs:
             if message["type"] == "finished":
                 rank.finished = message
             else:
+                if message["type"] == "listening" and self.relays.leads(rank.launch.job):
+                    message["address"] = self.node.name
                 self.outbox.pass_on({"job": rank.launch.job, "rank": rank.launch.rank, **message})
 
     def _reap(self) -> None:
@@ -146,6 +155,7 @@ class Jobs:
             rank.lines.forget()
             rank.control.close()
             del self.ranks[job]
+            self.relays.forget(job)
             if rank.launch.clock:
                 with contextlib.closing(SteadyClock(rank.launch.clock)) as clock:
                     clock.forget(pid)

@@ -49,6 +49,10 @@ class Fields:
             raise _invalid(name, value, "true or false")
         return value
 
+    def is_set(self, name: str) -> bool:
+        """Return an optional truth value, false if it is missing or null."""
+        return name in self and self.flag(name)
+
     def whole(self, name: str, least: int, most: int = LARGEST) -> int:
         """Return a whole number from `least` to `most`."""
         value = self._message[name]

@@ -1,0 +1,277 @@
+"""Connections between ranks that go through the agents and the controller, so that no port is opened.
+
+Bytes have positions, and are kept until the other agent has confirmed them. So bytes are neither lost nor doubled when
+a controller dies while it carries a message: after another controller has taken over, both agents repeat what has not
+been confirmed.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import selectors
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.testbeds.agent.messages import Fields
+from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+
+CHUNK = 65536
+"""Largest number of bytes in a message."""
+CONFIRM = 32768
+"""Number of bytes after which they are confirmed without waiting for bytes in the other direction."""
+WINDOW = 2**20
+"""Number of unconfirmed bytes from which on a connection is not read."""
+CONNECT_S = 1.0
+"""Longest time to connect to a leader on this node, s."""
+
+Key = tuple[str, str, int]
+"""Job, node of the follower, and number of the connection."""
+
+
+class Stream:
+    """One end of a relayed connection.
+
+    Args:
+        selector: the selector of the agent.
+        peer: the connection to the rank on this node.
+        send: sends a message `relay` of this connection.
+        ended: called when both ends are closed.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        peer: socket.socket,
+        send: Callable[..., None],
+        ended: Callable[[], None],
+    ) -> None:
+        """Carry the bytes of `peer`."""
+        self._selector, self._peer, self._send, self._ended = selector, peer, send, ended
+        peer.setblocking(False)
+        self._sent = bytearray()
+        """Bytes from the rank that the other agent has not confirmed."""
+        self._confirmed = 0
+        """Number of bytes from the rank that the other agent has confirmed."""
+        self._to_write = bytearray()
+        self._written = 0
+        """Number of bytes that were written to the rank, or discarded since the rank has closed its end."""
+        self._told = 0
+        """Value of `_written` in the last message."""
+        self._closed_here = self._closed_there = False
+        self._watch()
+
+    def ready(self) -> None:
+        """Write to the rank and read from it what is possible now."""
+        self._write()
+        if not self._closed_here and len(self._sent) < WINDOW:
+            try:
+                data = self._peer.recv(CHUNK)
+            except BlockingIOError:
+                pass
+            except OSError:  # the rank was killed
+                self._close()
+            else:
+                self._tell(data) if data else self._close()
+        self._confirm()
+        self._watch()
+
+    def receive(self, fields: Fields) -> None:
+        """Process a message of the other agent."""
+        offset, data = fields.whole("offset", 0), _data(fields)
+        confirmed = fields.whole("received", 0) - self._confirmed
+        if confirmed > len(self._sent):
+            raise InputError("more bytes are confirmed than were sent")
+        if confirmed > 0:
+            del self._sent[:confirmed]
+            self._confirmed += confirmed
+        known = self._written + len(self._to_write) - offset
+        if known >= 0:  # otherwise, bytes before these are missing and will be repeated
+            self._to_write += data[known:]
+            self._closed_there = self._closed_there or fields.is_set("closed")
+        self._write()
+        if fields.is_set("again"):
+            self.repeat()
+        self._confirm()
+        self._watch()
+
+    def repeat(self, *, again: bool = False) -> None:
+        """Send all unconfirmed bytes. With `again`, ask the other agent for the same."""
+        start = 0
+        while again or start < len(self._sent) or self._closed_here:
+            data = bytes(self._sent[start : start + CHUNK])
+            last = start + len(data) == len(self._sent)
+            self._message(self._confirmed + start, data, again=again, closed=self._closed_here and last)
+            start, again = start + len(data), False
+            if last:
+                break
+
+    def _close(self) -> None:
+        """Close this end, and tell the other agent."""
+        if not self._closed_here:
+            self._closed_here = True
+            self._watch()
+            self._peer.close()
+            self._discard()
+            self._message(self._confirmed + len(self._sent), b"", closed=True)
+        if self._closed_there:
+            self._ended()
+
+    def _write(self) -> None:
+        """Write what can be written to the rank. Close this end once everything before the close has been written."""
+        try:
+            while self._to_write and not self._closed_here:
+                count = self._peer.send(self._to_write[:CHUNK])
+                self._written += count
+                del self._to_write[:count]
+        except BlockingIOError:
+            return
+        except OSError:  # the rank has closed its end; what it sent before can still be read
+            pass
+        self._discard()
+        if self._closed_there:
+            self._close()
+
+    def _discard(self) -> None:
+        self._written += len(self._to_write)
+        self._to_write.clear()
+
+    def _confirm(self) -> None:
+        if self._written - self._told >= CONFIRM and not self._closed_here:
+            self._tell(b"")
+
+    def _tell(self, data: bytes) -> None:
+        offset = self._confirmed + len(self._sent)
+        self._sent += data
+        self._message(offset, data)
+
+    def _message(self, offset: int, data: bytes, *, closed: bool = False, again: bool = False) -> None:
+        self._told = self._written
+        flags = {name: True for name, flag in (("closed", closed), ("again", again)) if flag}
+        self._send(offset=offset, received=self._written, data=base64.b64encode(data).decode(), **flags)
+
+    def _watch(self) -> None:
+        events = 0
+        if not self._closed_here:
+            events |= selectors.EVENT_READ if len(self._sent) < WINDOW else 0
+            events |= selectors.EVENT_WRITE if self._to_write else 0
+        registered = self._selector.get_map().get(self._peer.fileno()) if self._peer.fileno() >= 0 else None
+        if registered is None and events:
+            self._selector.register(self._peer, events, self.ready)
+        elif registered is not None and not events:
+            self._selector.unregister(self._peer)
+        elif registered is not None:
+            self._selector.modify(self._peer, events, self.ready)
+
+
+class Relays:
+    """The relayed connections of the ranks on a node.
+
+    Args:
+        selector: the selector of the agent.
+        outbox: the events of the agent.
+        node: name of the node.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: str) -> None:
+        """Start without connections."""
+        self._selector, self._outbox, self._node = selector, outbox, node
+        self._streams: dict[Key, Stream] = {}
+        self._leaders: dict[str, str] = {}
+        """Job -> path of the socket of its leader on this node."""
+        self._doors: dict[str, tuple[socket.socket, str]] = {}
+        """Job -> the socket to which its follower on this node connects, and the path of the socket."""
+        self._number = 0
+
+    def lead(self, job: str, path: str) -> None:
+        """Accept connections to the leader of a job, which listens at `path`."""
+        self._leaders[job] = path
+
+    def follow(self, job: str, path: str, leader: str) -> None:
+        """Listen at `path` for the follower of a job, whose leader is on the node `leader`."""
+        door = socket.socket(socket.AF_UNIX)
+        self._doors[job] = door, path
+        door.bind(path)
+        door.listen(1)
+
+        def enter() -> None:
+            peer = door.accept()[0]
+            self._close_door(job)
+            self._number += 1
+            self._open((job, self._node, self._number), peer, leader)
+
+        self._selector.register(door, selectors.EVENT_READ, enter)
+
+    def leads(self, job: str) -> bool:
+        """Return whether the leader of a job is on this node and relayed."""
+        return job in self._leaders
+
+    def forget(self, job: str) -> None:
+        """Forget a job whose rank has ended. Its connections end by themselves, since the rank has closed them."""
+        self._leaders.pop(job, None)
+        self._close_door(job)
+
+    def receive(self, message: dict[str, Any]) -> None:
+        """Process a message of another agent."""
+        fields = Fields(message)
+        job, rank = fields.text("job"), fields.text("rank")
+        key = job, rank, fields.whole("stream", 1)
+        if fields.text("to") != self._node:
+            raise InputError(f"the message is for node {fields.text('to')!r}, not for {self._node!r}")
+        stream = self._streams.get(key)
+        if stream is None and (fields.is_set("again") or not fields.is_set("closed")) and rank != self._node:
+            offset = fields.whole("offset", 0)
+            stream = self._connect(key) if offset == 0 and not fields.is_set("again") else None
+            if stream is None:  # the leader has ended
+                self._send(key, rank, offset=0, received=offset, data="", closed=True)
+        if stream is not None:
+            stream.receive(fields)
+
+    def repeat(self) -> None:
+        """Repeat all unconfirmed bytes, and ask the other agents for the same, since messages may have been lost."""
+        for stream in list(self._streams.values()):
+            stream.repeat(again=True)
+
+    def _connect(self, key: Key) -> Stream | None:
+        """Connect a follower to the leader of its job on this node; None: there is no such leader."""
+        path = self._leaders.get(key[0])
+        if path is None:
+            return None
+        peer = socket.socket(socket.AF_UNIX)
+        peer.settimeout(CONNECT_S)
+        try:
+            peer.connect(path)
+        except OSError:
+            peer.close()
+            return None
+        return self._open(key, peer, key[1])
+
+    def _open(self, key: Key, peer: socket.socket, to: str) -> Stream:
+        def ended() -> None:
+            self._streams.pop(key, None)
+
+        stream = self._streams[key] = Stream(self._selector, peer, partial(self._send, key, to), ended)
+        return stream
+
+    def _send(self, key: Key, to: str, **fields: Any) -> None:
+        job, rank, number = key
+        self._outbox.tell_now("relay", job=job, rank=rank, stream=number, to=to, **fields)
+
+    def _close_door(self, job: str) -> None:
+        if job in self._doors:
+            door, path = self._doors.pop(job)
+            with contextlib.suppress(KeyError):  # the follower could not be launched
+                self._selector.unregister(door)
+            door.close()
+            Path(path).unlink(missing_ok=True)
+
+
+def _data(fields: Fields) -> bytes:
+    value = fields.value("data")
+    if not isinstance(value, str) or len(value) > 2 * CHUNK:
+        raise InputError(f"data is not a text of at most {2 * CHUNK} characters")
+    return base64.b64decode(value, validate=True)
