@@ -56,7 +56,7 @@ class Driver:
             "leader": leader,
             "members": [self.names[member] for member in self.members],
             "address": None if leader else self.address,
-            "family": "AF_UNIX",
+            "family": self.testbed.family,
             "authkey": key,
             "cpus": mask,
             "cores": cores,
@@ -129,9 +129,9 @@ def affinities(process: psutil.Process) -> list[str]:
 
 
 @contextmanager
-def emulated(tmp_path: Path, *cores: int) -> Iterator[AgentTestbed]:
+def emulated(tmp_path: Path, *cores: int, network: str = "auto") -> Iterator[AgentTestbed]:
     nodes = tuple(Node(f"n{i}", count, 1, None, True) for i, count in enumerate(cores))
-    with AgentTestbed(Inventory("test", "local", nodes), tmp_path / "spool") as testbed:
+    with AgentTestbed(Inventory("test", "local", nodes, network=network), tmp_path / "spool") as testbed:
         yield testbed
 
 
@@ -142,12 +142,22 @@ def computing(tmp_path: Path, *masks: Sequence[int]) -> Iterator[AgentTestbed]:
         yield testbed
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("balance", ["static", "dynamic"])
-def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(tmp_path: Path, balance: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("balance", "network", "seed"),
+    [
+        (balance, network, seed)
+        for balance in ("static", "dynamic")
+        for network in ("auto", "agents")
+        for seed in (0, 1)
+    ],
+)
+def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(
+    tmp_path: Path, balance: str, network: str, seed: int
+) -> None:
     draw = random.Random(seed)
     program = Program("pils", 10_007, 2_000_003, 300, balance=balance, rate=1e6)
-    with emulated(tmp_path, 1, 4, 2, 3) as testbed:
+    with emulated(tmp_path, 1, 4, 2, 3, network=network) as testbed:
+        assert testbed.family == {"auto": "AF_UNIX", "agents": "agents"}[network]
         job = Driver(testbed, program, [1, 0])
         job.start()
         changes = 0

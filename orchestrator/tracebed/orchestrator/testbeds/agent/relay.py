@@ -65,6 +65,10 @@ class Stream:
         self._closed_here = self._closed_there = False
         self._watch()
 
+    def greet(self) -> None:
+        """Tell the other agent to connect, since the leader is the first to send."""
+        self._tell(b"")
+
     def ready(self) -> None:
         """Write to the rank and read from it what is possible now."""
         self._write()
@@ -202,7 +206,7 @@ class Relays:
             peer = door.accept()[0]
             self._close_door(job)
             self._number += 1
-            self._open((job, self._node, self._number), peer, leader)
+            self._open((job, self._node, self._number), peer, leader).greet()
 
         self._selector.register(door, selectors.EVENT_READ, enter)
 
