@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -61,6 +62,7 @@ class Sshd:
         address: address to listen on.
         port: port to listen on; None: a free one.
         namespace: name of the network namespace of the server; None: that of this process.
+        mounts: arguments of `mount`, which the server and its sessions see alone; needs root.
         settings: lines of its configuration, by keyword.
     """
 
@@ -70,11 +72,12 @@ class Sshd:
         address: str = "127.0.0.1",
         port: int | None = None,
         namespace: str | None = None,
+        mounts: Sequence[Sequence[str | Path]] = (),
         settings: Mapping[str, str] | None = None,
     ) -> None:
         need("sshd", "ssh-keygen")
         folder.mkdir(parents=True)
-        self.folder, self.address, self.namespace = folder, address, namespace
+        self.folder, self.address, self.namespace, self.mounts = folder, address, namespace, mounts
         self.port = port or free_port(address)
         self.home = folder / "home"
         self.home.mkdir()
@@ -132,6 +135,9 @@ class Sshd:
         program = shutil.which("sshd", path=SEARCHED)
         assert program is not None
         prefix = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        if self.mounts:
+            mount = "".join(f"{shlex.join(['mount', *map(str, each)])} && " for each in self.mounts)
+            prefix += ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{mount}exec "$@"', "sh"]
         with (self.folder / "sshd.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*prefix, program, "-D", "-e", "-f", str(file)],
@@ -168,6 +174,7 @@ class Network:
     """Hosts in network namespaces, joined by a bridge with this host, and a server in each. The tests must be root.
 
     Attributes:
+        hidden: folder of this host that the hosts do not see: their file system is another one.
         hosts: the server of each host, by name: `h1`, `h2`, ...
         gateway: the address of this host in the network.
     """
@@ -175,6 +182,7 @@ class Network:
     def __init__(self, folder: Path, count: int, settings: Mapping[str, str] | None = None) -> None:
         need("sshd", "ssh-keygen", "ip", root=True)
         self.folder, self.count, self.settings = folder, count, settings
+        self.hidden = folder / "hidden"
         self.hosts: dict[str, Sshd] = {}
         self.link = ""
         self.gateway = ""
@@ -192,7 +200,7 @@ class Network:
         call("ip", "-n", self.namespace("net"), "link", "set", name, "up")
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True)
+        self.hidden.mkdir(parents=True)
         try:
             subnet = self._make_bridge()
             for number in range(1, self.count + 1):
@@ -200,7 +208,8 @@ class Network:
                 call("ip", "netns", "add", self.namespace(name))
                 self._plug(name, self.namespace(name), "eth0", address)
                 call("ip", "-n", self.namespace(name), "link", "set", "lo", "up")
-                self.hosts[name] = Sshd(self.folder / name, address, 22, self.namespace(name), self.settings)
+                hide = [("-t", "tmpfs", "tmpfs", self.hidden)]
+                self.hosts[name] = Sshd(self.folder / name, address, 22, self.namespace(name), hide, self.settings)
                 self.hosts[name].start()
         except BaseException:
             self.__exit__()

@@ -77,7 +77,7 @@ class SshChannel:
         channel: the SSH channel of the command.
         pump: carries the bytes of the channel.
         log: file here for the standard error of the command.
-        end: kills the command on the host.
+        end: kills the command on the host, if the host can be reached.
         release: releases the place of the channel on its connection.
     """
 
@@ -128,8 +128,7 @@ class SshChannel:
         if self._socket.fileno() < 0:
             return
         if self.poll() is None:
-            with contextlib.suppress(TestbedError):  # the agent ends by itself when it hears nothing
-                self._end()
+            self._end()
         self._socket.close()
         self._channel.close()
         self._release()
@@ -174,6 +173,7 @@ class SshProvider:
         }
         self._wheels = Wheels()
         self._pump = Pump()
+        self._left: set[str] = set()  # nodes with commands that could not be killed
         self.made = False
 
     def up(self) -> None:
@@ -182,7 +182,9 @@ class SshProvider:
         Raises:
             TestbedError: a host cannot be reached, or lacks something.
         """
-        self._everywhere(self._up)
+        errors = concurrently([partial(self._up, station) for station in self._stations.values()], self.fan_out)
+        if errors:
+            raise errors[0]
 
     def _up(self, station: Station) -> None:
         if station.up(self._wheels):
@@ -195,15 +197,20 @@ class SshProvider:
         Raises:
             TestbedError: a host cannot be reached.
         """
-        self._everywhere(Station.end)  # first everywhere, because hosts may share the folder
-        self._everywhere(Station.remove)
-        self.close()
+        failed: dict[Station, TestbedError] = {}
 
-    def _everywhere(self, do: Callable[[Station], None]) -> None:
-        """Call `do` for all hosts, a few at once. Raise the first error after all calls have ended."""
-        errors = concurrently([partial(do, station) for station in self._stations.values()], self.fan_out)
-        if errors:
-            raise errors[0]
+        def attempt(do: Callable[[Station], None], station: Station) -> None:
+            try:
+                do(station)
+            except TestbedError as error:
+                failed[station] = error
+
+        for do in (Station.end, Station.remove):  # agents end everywhere first, because hosts may share the folder
+            left = [station for station in self._stations.values() if station not in failed]
+            concurrently([partial(attempt, do, station) for station in left], self.fan_out)
+        self.close()
+        if failed:
+            raise next(iter(failed.values()))
 
     def close(self) -> None:
         """Close the connections. Agents that run lose their controller."""
@@ -219,11 +226,21 @@ class SshProvider:
         """
         host, station = self._hosts[self._aliases[node.name]], self._station(node)
         stamp = f"{time.time_ns():020d}"
+        if node.name in self._left and not arguments:  # otherwise, the agent that is left is taken over
+            station.end(node.name, stamp)
+            self._left.discard(node.name)
         channel, release = host.start(station.agent(node.name, stamp, arguments))
         logs = self.folder / "agents"
         logs.mkdir(mode=0o700, exist_ok=True)
-        end = partial(station.end, node.name, stamp)
+        end = partial(self._end, station, node.name, stamp)
         return SshChannel(channel, self._pump, logs / f"{node.name}.log", end, release)
+
+    def _end(self, station: Station, node: str, stamp: str) -> None:
+        """Kill the commands of a node that were started until `stamp`, or before its next agent starts."""
+        try:
+            station.end(node, stamp)
+        except TestbedError:  # the agent also ends by itself when it hears nothing
+            self._left.add(node)
 
     def spool(self, node: Node) -> str:
         """Return the folder for files of jobs on the host of a node."""

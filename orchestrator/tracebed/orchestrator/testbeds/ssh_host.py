@@ -217,8 +217,9 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
                 hint = "add the key to ssh-agent (ssh-add), or name it in the SSH configuration (IdentityFile)"
                 return TestbedError(f"the SSH server refuses the keys of user {self.user}", where=where, hint=hint)
             case TimeoutError():
-                what = f"does not answer on port {self.port} within {self.access.connect_s:g} s"
-                return TestbedError(what, where=where, transient=True)
+                return TestbedError(
+                    f"does not answer on port {self.port} within {self.access.connect_s:g} s", where=where
+                )
             case NoValidConnectionsError():
                 reasons = {str(getattr(reason, "strerror", reason)) for reason in error.errors.values()}
                 what = f"port {self.port} cannot be reached: {', '.join(sorted(reasons))}"
