@@ -124,7 +124,8 @@ class YamlFile:
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits
             mark = getattr(error, "problem_mark", None)
             deep = "nested too deeply" if isinstance(error, RecursionError) else None
-            what = f"is not YAML: {deep or getattr(error, 'problem', None) or error}"
+            reason = deep or getattr(error, "problem", None) or " ".join(str(error).split())
+            what = f"is not YAML: {reason}"
             raise InputError(what, where=f"{where}:{mark.line + 1}" if mark else where, hint=hint) from error
         return cls(where, text, raw, tree, hint)
 

@@ -207,13 +207,12 @@ def groups_of(yaml: YamlFile, mark: str) -> Iterator[Group]:
     for host in inventory.hosts.values():
         keys = _used(host, variables(host), model.model_fields, ignored)
         settings = keys.only(model.model_fields).checked(model)
+        item = Keys(host.place, {"name": host.name}, {"name": host.place}).over(keys.only(NodeKeys.model_fields))
+        spec = item.checked(NodeItem)
         with distinct.at(host.place, host.name):
-            item = keys.only(NodeKeys.model_fields).over(
-                Keys(host.place, {"name": host.name}, {"name": host.place})
-            )  # fmt: skip
-            nodes = distinct.of(item.checked(NodeItem).nodes("ssh", splits_this_machine=False), settings)
-            name = min(host.groups - {"all", "ungrouped"}, default="all")
-            found.setdefault(f"{name} {settings.model_dump_json()}", (settings, []))[1].extend(nodes)
+            nodes = tuple(distinct.of(spec.nodes("ssh", splits_this_machine=False), settings))
+        name = min(host.groups - {"all", "ungrouped"}, default="all")
+        found.setdefault(f"{name} {settings.model_dump_json()}", (settings, []))[1].extend(nodes)
     tolerate(ignored, where=yaml.where)
     taken: set[str] = set()
     for label, (settings, nodes_of_group) in found.items():
@@ -262,6 +261,9 @@ def _used(host: _Host, variables: Keys, settings: Mapping[str, Any], ignored: di
         if key == "port" and isinstance(value, str) and value.isdecimal():
             value = int(value)
         values[key], places[key] = value, place
+    cpus = next((key for key in ("cpus", "sockets") if key in values and not isinstance(values[key], int)), None)
+    if cpus and "cores" in values and places["cores"].path[:-1] != places[cpus].path[:-1]:
+        del values["cores"]  # the CPUs of the host replace the cores of its group
     return Keys(host.place, values, places)
 
 

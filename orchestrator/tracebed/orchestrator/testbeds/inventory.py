@@ -83,8 +83,8 @@ def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> In
         return _inventory(
             name, ansible.groups_of(replace(yaml, hint=ansible.HINT), _mark(name, yaml.where)), yaml.where, facts_follow
         )
-    file = Keys.at(Place(yaml), yaml.raw).checked(FileKeys)
     refuse_credentials(yaml)
+    file = Keys.at(Place(yaml), yaml.raw).checked(FileKeys)
     name = file.name or name
     parameters = file.model_dump(include={"testbed", "grain_s", "heartbeat_s", "linger_s", "network"})
     return _inventory(name, _Groups(Place(yaml), file, _mark(name, yaml.where)), yaml.where, facts_follow, **parameters)

@@ -25,7 +25,7 @@ def inventory_schema(providers: list[str] | None = None) -> dict[str, Any]:
     defs: dict[str, Any] = {}
     settings = {name: _keys(settings_of(name), defs, f"{name}_") for name in names}
     of_group, of_node = _keys(GroupKeys, defs), _keys(NodeItem, defs)
-    defs["node"] = _closed(of_node, ["name"], NodeItem)
+    defs["node"] = {"description": NodeItem.__doc__, **_closed(of_node, ["name"])}
     listed = {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/node"}]}}
     of_group["nodes"] = {
         "description": of_group["nodes"]["description"],
@@ -33,11 +33,9 @@ def inventory_schema(providers: list[str] | None = None) -> dict[str, Any]:
     }
     of_group["provider"]["enum"] = names
     defs["group"] = {
-        "description": GroupKeys.__doc__,
-        "oneOf": [
-            _closed(of_group | settings[name] | {"provider": {"const": name}}, _required(name), GroupKeys)
-            for name in names
-        ],
+        "description": "A group of nodes. Its keys are defaults of its nodes, or settings of its provider.",
+        # A group without the key `provider` may have the provider of `defaults`.
+        "anyOf": [_closed(of_group | {"provider": {"const": name}} | settings[name], ["nodes"]) for name in names],
     }
     every = {key: value for keys in settings.values() for key, value in keys.items()}
     file = _keys(FileKeys, defs, references=False)
@@ -63,11 +61,6 @@ def inventory_schema(providers: list[str] | None = None) -> dict[str, Any]:
     }
 
 
-def _required(provider: str) -> list[str]:
-    """Return the required keys of a group. A group of the default provider needs no key `provider`."""
-    return ["nodes"] if provider == GroupKeys.model_fields["provider"].default else ["nodes", "provider"]
-
-
 def _keys(model: type[BaseModel], defs: dict[str, Any], prefix: str = "", *, references: bool = True) -> dict[str, Any]:
     """Return the schema of each key of a model, and add the definitions that they refer to.
 
@@ -82,6 +75,8 @@ def _keys(model: type[BaseModel], defs: dict[str, Any], prefix: str = "", *, ref
     keys: dict[str, Any] = {}
     for name, schema in found.get("properties", {}).items():
         schema.pop("title", None)
+        if schema.get("default") is None:
+            schema.pop("default", None)
         types = {schema.get("type"), *(of.get("type") for of in schema.get("anyOf", ()))}
         if references and name != "vars" and "string" not in types:
             description = {key: schema.pop(key) for key in ("description", "default") if key in schema}
@@ -91,10 +86,9 @@ def _keys(model: type[BaseModel], defs: dict[str, Any], prefix: str = "", *, ref
     return keys
 
 
-def _closed(keys: dict[str, Any], required: list[str], model: type[BaseModel] | None = None) -> dict[str, Any]:
+def _closed(keys: dict[str, Any], required: list[str]) -> dict[str, Any]:
     """Return the schema of a mapping with these keys and no others."""
     return {
-        **({"description": model.__doc__} if model else {}),
         "type": "object",
         "properties": keys,
         **({"required": required} if required else {}),

@@ -80,8 +80,8 @@ def lines_of(path: Path, *, depth: int = 0) -> Iterator[Line]:
                 if block is not None and inner.keyword in BLOCKS:
                     break  # a block inside a block would apply only to hosts of both, which no line can express
                 yield inner
-        # The block of the included file ends with the file.
-        yield block or Line(path, number, "host", ("*",), "Host *")
+            # The block of the included file ends with the file.
+            yield block or Line(path, number, "host", ("*",), "Host *")
 
 
 def _line(path: Path, number: int, text: str) -> Line:
