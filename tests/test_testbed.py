@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +26,7 @@ from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
-from tracebed.testing import check_testbed
+from tracebed.testing import check_provider
 
 GUARD_S = 60.0
 
@@ -84,7 +86,57 @@ def works(testbed: AgentTestbed, node: int, job: str) -> None:
 
 @needs_namespaces
 def test_nodes_with_other_clocks_and_networks_pass_the_checks(provider: None) -> None:
-    check_testbed(AgentTestbed, inventory(there=3))
+    check_provider(namespaces.NamespaceProvider)
+
+
+def test_the_local_provider_passes_the_checks() -> None:
+    check_provider(LocalProvider)
+
+
+class Careless(LocalProvider):
+    """A provider that does not end its agents."""
+
+    def run(self, node: Node, arguments: Any) -> LocalChannel:
+        channel = super().run(node, arguments)
+        channel.close = lambda: None  # type: ignore[method-assign]
+        return channel
+
+
+class Elsewhere(LocalProvider):
+    """A provider whose files do not arrive."""
+
+    shared = False
+
+    def spool(self, node: Node) -> str:
+        return tempfile.mkdtemp(dir=self.folder)
+
+
+class Forgetful(LocalProvider):
+    """A provider that makes everything again."""
+
+    def up(self) -> None:
+        self.made = True
+
+
+class Open(LocalProvider):
+    """A provider whose ranks would listen everywhere."""
+
+    def bind(self, node: Node) -> str | None:
+        return "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (Careless, "`close` closes the input of the agent"),
+        (Elsewhere, "`fetch` copies the files of jobs"),
+        (Forgetful, "`up` leaves nodes that are ready as they are"),
+        (Open, "`bind` returns None or an IPv4 address of the node, but returned '0.0.0.0'"),
+    ],
+)
+def test_a_provider_that_breaks_a_rule_fails_the_checks(broken: type[LocalProvider], rule: str) -> None:
+    with pytest.raises(AssertionError, match=re.escape(rule)):
+        check_provider(broken, patience_s=3.0)
 
 
 @needs_namespaces

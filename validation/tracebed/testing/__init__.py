@@ -1,4 +1,4 @@
-"""Checks for extensions: the invariants that tracebed's own policies, formats and testbeds satisfy.
+"""Checks for extensions: the invariants that tracebed's own policies, formats, providers and testbeds satisfy.
 
     from tracebed.testing import check_policy
 
@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracebed.testing.formats import check_format
     from tracebed.testing.policies import check_policy
+    from tracebed.testing.providers import check_provider
     from tracebed.testing.testbeds import check_testbed
 
-__all__ = ["check_format", "check_policy", "check_testbed"]
+__all__ = ["check_format", "check_policy", "check_provider", "check_testbed"]
 
 _MODULES = {
     "check_format": "tracebed.testing.formats",
     "check_policy": "tracebed.testing.policies",
+    "check_provider": "tracebed.testing.providers",
     "check_testbed": "tracebed.testing.testbeds",
 }
 """Name -> module, imported when the name is first used."""

@@ -45,7 +45,7 @@ def check_testbed(factory: Factory, inventory: Inventory | None = None, *, patie
     if inventory is None:
         nodes = tuple(Node(f"n{number}", 2, emulated=True) for number in (1, 2, 3))
         inventory = Inventory("check", AGENTS, nodes, grain_s=0.02)
-    with tempfile.TemporaryDirectory() as spool, _marked() as processes:
+    with tempfile.TemporaryDirectory() as spool, marked() as processes:
         testbed = factory(inventory, Path(spool) / "spool")
         _demand(not processes(), "a testbed starts no process before `start`")
         testbed.stop()
@@ -172,7 +172,7 @@ class _Check:
 
 
 @contextlib.contextmanager
-def _marked() -> Iterator[Callable[[], list[int]]]:
+def marked() -> Iterator[Callable[[], list[int]]]:
     """Mark all processes started in the block. Yield a function that returns the IDs of the running ones."""
     before, mark = os.environ.get(MARK), secrets.token_hex(8)
     os.environ[MARK] = mark
