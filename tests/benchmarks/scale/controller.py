@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import click
+
 import tracebed.api as tb
 from tracebed.benchmarks.clock import Clock
 from tracebed.orchestrator.replay import loop
@@ -212,16 +214,19 @@ def measure(nodes: int, jobs: int, policy: str, heartbeat_s: float, speed: float
     clock = VirtualClock()
     testbed = ModelledTestbed(nodes, 8, clock, heartbeat_s)
     inventory = Inventory("modelled", "modelled", tuple(testbed.nodes), heartbeat_s=heartbeat_s)
-    with tempfile.TemporaryDirectory() as folder, virtual_time(clock):
-        with closing(Journal(Path(folder) / "journal", {})) as journal:
-            chosen = registry.resolve(policy, {})[1]
-            before, gc_before = _memory_mib(), gc.collect()
-            replayer = Replayer(workload, testbed, inventory, chosen, Options(speed=speed), journal, clock)
-            begun, start = time.process_time(), clock.time
-            replayer.run()
-            cpu_s, wall_s = time.process_time() - begun, clock.time - start
-            assert gc_before is not None
-            size = (Path(folder) / "journal").stat().st_size
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        virtual_time(clock),
+        closing(Journal(Path(folder) / "journal", {})) as journal,
+    ):
+        chosen = registry.resolve(policy, {})[1]
+        gc.collect()
+        before = _memory_mib()
+        replayer = Replayer(workload, testbed, inventory, chosen, Options(speed=speed), journal, clock)
+        begun, start = time.process_time(), clock.time
+        replayer.run()
+        cpu_s, wall_s = time.process_time() - begun, clock.time - start
+        size = (Path(folder) / "journal").stat().st_size
     messages = testbed.sent + testbed.received
     return {
         "nodes": nodes,
@@ -252,7 +257,7 @@ def main() -> None:
     chosen = parser.parse_args()
     found = measure(chosen.nodes, chosen.jobs, chosen.policy, chosen.heartbeat, chosen.speed)
     for name, value in found.items():
-        print(f"{name:20} {value:,.4g}")
+        click.echo(f"{name:20} {value:,.4g}")
 
 
 if __name__ == "__main__":
