@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from agents import FOREVER, GUARD_S, Agent, gone
 from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.agent.messages import Fields
@@ -24,91 +24,15 @@ from tracebed.orchestrator.testbeds.agent.node import Node
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.local import AGENT
 
-GUARD_S = 30.0
 RUN = "from tracebed.orchestrator.testbeds.agent.__main__ import main; main([])"
-FOREVER = Program("pils", 0, 10**12, 10**6, rate=1e6)
-"""11 days of work."""
-
-
-class Agent:
-    """An agent process of one emulated node, n1."""
-
-    def __init__(self, folder: Path, **hello: Any) -> None:
-        self.spool = folder
-        self.process = subprocess.Popen(
-            AGENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self.heard: list[dict[str, Any]] = []
-        self.hello = {
-            "type": "hello",
-            "protocol": 2,
-            "node": {"name": "n1", "cores": 4, "cpus": None, "emulated": True},
-            "heartbeat_s": 3600.0,
-            "spool": str(folder),
-            "calibrate": False,
-        } | hello
-
-    def tell(self, message: dict[str, Any] | bytes) -> None:
-        assert self.process.stdin is not None
-        line = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
-        self.process.stdin.write(line)
-        self.process.stdin.flush()
-
-    def hear(self, kind: str) -> dict[str, Any]:
-        """Return the next event of this kind."""
-        assert self.process.stdout is not None
-        while True:
-            line = self.process.stdout.readline()
-            assert line, f"the agent ended before {kind}: {self.process.communicate()}"
-            self.heard.append(json.loads(line))
-            if self.heard[-1]["type"] == kind:
-                return self.heard[-1]
-
-    def launch(self, job: str, work: Program = FOREVER, **changes: Any) -> None:
-        message = {
-            "type": "launch",
-            "job": job,
-            "rank": "n1",
-            "leader": True,
-            "members": ["n1"],
-            "address": None,
-            "family": "AF_UNIX",
-            "authkey": "0123",
-            "cpus": None,
-            "cores": 4,
-            "program": work._asdict(),
-            "duty": 0,
-        }
-        self.tell(message | changes)
-
-    def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
 
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
     """Yield an agent that has sent hello."""
-    found = Agent(tmp_path)
-    found.tell(found.hello)
-    sockets = found.hear("hello")["sockets"]
-    with found.process:
+    with Agent(tmp_path) as found:
+        found.greet()
         yield found
-        found.process.terminate()
-    shutil.rmtree(sockets, ignore_errors=True)  # remains if the test killed the agent
-
-
-def gone(process: psutil.Process) -> bool:
-    """Wait for the end of a process that its parent, now init, may reap late."""
-    until = time.monotonic() + GUARD_S
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.001)
-    return True
 
 
 def test_hello_describes_the_agent_and_its_host(tmp_path: Path) -> None:
@@ -140,14 +64,14 @@ def test_a_computing_node_is_calibrated_and_its_agent_pinned(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part of a node needs two CPUs; this machine has one")
-def test_a_rank_is_on_its_own_cpus_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_is_on_its_own_cpus_from_the_start(tmp_path: Path) -> None:
     """The node's other CPUs may belong to another job."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     show = "BENCHMARKS['pils'] = lambda launch, pipe: print(os.sched_getaffinity(0)) or 0"
     program = f"import os; from tracebed.orchestrator.testbeds.agent.processes import BENCHMARKS; {show}; {RUN}"
-    monkeypatch.setattr(sys.modules[__name__], "AGENT", [sys.executable, "-P", "-c", program])
     mask = ",".join(map(str, cpus))
-    agent = Agent(tmp_path, node={"name": "n1", "cores": 2, "cpus": mask, "emulated": False})
+    command = [sys.executable, "-P", "-c", program]
+    agent = Agent(tmp_path, command, node={"name": "n1", "cores": 2, "cpus": mask, "emulated": False})
     with agent.process:
         agent.tell(agent.hello)
         agent.hear("hello")

@@ -1,0 +1,151 @@
+"""Agents as processes, and the messages of a controller to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from tracebed.benchmarks.program import Program
+from tracebed.orchestrator.testbeds.local import AGENT
+
+GUARD_S = 30.0
+FOREVER = Program("pils", 0, 10**12, 10**6, rate=1e6)
+"""11 days of work."""
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Wait until `condition` holds, and return whether it does within `GUARD_S`."""
+    end = time.monotonic() + GUARD_S
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def gone(process: psutil.Process) -> bool:
+    """Wait for the end of a process that its parent, now init, may reap late."""
+    return until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+
+
+def stopped(process: psutil.Process) -> bool:
+    """Wait until a process is stopped."""
+    return until(lambda: process.status() == psutil.STATUS_STOPPED)
+
+
+class Controller:
+    """A controller: a command on the node of an agent, with pipes to it."""
+
+    def __init__(self, hello: dict[str, Any], command: Sequence[str] = AGENT) -> None:
+        self.hello = hello
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        self.heard: list[dict[str, Any]] = []
+
+    def tell(self, message: dict[str, Any] | bytes) -> None:
+        assert self.process.stdin is not None
+        line = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+
+    def hear(self, kind: str) -> dict[str, Any]:
+        """Return the next event of this kind."""
+        while True:
+            line = self.next_line()
+            assert line, f"the agent ended before {kind}: {self.process.communicate()}"
+            self.heard.append(json.loads(line))
+            if self.heard[-1]["type"] == kind:
+                return self.heard[-1]
+
+    def next_line(self) -> bytes:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def greet(self, **changes: Any) -> dict[str, Any]:
+        """Send `hello`, and return the answer."""
+        self.tell(self.hello | changes)
+        return self.hear("hello")
+
+    def launch(self, job: str, work: Program = FOREVER, **changes: Any) -> None:
+        name = self.hello["node"]["name"]
+        message = {
+            "type": "launch",
+            "job": job,
+            "rank": name,
+            "leader": True,
+            "members": [name],
+            "address": None,
+            "family": "AF_UNIX",
+            "authkey": "0123",
+            "cpus": None,
+            "cores": self.hello["node"]["cores"],
+            "program": work._asdict(),
+            "duty": 0,
+        }
+        self.tell(message | changes)
+
+    def attach(self, path: str) -> Controller:
+        """Return another controller, at the socket of the agent."""
+        return Controller(self.hello, [*AGENT, "--attach", path])
+
+    def hang_up(self) -> None:
+        """Lose the connection, with everything that has not been read."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdout.close()
+        self.process.stdin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.end()
+
+    def end(self) -> None:
+        """Wait for the end of the process, and close the pipes."""
+        try:
+            self.process.wait(GUARD_S)
+        finally:
+            for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+                assert pipe is not None
+                with contextlib.suppress(BrokenPipeError):  # unsent input
+                    pipe.close()
+
+
+class Agent(Controller):
+    """An agent process, by default of one emulated node n1, with the controller that started it."""
+
+    def __init__(self, folder: Path, command: Sequence[str] = AGENT, **hello: Any) -> None:
+        self.spool = folder
+        first = {
+            "type": "hello",
+            "protocol": 2,
+            "node": {"name": "n1", "cores": 4, "cpus": None, "emulated": True},
+            "heartbeat_s": 3600.0,
+            "spool": str(folder),
+            "calibrate": False,
+        }
+        super().__init__(first | hello, command)
+        self.sockets: str | None = None
+
+    def greet(self, **changes: Any) -> dict[str, Any]:
+        answer = super().greet(**changes)
+        self.sockets = answer["sockets"]
+        return answer
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+    def __exit__(self, *error: object) -> None:
+        self.process.terminate()
+        self.end()
+        if self.sockets:
+            shutil.rmtree(self.sockets, ignore_errors=True)  # remains if the test killed the agent
