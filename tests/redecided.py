@@ -10,7 +10,7 @@ import pandas as pd
 
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal, redecide
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.scheduling.decided import Decided
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Decision, Policy, State

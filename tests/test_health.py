@@ -23,7 +23,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.health import execution_kind, health
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import KINDS, SHIPPED, SIGNALS, Limit, Limits, Thresholds, Times

@@ -18,7 +18,7 @@ from tracebed.benchmarks.clock import SteadyClock
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal, pace
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run

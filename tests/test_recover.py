@@ -22,7 +22,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import MARKER, WorkingFolder
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recover, recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run
@@ -155,7 +155,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = write_case(folder, 1.0)
     (folder / "w.parquet").unlink()
     write_workload(workload(12), folder / "w.parquet")
-    (folder / "i.yaml").write_text("grain_s: 0.02\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n")
+    (folder / "i.yaml").write_text(
+        "grain_s: 0.02\nlinger_s: 1\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n"
+    )
     command[command.index("fcfs")] = "pref"
     process = subprocess.Popen([*command, "--speed", "100"], cwd=folder, stderr=subprocess.DEVNULL)
     try:

@@ -12,7 +12,7 @@ import pytest
 
 from redecided import complete_budget, decided, decided_again, emulated, noting, workload
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.decided import Decided

@@ -23,7 +23,7 @@ from test_replayer_mishaps import carry_out
 from tracebed.benchmarks import clock
 from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay import journal, loop
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit

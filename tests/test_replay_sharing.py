@@ -21,7 +21,7 @@ from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay import journal, loop
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs

@@ -21,7 +21,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import lateness
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import parallel_fraction, shortest_replay
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -149,7 +149,7 @@ def write_case(folder: Path, seconds: float) -> list[str]:
     table = {"job_id": ["done", "long", "waits", "late"], "submit_time": [0.0, 0.1, 0.2, seconds]}
     table |= {"run_time": [0.1, seconds, 1.0, 1.0], "time_limit": [1.0, seconds, 2.0, 2.0], "nodes": [2, 2, 2, 1]}
     write_workload(Workload(pd.DataFrame(table)), folder / "w.parquet")
-    (folder / "i.yaml").write_text("nodes:\n  - {name: 'n[1-2]', cores: 2, emulated: true}\n")
+    (folder / "i.yaml").write_text("linger_s: 1\nnodes:\n  - {name: 'n[1-2]', cores: 2, emulated: true}\n")
     program = "from tracebed.orchestrator.cli import main; main()"
     options = ["--policy", "fcfs", "--inventory", "i.yaml", "-o", "run"]
     return [sys.executable, "-c", program, "replay", "w.parquet", *options]
@@ -195,8 +195,8 @@ def test_an_interrupt_ends_all_jobs_and_leaves_a_readable_run(tmp_path: Path, nu
     assert working_folders(tmp_path) == []
 
 
-def test_a_lost_agent_ends_the_run_as_unhealthy_and_keeps_its_events(tmp_path: Path) -> None:
-    command = write_case(tmp_path, 1e5)
+def test_a_lost_agent_may_end_the_replay_as_unhealthy_and_its_events_are_kept(tmp_path: Path) -> None:
+    command = [*write_case(tmp_path, 1e5), "--on-node-failure", "abort"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(tmp_path, "started", "long")

@@ -34,8 +34,9 @@ from test_replayer import (
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay import journal, loop
-from tracebed.orchestrator.replay.loop import Options, Replayer
+from tracebed.orchestrator.replay import hearing, journal, loop, outages
+from tracebed.orchestrator.replay.loop import Replayer
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recover
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
@@ -193,7 +194,7 @@ def test_a_rank_that_is_killed_fails_its_job_and_frees_its_nodes(tmp_path: Path,
 
 
 def test_a_stopped_agent_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "SILENCE", 1.0)
+    monkeypatch.setattr(outages, "SILENCE", 1.0)
     monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.END_S", 0.05)
     nodes = Inventory("test", "local", emulated(2).nodes, heartbeat_s=0.05)
 
@@ -203,7 +204,8 @@ def test_a_stopped_agent_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 child.suspend()
                 return
 
-    run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", options=Options(0.1), on_progress=stop_one)
+    options = Options(0.1, on_node_failure="abort")
+    run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", options=options, on_progress=stop_one)
     assert run.info.state == "interrupted"
     [reason] = run.info.interruptions
     assert re.fullmatch(r"node n[12]: its agent has been silent for 1 s \(the run so far is kept\)", reason)
@@ -223,6 +225,9 @@ class Scripted:
         self.units_per_core_second = EMULATED_RATE
         self.family = "AF_UNIX"
         self.hosts: list[dict[str, Any]] = []
+        self.out: dict[str, str] = {}
+        self.agents: dict[str, dict[str, Any]] = {}
+        self.adopted: dict[str, list[str]] = {}
         self.sent: Said = []
         self.script = script(self.sent)
 
@@ -237,6 +242,15 @@ class Scripted:
             time.sleep(max(0.0, min(until - time.monotonic(), 0.001)))
         now = time.monotonic()
         return [Event(node, {"job": "a", "time": now, **message}, now) for node, message in said]
+
+    def start(self, adopt: object = None) -> None:
+        pass
+
+    def drop(self, node: int, reason: str) -> None:
+        raise AssertionError(f"node {node} is given up: {reason}")
+
+    def stop(self) -> None:
+        pass
 
     def __enter__(self) -> Scripted:
         return self
@@ -354,7 +368,7 @@ def test_nodes_are_held_until_the_last_rank_has_ended(tmp_path: Path) -> None:
 
 def test_a_rank_that_does_not_end_with_its_job_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise its node would stay allocated and the replay would never end."""
-    monkeypatch.setattr(loop, "OUTLIVE_S", 0.05)
+    monkeypatch.setattr(hearing, "OUTLIVE_S", 0.05)
 
     script = outlived_leader("killed", "the leader has ended")
     run, sent = scripted(tmp_path, one_job(nodes=2, kind="rigid"), script)

@@ -16,7 +16,7 @@ from tracebed.benchmarks.kernels import compute
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.witness import LoopWatch, Witness
 from tracebed.orchestrator.run import JOURNAL

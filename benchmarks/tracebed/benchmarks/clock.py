@@ -118,6 +118,16 @@ class SteadyClock(Clock):
         clock._patience = LOCK_S
         return clock
 
+    @classmethod
+    def reopen(cls, path: Path) -> SteadyClock:
+        """Use the clock at `path`, whose creator has died. Deadlines of ranks that have died no longer hold it."""
+        clock = cls(path)
+        clock._patience = LOCK_S
+        for process in {int(process) for process in clock._state[2::2]} - {0}:
+            if not Path(f"/proc/{process}").exists():
+                clock.forget(process)
+        return clock
+
     def now(self) -> float:
         """Return the steady time, s."""
         with self._locked():

@@ -79,6 +79,11 @@ class RunInfo:
     state: str = "completed"
     """`completed` or `interrupted`."""
     interruptions: list[str] = field(default_factory=list)
+    outages: list[dict[str, Any]] = field(default_factory=list)
+    """Lost nodes of a replay: `node`, `from` and `until` (trace s; None: the node did not come back), `reason`."""
+    pauses: list[dict[str, Any]] = field(default_factory=list)
+    """Times in which the replayer of a resumed replay did not run: `at` (trace s), `wall_s` (duration in wall time;
+    None: unknown), `adopted` and `lost` (numbers of running jobs that went on, and that lost an agent)."""
     lateness_ms: dict[str, float] = field(default_factory=dict)
     """Lateness of the submissions of a replay, wall ms after the planned instants: p50, p99, max, count."""
     counts: dict[str, int] = field(default_factory=dict)

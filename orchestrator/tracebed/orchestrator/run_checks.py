@@ -101,6 +101,7 @@ def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
     for column, known in (("kind", [*Kind]), ("state", [*JobState])):
         _check_words(jobs, column, known, where)
     refuse((nodes < 0) | (nodes > MAX_SIZE), lambda row: f"{job(row)} requests {nodes[row]:,} nodes", where)
+    refuse((jobs["restarts"] < 0).to_numpy(), lambda row: f"restarts of {job(row)} is negative", where)
     for column in ("run_time", "time_limit"):
         times = jobs[column].to_numpy()
         refuse(times < 0, lambda row: f"{column} of {job(row)} is {times[row]:g} s", where)  # noqa: B023
@@ -162,10 +163,11 @@ def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, fol
     refuse(np.isnan(since), lambda row: f"start of the allocation of {name(row)} is missing", where)
     refuse(until < since, span, where)
     begin, end = (jobs[column].to_numpy()[job] for column in ("start", "end"))
-    refuse(np.isnan(begin), lambda row: f"{name(row)} holds nodes, but has no start in jobs.parquet", where)
+    earlier = jobs["restarts"].to_numpy()[job] > 0  # the job may have held nodes before its last start
+    refuse(np.isnan(begin) & ~earlier, lambda row: f"{name(row)} holds nodes, but has no start in jobs.parquet", where)
     missing = np.isnan(until) & ~np.isnan(end)
     refuse(missing, lambda row: f"end of the allocation of {name(row)} is missing", where)
-    early, late = since < begin - facts.tolerance_s, until > end + facts.tolerance_s
+    early, late = (since < begin - facts.tolerance_s) & ~earlier, until > end + facts.tolerance_s
     refuse(early | late, lambda row: f"{span(row)}, but runs from {begin[row]:.15g} to {end[row]:.15g} s", where)
     if len(rows):
         _check_all_hold_nodes(jobs, job, folder)

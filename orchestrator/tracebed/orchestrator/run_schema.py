@@ -20,7 +20,7 @@ TABLES: dict[str, dict[str, Column]] = {
         "kind": Column("str", "rigid, moldable, malleable or evolving"),
         "submit_planned": Column("float64", "submit time in the workload, s"),
         "submit": Column("float64", "actual submit time, s; NaN: not submitted"),
-        "start": Column("float64", "time of the allocation of nodes, s; NaN: never"),
+        "start": Column("float64", "time of the (last) allocation of nodes, s; NaN: never"),
         "launched": Column("float64", "time at which the work began, s; NaN: never, or not observed", NAN),
         "end": Column("float64", "time at which all nodes of the job were released, s; NaN: never"),
         "state": Column("str", "final state: a JobState"),
@@ -30,6 +30,7 @@ TABLES: dict[str, dict[str, Column]] = {
         "time_limit": Column("float64", "time limit, s; NaN: none"),
         "user": Column("str", "user of the job", ""),
         "deadline": Column("float64", "deadline in the workload, s; NaN: none", NAN),
+        "restarts": Column("int64", "number of times that the job was requeued because it lost a node", 0),
     },
     # A row per job, range of consecutive nodes, and period in which the job holds the same cores of these nodes.
     "allocations": {

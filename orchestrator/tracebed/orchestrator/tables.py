@@ -64,6 +64,7 @@ def jobs_table(record: Record) -> pd.DataFrame:
         "time_limit": jobs.limit,
         "user": jobs.user,
         "deadline": jobs.deadline or NAN,
+        "restarts": record.restarts,
     }
     return pd.DataFrame(columns, copy=False)
 

@@ -18,7 +18,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.history import run_of_log
 from tracebed.orchestrator.replay import session
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -40,6 +40,7 @@ OverLimitName: TypeAlias = Literal["extend", "kill", "again", "now"]
 RuntimeModelName: TypeAlias = Literal["ideal", "worst-case"]
 Balance: TypeAlias = Literal["static", "dynamic"]
 ClockName: TypeAlias = Literal["wall", "steady"]
+NodeFailureName: TypeAlias = Literal["requeue", "fail", "abort"]
 AnyRun: TypeAlias = orchestrator.Run | Path | str
 """A run, or the folder of one."""
 
@@ -209,6 +210,9 @@ def replay(
     calibration: AnyCalibration | None = None,
     clock: ClockName = "wall",
     health: Path | str | None = None,
+    on_node_failure: NodeFailureName = "requeue",
+    drain: bool = False,
+    resume: bool = False,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -232,6 +236,10 @@ def replay(
             By default the work rate is that stored for this machine; the first replay measures and stores it (5 s).
         clock: the clock of the replay and its jobs: `wall`, or `steady`, which stands still while a job is late.
         health: file of the thresholds of health (see `Run.health`); by default those that tracebed provides.
+        on_node_failure: treatment of the jobs of a lost node: they wait again (`requeue`), they fail (`fail`), or the
+            replay ends (`abort`).
+        drain: whether to go on without the nodes whose agent does not start, unless no agent starts.
+        resume: whether to continue the newest replay to `output` that was killed. The other arguments must be the same.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
 
@@ -247,7 +255,9 @@ def replay(
         'emulated'
     """
     one_of("over_limit", over_limit, OverLimit)
-    options = Options(speed, interval_s, OverLimit(over_limit), balance, priority, clock)
+    options = Options(speed, interval_s, OverLimit(over_limit), balance, priority, clock, None, on_node_failure, drain)
+    if resume and output is None:
+        raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
     chosen = loaded_calibration(calibration)
     thresholds = Thresholds.read(Path(health)) if health is not None else None
     testbed = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
@@ -265,6 +275,7 @@ def replay(
             options=options,
             calibration=chosen,
             thresholds=thresholds,
+            resume=resume,
             on_progress=on_progress,
         )
         return Run.of(run)

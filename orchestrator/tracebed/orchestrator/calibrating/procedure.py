@@ -21,7 +21,7 @@ from tracebed.orchestrator.calibrating.estimates import FloatArray, by_size, est
 from tracebed.orchestrator.calibrating.samples import Samples, samples_of
 from tracebed.orchestrator.calibration import Calibration, DutyProposal, Estimate, RateEstimate, SpeedupEstimate
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.policies.kassel import Pref

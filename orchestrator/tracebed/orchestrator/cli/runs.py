@@ -31,7 +31,7 @@ from tracebed.orchestrator.cli.watch import shown_live, watch_options
 
 if TYPE_CHECKING:
     from tracebed.api.calibrations import AnyCalibration
-    from tracebed.api.runs import Balance, ClockName, OverLimitName, RuntimeModelName
+    from tracebed.api.runs import Balance, ClockName, NodeFailureName, OverLimitName, RuntimeModelName
     from tracebed.orchestrator.run import Run
     from tracebed.orchestrator.simulation.prediction import EngineChoice
 
@@ -242,6 +242,15 @@ def simulate(
     metavar="FILE",
     help="YAML file of the thresholds of the health of the run.  [default: those of tracebed]",
 )
+@click.option(
+    "--on-node-failure",
+    type=click.Choice(["requeue", "fail", "abort"]),
+    default="requeue",
+    show_default=True,
+    help="Treatment of the jobs of a lost node: they wait again, they fail, or the replay ends.",
+)
+@click.option("--drain", is_flag=True, help="Go on without the nodes whose agent does not start.")
+@click.option("--resume", is_flag=True, help="Continue the newest replay to the same output that was killed.")
 @watch_options
 @output_option("Folder of the run.")
 @json_option
@@ -262,6 +271,9 @@ def replay(
     calibration: Path | None,
     clock: ClockName,
     health: Path | None,
+    on_node_failure: NodeFailureName,
+    drain: bool,
+    resume: bool,
     live: bool | None,
     metrics_port: int | None,
     metrics_file: Path | None,
@@ -271,8 +283,8 @@ def replay(
     """Run WORKLOAD under a policy on a testbed, as real processes.
 
     Each job computes (on emulated nodes: sleeps) for its run time divided by --speed. Malleable jobs shrink and
-    expand while they run. Ctrl-C, SIGTERM and SIGHUP end all jobs and leave an interrupted run. `tracebed recover`
-    makes the run of a replay that was killed.
+    expand while they run. Ctrl-C, SIGTERM and SIGHUP end all jobs and leave an interrupted run. After a replay was
+    killed, the same command with --resume continues it, and `tracebed recover` makes a run of it as it is.
 
     The health of the run says whether it is fit to be compared: complete, in time, on a machine without other load.
 
@@ -322,6 +334,9 @@ def replay(
             calibration=calibration,
             clock=clock,
             health=health,
+            on_node_failure=on_node_failure,
+            drain=drain,
+            resume=resume,
             name=workload.name,
             on_progress=bar.update,
         )

@@ -2,7 +2,8 @@
 
 Each replay creates its own folder next to its output (`real.partial-1a2b3c4d` for `real`), readable by its user only.
 A marker file in the folder contains the name of the output, and is locked while the replay runs. The folder of a
-replay that was killed stays until the user deletes it. `tracebed recover` makes a run from it.
+replay that was killed stays until the user deletes it. `tracebed replay --resume` continues the replay in it, and
+`tracebed recover` makes a run from it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tracebed.errors import InputError
 
 MARKER = "tracebed-replay.json"
 MAGIC = "tracebed-replay/1"
+SECRET = "secret"
+"""File with the secret of a replay. It is deleted with the folder, and not part of the run."""
 
 
 class WorkingFolder:
@@ -34,25 +37,22 @@ class WorkingFolder:
 
     keep = False
 
-    def __init__(self, output: Path) -> None:
-        """Create and lock a new folder for a replay to `output`.
+    def __init__(self, output: Path, *, left: Path | None = None) -> None:
+        """Create and lock a new folder for a replay to `output`, or lock the folder `left` by a replay that was killed.
 
         Raises:
             InputError: another replay to `output` is running, or the folder cannot be written.
         """
         output = Path(os.path.realpath(output))
-        self.path = output.with_name(f"{output.name}.partial-{secrets.token_hex(4)}")
+        self.path = left or output.with_name(f"{output.name}.partial-{secrets.token_hex(4)}")
         try:
-            self.path.mkdir(mode=0o700)
-            self._made = self.path.lstat()
-            unlocked = self.path / f".{MARKER}"
-            self._marker = _create_private(unlocked)
-            self._marker.write(json.dumps({"schema": MAGIC, "output": output.name}) + "\n")
-            self._marker.flush()
-            fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unlocked.rename(self.path / MARKER)
+            if left is None:
+                self._create(output)
+            else:
+                self._lock()
         except OSError as error:
-            what = f"cannot be written: {error.strerror}"
+            taken = isinstance(error, BlockingIOError)
+            what = "another replay is writing to it" if taken else f"cannot be written: {error.strerror}"
             raise InputError(what, where=str(self.path), hint="choose another folder with -o") from error
         try:
             # If two replays start at the same time, at least one of them sees the lock of the other.
@@ -67,6 +67,29 @@ class WorkingFolder:
         except BaseException:
             self.remove()
             raise
+
+    def _create(self, output: Path) -> None:
+        self.path.mkdir(mode=0o700)
+        self._made = self.path.lstat()
+        with _create_private(self.path / SECRET) as file:
+            file.write(secrets.token_hex(32) + "\n")
+        unlocked = self.path / f".{MARKER}"
+        self._marker = _create_private(unlocked)
+        self._marker.write(json.dumps({"schema": MAGIC, "output": output.name}) + "\n")
+        self._marker.flush()
+        fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unlocked.rename(self.path / MARKER)
+
+    def _lock(self) -> None:
+        self.keep = True
+        self._made = self.path.lstat()
+        self._marker = (self.path / MARKER).open("r+", encoding="utf-8")
+        fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    @property
+    def secret(self) -> bytes:
+        """The secret of the replay, from which the keys of the connections between its ranks are derived."""
+        return bytes.fromhex((self.path / SECRET).read_text(encoding="ascii"))
 
     def remove(self) -> None:
         """Remove the folder and its content, unless the folder has been replaced by another one."""

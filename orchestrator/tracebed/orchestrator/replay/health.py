@@ -134,15 +134,24 @@ def _interrupted(witness: Witness, info: RunInfo, record: Record) -> Value:
     return Value(int(info.state == "interrupted"), "; ".join(filter(None, info.interruptions)))
 
 
+def _pauses(witness: Witness, info: RunInfo, record: Record) -> Value:
+    seconds = sum(pause["wall_s"] or 0.0 for pause in record.pauses)
+    return Value(len(record.pauses), f"{seconds:.3g} s" if record.pauses else "")
+
+
 def _jobs_disturbed(witness: Witness, info: RunInfo, record: Record) -> Value:
-    """Return the share of the jobs that failed, were interrupted, or completed although a rank was killed."""
+    """Return the share of the jobs that failed, were interrupted or requeued, or completed although a rank died."""
     total = len(record.jobs)
     counts = {
         "failed": record.state.count(JobState.FAILED),
         "ended by an interruption": record.state.count(JobState.INTERRUPTED),
+        "were requeued": sum(
+            state == JobState.COMPLETED and restarts > 0
+            for state, restarts in zip(record.state, record.restarts, strict=True)
+        ),
         "lost a process": sum(
-            state == JobState.COMPLETED and name in witness.broken
-            for name, state in zip(record.jobs.ids, record.state, strict=True)
+            state == JobState.COMPLETED and name in witness.broken and not restarts
+            for name, state, restarts in zip(record.jobs.ids, record.state, record.restarts, strict=True)
         ),
     }
     texts = [f"{count:,} of {total:,} jobs {what}" for what, count in counts.items() if count]
@@ -245,6 +254,7 @@ _FIGURES: Mapping[str, Callable[[Witness, RunInfo, Record], Value]] = {
     "nodes_missing": _nodes_missing,
     "agents_lost": _agents_lost,
     "interrupted": _interrupted,
+    "pauses": _pauses,
     "jobs_disturbed": _jobs_disturbed,
     "rank_late_s": _rank_late,
     "residual_s": _residual,

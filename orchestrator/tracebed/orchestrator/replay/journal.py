@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 from tracebed.errors import InputError
 
 SCHEMA = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE entries (
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,
     time REAL NOT NULL,      -- time of the round, trace seconds
-    kind TEXT NOT NULL,      -- submit, end, effect, call, start, resize, cores, reject, cancel, kill, clock
-                             -- (steady and monotonic seconds), or an agent event
+    kind TEXT NOT NULL,      -- submit, end, requeue, effect, down, up, call, start, resize, cores, reject, cancel,
+                             -- kill, clock (steady and monotonic seconds), loop, pause, or an agent event
     job TEXT,
     node TEXT,
     data TEXT NOT NULL       -- JSON
@@ -48,24 +48,25 @@ class Journal:
     """A journal that is being written. Only its owner can read it."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        """Create a journal with the facts of the replay at `path`, which must not exist.
+        """Create a journal with the facts of the replay at `path`, or continue the journal that exists there.
 
         Raises:
             InputError: the journal cannot be written. All methods raise this error.
         """
+        self.path = path
         with _writing(path):
-            _create_private(path)
+            if not path.exists():
+                _create_private(path)
             self._database = sqlite3.connect(path, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")  # a power failure may lose the last rounds, SIGKILL not
             self._database.executescript(SCHEMA)
-        self.path = path
         self.add_facts(facts)
 
     def add_facts(self, facts: Mapping[str, Any]) -> None:
-        """Write more facts in one transaction."""
+        """Write facts in one transaction. They replace earlier facts of the same names."""
         rows = [(name, json.dumps(value)) for name, value in facts.items()]
-        self._insert("INSERT INTO facts VALUES (?, ?)", rows)
+        self._insert("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write `entries` in one transaction, which is committed when this method returns."""

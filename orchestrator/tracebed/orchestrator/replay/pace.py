@@ -36,7 +36,10 @@ def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
     if inventory.kind != "local":
         what = f"a steady clock needs the testbed local, but the testbed is {inventory.kind}"
         raise InputError(what, where=inventory.where, hint="use --clock wall")
-    return SteadyClock.create(folder / "clock", RANKS_PER_NODE * len(inventory.nodes))
+    path = folder / "clock"
+    if path.exists():  # the replay is resumed
+        return SteadyClock.reopen(path)
+    return SteadyClock.create(path, RANKS_PER_NODE * len(inventory.nodes))
 
 
 class Pace:

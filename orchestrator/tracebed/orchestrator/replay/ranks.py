@@ -6,7 +6,7 @@ once the rank of the other job has left those cores.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,12 @@ class RunningJob:
     orphaned: float | None = None
     """Time at which the leader ended, monotonic, if the other ranks have not been killed."""
 
+    def lose(self, node: int) -> None:
+        """Forget the rank on `node`: it has ended, or its node is lost."""
+        self.alive.pop(node, None)
+        self.leaving.pop(node, None)
+        self.dropped.discard(node)
+
     def awaits(self, node: int) -> bool:
         """Return whether the leader may be waiting for the rank of `node` to join."""
         return not self.started or (self.pending and node in self.nodes)
@@ -68,12 +74,19 @@ class Ranks:
         cluster: the allocation of nodes and cores.
         clock: the clock of the ranks.
         duty: the duty that the calibration proposes; None: there is no proposal.
+
+    Attributes:
+        running: the running jobs.
+        ended: jobs whose last rank has ended, for the scheduler.
+        resized: jobs whose pending resize is complete, for the scheduler.
     """
 
     def __init__(self, jobs: Jobs, testbed: Testbed, cluster: Cluster, clock: Clock, duty: float | None = None) -> None:
         """Start without running jobs."""
         self.jobs, self.testbed, self.cluster, self.clock, self.duty = jobs, testbed, cluster, clock, duty
         self.running: dict[int, RunningJob] = {}
+        self.ended: set[int] = set()
+        self.resized: set[int] = set()
         self._held: dict[int, None] = {}  # jobs that wait until another job leaves their cores
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
@@ -106,8 +119,7 @@ class Ranks:
             then = active.cores[node]
             if now != then and node not in active.leaving and active.outcome is None and self._is_clear(job, node):
                 active.leaving[node], active.alive[node] = now, then
-                change = {"job": self.jobs.ids[job], "cpus": self._cpus(node, then), "request": active.request}
-                self._tell(node, {"type": "resize", **change})
+                self._tell_mask(job, node)
 
     def tell_members(self, job: int) -> None:
         """Send the members of the job to its leader."""
@@ -119,6 +131,43 @@ class Ranks:
         """Kill all ranks of the job."""
         for node in self.running[job].alive:
             self._tell(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
+        self.check_ended(job)  # the launch of its first rank may still be held back
+
+    def check_ended(self, job: int) -> None:
+        """Note the end of the job if it has no rank left, and the end of its pending resize if that is complete.
+
+        A resize is complete if the leader has applied it and the ranks on the released nodes have ended.
+        """
+        active = self.running[job]
+        if not active.alive:
+            self.ended.add(job)
+        elif active.pending and active.applied is not None and not active.dropped:
+            active.pending = False
+            self.resized.add(job)
+
+    def launch_again(self, job: int, node: int) -> None:
+        """Launch a rank whose launch message was lost, once its leader is listening."""
+        active = self.running[job]
+        del active.alive[node]
+        active.to_launch.append(node)
+        self.launch(job)
+
+    def repeat(self, before: Iterable[tuple[int, RunningJob]]) -> None:
+        """Send the unanswered requests again to the ranks of the jobs `before` that are still running.
+
+        Ranks ignore a request that they have received already.
+        """
+        for job, active in before:
+            if self.running.get(job) is not active:
+                continue
+            if active.outcome is not None:
+                if active.orphaned is None:
+                    self.kill(job, active.outcome[1])
+                continue
+            if active.pending and active.started and active.applied is None:
+                self.tell_members(job)
+            for node in active.leaving:
+                self._tell_mask(job, node)
 
     def try_held(self) -> None:
         """Retry the launches and mask changes that were held back."""
@@ -134,9 +183,13 @@ class Ranks:
 
     def send(self) -> None:
         """Send the buffered messages."""
-        for node, message in self._outbox:
+        for node, message in self.take_messages():
             self.testbed.send(node, message)
-        self._outbox.clear()
+
+    def take_messages(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the buffered messages with their nodes, and empty the buffer."""
+        messages, self._outbox = self._outbox, []
+        return messages
 
     def _is_clear(self, job: int, node: int) -> bool:
         """Return whether no other job uses the cores of `job` on `node`. If another job does, hold `job` back."""
@@ -174,6 +227,12 @@ class Ranks:
                 "clock": self.clock.path,
             },
         )
+
+    def _tell_mask(self, job: int, node: int) -> None:
+        """Send its cores to the rank of the job on `node`."""
+        active = self.running[job]
+        change = {"job": self.jobs.ids[job], "cpus": self._cpus(node, active.alive[node]), "request": active.request}
+        self._tell(node, {"type": "resize", **change})
 
     def _tell(self, node: int, message: dict[str, Any]) -> None:
         self._outbox.append((node, message))

@@ -119,6 +119,10 @@ class Retold:
 
     def take_in(self, entry: Entry) -> None:
         """Apply one entry. Entries that change neither the record nor the allocation are skipped."""
+        if entry.kind in ("down", "up"):
+            (self._down if entry.kind == "down" else self._up)(self._nodes[entry.node or ""], entry.time, entry.data)
+        if entry.kind == "pause":
+            self.record.paused(entry.time, entry.data)
         handlers = {
             "submit": self._submit,
             "start": self._start,
@@ -126,6 +130,7 @@ class Retold:
             "resize": self._resize,
             "effect": self._effect,
             "end": self._end,
+            "requeue": self._requeue,
             "reject": self._reject,
         }
         if entry.kind in handlers:
@@ -163,6 +168,19 @@ class Retold:
         self.record.finish(job, now, JobState(data["state"]), data["reason"])
         self.cluster.release(job, now)
         del self.running[job]
+
+    def _requeue(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.requeue(job)
+        self.cluster.release(job, now)
+        del self.running[job]
+
+    def _down(self, node: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.node_down(node, now, data["reason"])
+        self.cluster.lose(node)
+
+    def _up(self, node: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.node_up(node, now)
+        self.cluster.restore(node)
 
     def _reject(self, job: int, now: float, data: Mapping[str, Any]) -> None:
         self.record.refuse(job, JobState.REJECTED, data["reason"])

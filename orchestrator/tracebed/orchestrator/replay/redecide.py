@@ -20,6 +20,9 @@ from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 
+ORDER = (("down", "up"), ("end", "requeue"), ("effect",), ("submit",))
+"""Kinds of events in the order in which the replayer passes the events of a round to the scheduler."""
+
 
 def decided(entries: Iterable[Entry]) -> list[Decided]:
     """Return the calls of the policy and the decisions in the entries of a journal."""
@@ -60,9 +63,12 @@ def redecide(
     executor = _Noting(DecisionLog(jobs, cluster, [node.name for node in nodes]))
     scheduler = Scheduler(jobs, cluster, policy, executor, interval_s=interval_s, priority=priority)
     number = {name: job for job, name in enumerate(jobs.ids)}
-    # In the order in which the replayer passes the events of a round to the scheduler.
-    handlers: dict[str, Callable[[int, float], None]] = {
+    place = {node.name: at for at, node in enumerate(nodes)}
+    handlers: dict[str, Callable[[int, float], object]] = {
+        "down": scheduler.node_lost,
+        "up": scheduler.node_back,
         "end": scheduler.end,
+        "requeue": scheduler.requeue,
         "effect": scheduler.resized,
         "submit": scheduler.submit,
     }
@@ -70,9 +76,9 @@ def redecide(
     for _, entries_of_round in groupby(entries, lambda entry: entry.round):
         together = list(entries_of_round)
         executor.now = now = together[0].time
-        events = [(handle, entry) for kind, handle in handlers.items() for entry in together if entry.kind == kind]
-        for handle, entry in events:
-            handle(number[entry.job or ""], now)
+        events = [entry for kinds in ORDER for entry in together if entry.kind in kinds]
+        for entry in events:
+            handlers[entry.kind](place[entry.node] if entry.node else number[entry.job or ""], now)
         if events:
             scheduler.serve()
             call = min(call, scheduler.due(now))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,11 +14,13 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError, TracebedError
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.replay.ending import ended_run
-from tracebed.orchestrator.replay.folder import WorkingFolder
+from tracebed.orchestrator.replay.folder import WorkingFolder, working_folders
 from tracebed.orchestrator.replay.journal import Journal, copy
-from tracebed.orchestrator.replay.loop import Options, Replayer
+from tracebed.orchestrator.replay.loop import Replayer
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
-from tracebed.orchestrator.replay.recovery import facts_of
+from tracebed.orchestrator.replay.recovery import facts_of, recovered
+from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
@@ -40,6 +43,7 @@ def replay(
     options: Options | None = None,
     calibration: Calibration | None = None,
     thresholds: Thresholds | None = None,
+    resume: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
     """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
@@ -59,10 +63,13 @@ def replay(
         calibration: the calibration with the work rate, and with the duty of nodes that have none. None: the stored
             rate of this machine, which the first replay measures.
         thresholds: the limits of the health of the run; None: those that tracebed provides.
+        resume: whether to continue the newest replay to `output` that was killed, with the same arguments. If there is
+            no such replay, the replay starts from the beginning.
         on_progress: called periodically with the number of jobs that have ended so far.
 
     Raises:
-        InputError: the workload cannot be replayed, or the run cannot be written (then the working folder is kept).
+        InputError: the workload cannot be replayed, the replay to resume had other arguments, or the run cannot be
+            written (then the working folder is kept).
         TestbedError: an agent does not start. If an agent is lost later, the run is returned as interrupted instead.
         KeyboardInterrupt: a signal arrived before the run began, or after all jobs had ended (the run is complete).
     """
@@ -94,22 +101,33 @@ def replay(
             "balance": options.balance,
             "duty": inventory.duty(options.proposed_duty),
             "clock": options.clock,
+            "on_node_failure": options.on_node_failure,
         },
         speed=options.speed,
         calibration=calibration.facts() if calibration else {},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    with noted() as signals, _working_folder(output) as folder:
+    left = working_folders(output)[-1:] if resume else []
+    if resume and not left:
+        warnings.warn(f"no replay to {output} was killed: the replay starts from the beginning", stacklevel=2)
+    with noted() as signals, _working_folder(output, *left) as folder:
+        facts = facts_of(info, jobs, inventory, thresholds)
+        past = _resumption(folder, facts) if left else None
+        if past and past.ended:
+            return _save_ended(folder, output)
         with (
-            contextlib.closing(Journal(folder.path / JOURNAL, facts_of(info, jobs, inventory, thresholds))) as journal,
+            contextlib.closing(Journal(folder.path / JOURNAL, {} if past else facts)) as journal,
             contextlib.closing(make_clock(options.clock, inventory, folder.path)) as clock,
         ):
-            testbed = make_testbed(inventory, folder.path / "spool")
-            replayer = Replayer(jobs, testbed, inventory, chosen, options, journal, clock)
+            testbed = make_testbed(inventory, folder.path / "spool", **({"drain": True} if options.drain else {}))
+            replayer = Replayer(jobs, testbed, inventory, chosen, options, journal, clock, folder.secret)
             signals.notify(replayer.interrupt)
             if calibration is not None and calibration.units_per_core_second:
-                replayer.rate = calibration.units_per_core_second.median
-            run = _carry_out(replayer, info, thresholds, folder, signals, on_progress)
+                replayer.orders.rate = calibration.units_per_core_second.median
+            past = past if past and past.begun else None
+            if past:
+                _restore(replayer, info, past)
+            run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress)
             run.save(output, journal=copy(journal.path, folder.path / f"copy-{JOURNAL}"))
         folder.remove()
     if signals.came and info.state == "completed":
@@ -117,10 +135,51 @@ def replay(
     return run
 
 
+def _resumption(folder: WorkingFolder, facts: Mapping[str, Any]) -> Resumption | None:
+    """Return what the killed replay in `folder` left. None: it was killed before it wrote its journal.
+
+    Raises:
+        InputError: that replay had other arguments.
+    """
+    path = folder.path / JOURNAL
+    try:
+        past = Resumption(path)
+    except InputError:
+        if path.exists() and path.stat().st_size:
+            raise
+        return None
+    if "info" not in past.facts:  # the facts are written in one transaction
+        return None
+    past.check(facts)
+    return past
+
+
+def _save_ended(folder: WorkingFolder, output: Path) -> Run:
+    """Save the run of a replay that had ended when it was killed, and return the run."""
+    run = recovered(folder.path / JOURNAL)
+    scratch = folder.path / f"copy-{JOURNAL}"
+    scratch.unlink(missing_ok=True)
+    run.save(output, journal=copy(folder.path / JOURNAL, scratch))
+    folder.remove()
+    return run
+
+
+def _restore(replayer: Replayer, info: RunInfo, past: Resumption) -> None:
+    """Bring `replayer` and `info` to the state in which the killed replay was."""
+    info.created = past.facts["info"]["created"]
+    info.calibration = past.facts.get("calibration", info.calibration)
+    if rate := info.calibration.get("units_per_core_second"):
+        replayer.orders.rate = replayer.orders.rate or float(rate)
+    past.retell(replayer)
+
+
 @contextlib.contextmanager
-def _working_folder(output: Path) -> Iterator[WorkingFolder]:
-    """Create the working folder of a replay. If the replay fails after jobs may have run, keep and report it."""
-    folder = WorkingFolder(output)
+def _working_folder(output: Path, left: Path | None = None) -> Iterator[WorkingFolder]:
+    """Create the working folder of a replay, or open the folder `left`.
+
+    If the replay fails after jobs may have run, the folder is kept, and the error says how to go on.
+    """
+    folder = WorkingFolder(output, left=left)
     try:
         yield folder
     except BaseException as error:
@@ -142,20 +201,21 @@ def _carry_out(
     thresholds: Thresholds,
     folder: WorkingFolder,
     signals: Signals,
+    past: Resumption | None,
     on_progress: Callable[[int], None] | None,
 ) -> Run:
     """Start the testbed, replay, stop the testbed, complete `info`, and return the run."""
     testbed = replayer.testbed
     try:
         with signals.at_once():
-            testbed.start()
-            if replayer.rate is None and (rate := rate_of(testbed)):
-                replayer.rate = rate.units_per_core_second.median
+            testbed.start(adopt=past.agents(replayer) if past else None)
+            if replayer.orders.rate is None and not past and (rate := rate_of(testbed)):
+                replayer.orders.rate = rate.units_per_core_second.median
                 info.calibration = rate.facts()
         folder.keep = True
         info.hosts = testbed.hosts
         replayer.journal.add_facts({"hosts": info.hosts, "calibration": info.calibration})
-        replayer.run(on_progress)
+        replayer.run(on_progress, begin=past.carry_on if past else None)
     except TestbedError as error:
         if not folder.keep:
             raise

@@ -34,6 +34,7 @@ SIGNALS = {
     "nodes_missing": Signal("nodes of the inventory that sent no message", ""),
     "agents_lost": Signal("agents lost", ""),
     "interrupted": Signal("the replay was interrupted", ""),
+    "pauses": Signal("pauses of the replay until it was resumed", ""),
     "jobs_disturbed": Signal("disturbed jobs", "%"),
     # Lateness: the schedule was shifted.
     "rank_late_s": Signal("a rank was stopped or late", "s"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -42,8 +43,22 @@ class Resizes:
         return len(self.job)
 
 
+@dataclass
+class Outage:
+    """The time in which a node was lost, trace seconds."""
+
+    node: int
+    start: float
+    reason: str
+    end: float | None = None
+    """None: the node did not come back."""
+
+
 class Record:
-    """Times and states of all jobs (indexed by job number), and all reconfigurations. Times are trace seconds."""
+    """Times and states of all jobs (indexed by job number), all reconfigurations and outages, in trace seconds.
+
+    `start` and `launched` are those of the last run of a job.
+    """
 
     def __init__(self, jobs: Jobs) -> None:
         """Start without submitted jobs."""
@@ -55,7 +70,10 @@ class Record:
         self.end = [NEVER] * count
         self.state = [JobState.UNKNOWN] * count
         self.reason = [""] * count
+        self.restarts = [0] * count
         self.resizes = Resizes()
+        self.outages: list[Outage] = []
+        self.pauses: list[dict[str, Any]] = []
         self._open: dict[int, int] = {}  # job -> the row of its pending resize
 
     def finish(self, job: int, now: float, state: JobState, reason: str = "") -> None:
@@ -69,6 +87,24 @@ class Record:
         """Record that `job` will never start."""
         self.state[job] = state
         self.reason[job] = reason
+
+    def requeue(self, job: int) -> None:
+        """Record that the running `job` lost a node and waits again."""
+        self.start[job] = self.launched[job] = NEVER
+        self.restarts[job] += 1
+        self._open.pop(job, None)
+
+    def node_down(self, node: int, now: float, reason: str) -> None:
+        """Record that `node` is lost from `now` on."""
+        self.outages.append(Outage(node, now, reason))
+
+    def node_up(self, node: int, now: float) -> None:
+        """Record that the lost `node` is back."""
+        next(outage for outage in reversed(self.outages) if outage.node == node).end = now
+
+    def paused(self, at: float, data: Mapping[str, Any]) -> None:
+        """Record a pause of the executor at the time `at`, with the fields of its journal entry."""
+        self.pauses.append({"at": at, **{name: data[name] for name in ("wall_s", "adopted", "lost")}})
 
     def close(self, state: JobState, reason: str) -> None:
         """Record `state` and `reason` for every job whose state is still unknown."""

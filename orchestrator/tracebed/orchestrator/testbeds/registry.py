@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from tracebed.orchestrator.testbeds.base import Testbed
-from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.registry import Registry
 
-Factory = Callable[[Inventory, Path], Testbed]
-"""A function of an inventory and a folder for the files of agents and jobs. It returns a testbed, not started."""
+Factory = Callable[..., Testbed]
+"""A function of an inventory and a folder for the files of agents and jobs. It returns a testbed, not started. It may
+be called with `drain=True`, to leave out nodes whose agent does not start."""
 
 TESTBEDS: Registry[Factory] = Registry("tracebed.testbeds", "testbed")

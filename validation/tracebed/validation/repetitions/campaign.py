@@ -26,7 +26,7 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.calibration import Calibration
-from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry

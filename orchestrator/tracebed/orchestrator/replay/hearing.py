@@ -1,0 +1,103 @@
+"""The messages of agents in a replay: what they mean for the ranks of the running jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tracebed.orchestrator.replay.orders import Orders
+from tracebed.orchestrator.replay.ranks import RunningJob
+from tracebed.orchestrator.replay.timeline import Timeline
+from tracebed.orchestrator.testbeds.base import Event
+
+OUTLIVE_S = 10.0
+"""Time after which ranks are killed that outlive the leader of their job, wall s. Ranks usually end within ms."""
+LEADER_ENDED = "the leader has ended"
+
+
+class Hearing:
+    """The state of the running jobs as their agents report it.
+
+    Args:
+        orders: the executor, whose running jobs the messages concern.
+        timeline: the time of the replay.
+
+    Attributes:
+        numbers: job id -> job number.
+    """
+
+    def __init__(self, orders: Orders, timeline: Timeline) -> None:
+        """Start without running jobs."""
+        self.orders, self.timeline = orders, timeline
+        self.ranks, self.rounds = orders.ranks, orders.rounds
+        self.numbers = {name: number for number, name in enumerate(orders.jobs.ids)}
+
+    def hear(self, event: Event) -> None:
+        """Process a message about a job. Messages about jobs that have ended are ignored."""
+        message = event.message
+        kind = message["type"]
+        job = self.numbers.get(message.get("job", ""))
+        active = self.ranks.running.get(job) if job is not None else None
+        if job is None or active is None:
+            return
+        if kind == "listening":
+            active.address = message["address"]
+            self.ranks.launch(job)
+        elif kind == "started":
+            active.started = True
+            launched = min(self.rounds.now, self.timeline.at(event.time))  # the job may end in this round
+            self.orders.record.launched[job] = launched
+            self.rounds.note("launched", job, at=launched)
+            if active.pending:
+                self.ranks.tell_members(job)
+        elif kind == "resized" and "cpus" in message:
+            active.leaving.pop(event.node, None)
+            self.ranks.change_masks(job)
+            self.ranks.try_held()
+        elif kind == "resized" and active.pending and message["request"] == active.request:
+            active.applied = (message["decided"], message["applied"])
+            self.ranks.check_ended(job)
+        elif kind == "ended":
+            self._rank_ended(job, active, event.node, message)
+
+    def _rank_ended(self, job: int, active: RunningJob, node: int, message: Mapping[str, Any]) -> None:
+        awaited = active.awaits(node)
+        active.lose(node)
+        state = message["state"]
+        if message["leader"]:
+            if active.outcome is None or state == "completed" or active.outcome[0] == state == "failed":
+                active.outcome = (state, message["reason"] or "")
+            if state == "completed":
+                active.orphaned = time.monotonic()
+            else:
+                self.orders.kill(job, LEADER_ENDED)
+        elif state != "completed" and not active.outcome and awaited:
+            # The leader may still be waiting for this rank to join, and would wait forever.
+            active.outcome = ("failed", f"on {message['rank']}: {message['reason']}")
+            self.orders.kill(job, active.outcome[1])
+        self.ranks.check_ended(job)
+        self.ranks.try_held()
+
+    def lose(self, job: int, node: int, state: str, reason: str) -> None:
+        """End the running `job` because `node` is lost, unless the job is ending already."""
+        active = self.ranks.running[job]
+        active.lose(node)
+        if active.outcome is None:
+            active.outcome = (state, reason)
+            self.orders.kill(job, reason)
+        self.ranks.check_ended(job)
+        self.ranks.try_held()
+
+    def end_orphans(self, wall: float) -> None:
+        """Kill the ranks of ended jobs that have not ended after `OUTLIVE_S`: a job holds its nodes until they end."""
+        for job, active in self.ranks.running.items():
+            if active.orphaned is not None and wall - active.orphaned > OUTLIVE_S:
+                self.end_orphan(job)
+
+    def end_orphan(self, job: int) -> None:
+        """Kill the ranks of the running `job` if they outlive its leader."""
+        active = self.ranks.running[job]
+        if active.orphaned is not None:
+            active.orphaned = None
+            self.orders.kill(job, LEADER_ENDED)

@@ -1,0 +1,121 @@
+"""The orders of the scheduler in a replay: starts, resizes and ends of jobs as messages to their ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from tracebed.cpus import format_cpus
+from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.programs import program_of
+from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
+from tracebed.orchestrator.replay.rounds import Rounds
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Testbed
+from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.states import JobState
+
+
+class Orders:
+    """The executor of a scheduler on a testbed.
+
+    Args:
+        jobs: the workload.
+        testbed: the nodes.
+        inventory: the description of the nodes.
+        options: the options of the replay.
+        ranks: the ranks of the running jobs.
+        record: the times and states of the jobs.
+        rounds: the journal entries.
+        secret: the secret from which the keys of the connections between ranks are derived.
+
+    Attributes:
+        rate: units per second of a core by which the work of jobs is sized; None: the rate that the testbed measured.
+    """
+
+    rate: float | None = None
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        testbed: Testbed,
+        inventory: Inventory,
+        options: Options,
+        ranks: Ranks,
+        record: Record,
+        rounds: Rounds,
+        secret: bytes,
+    ) -> None:
+        """Start without running jobs."""
+        self.jobs, self.testbed, self.inventory, self.options = jobs, testbed, inventory, options
+        self.ranks, self.record, self.rounds = ranks, record, rounds
+        self._secret = secret
+
+    def start(self, job: int, nodes: list[int]) -> None:
+        """Launch the leader. The other ranks are launched once the leader is listening."""
+        self.record.start[job] = self.rounds.now
+        cores = self.ranks.cores(job, nodes)
+        program = program_of(
+            self.jobs,
+            job,
+            EMULATED_RATE if self.testbed.nodes[nodes[0]].emulated else self.rate or self.testbed.units_per_core_second,
+            speed=self.options.speed,
+            grain_s=self.inventory.grain_s,
+            balance=self.options.balance,
+        )
+        self.ranks.running[job] = RunningJob(nodes, program, self._key(job), cores, to_launch=list(nodes))
+        self.rounds.note("start", job, nodes=self.ranks.names(nodes), **self._of_shared(job))
+        self.ranks.launch(job)
+
+    def resize(self, job: int, before: int, nodes: list[int]) -> bool:
+        """Launch ranks on the new nodes, and send the new members of the job to the leader."""
+        self.record.resize_asked(job, before, len(nodes), self.rounds.now)
+        active = self.ranks.running[job]
+        old, active.nodes = active.nodes, nodes
+        active.request += 1
+        active.pending = True
+        active.dropped = set(old) - set(nodes)
+        self.rounds.note("resize", job, nodes=self.ranks.names(nodes), request=active.request)
+        active.cores |= self.ranks.cores(job, nodes)
+        active.to_launch += [node for node in nodes if node not in old]
+        self.ranks.launch(job)
+        if active.started:
+            self.ranks.tell_members(job)
+        return False
+
+    def change_cores(self, job: int) -> None:
+        """Change the masks of the ranks of the job, each once no other job uses these cores."""
+        active = self.ranks.running[job]
+        active.cores |= self.ranks.cores(job, active.nodes)
+        self.rounds.note("cores", job, **self._of_shared(job))
+        self.ranks.change_masks(job)
+
+    def reject(self, job: int, reason: str) -> None:
+        """Record that the job is rejected."""
+        self.rounds.note("reject", job, reason=reason)
+        self.record.refuse(job, JobState.REJECTED, reason)
+
+    def cancel(self, job: int, reason: str) -> None:
+        """End all processes of the job."""
+        active = self.ranks.running[job]
+        self.rounds.note("cancel", job, reason=reason)
+        active.outcome = active.outcome or ("cancelled", reason)
+        self.kill(job, reason)
+
+    def kill(self, job: int, reason: str) -> None:
+        """Kill all ranks of the job."""
+        self.rounds.note("kill", job, reason=reason)
+        self.ranks.kill(job, reason)
+
+    def _key(self, job: int) -> str:
+        """Return the key of the connections between the ranks of the job, another one for each of its runs."""
+        run = f"{self.record.restarts[job]} {self.jobs.ids[job]}"
+        return hmac.new(self._secret, run.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()[:32]
+
+    def _of_shared(self, job: int) -> dict[str, dict[str, str]]:
+        """Return the journal fields for the cores of the job on its shared nodes; empty if it shares no nodes."""
+        cluster = self.ranks.cluster
+        shared = [node for node in cluster.nodes_of(job) if node in cluster.loans]
+        parts = {self.testbed.nodes[node].name: format_cpus(cluster.part(job, node)) for node in shared}
+        return {"cores": parts} if parts else {}

@@ -1,0 +1,133 @@
+"""The nodes of a replay that are lost and come back."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.replay.hearing import Hearing
+from tracebed.orchestrator.replay.rounds import Rounds
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.testbeds.base import Event, Testbed
+
+SILENCE = 10.0
+"""Number of heartbeats that an agent may miss before its node counts as lost."""
+RETURN_S = 60.0
+"""Time for which the replay waits for lost nodes when jobs wait for them and nothing else happens, wall s."""
+KEPT = "the run so far is kept"
+
+
+class Change(NamedTuple):
+    """A node that was lost, or came back."""
+
+    node: int
+    reason: str | None
+    """Reason of the loss; None: the node is back."""
+
+
+def lost(node: int, reason: str) -> Event:
+    """Return the event that the agent of `node` is not there, which does not abort a replay."""
+    return Event(node, {"type": "lost", "reason": reason, "expected": True}, time.monotonic())
+
+
+class Outages:
+    """The lost nodes, and what happens to their jobs.
+
+    Args:
+        testbed: the nodes.
+        heartbeat_s: time between two heartbeats of an agent, wall s.
+        on_node_failure: treatment of the jobs of a lost node, one of `options.NODE_FAILURES`.
+
+    Attributes:
+        lost: lost node -> reason.
+        drop: the method of the testbed that gives a node up.
+    """
+
+    def __init__(self, testbed: Testbed, heartbeat_s: float, on_node_failure: str) -> None:
+        """Start without lost nodes."""
+        self.testbed, self.on_node_failure = testbed, on_node_failure
+        self.drop = testbed.drop
+        self.lost: dict[int, str] = {}
+        self.patience_s = max(SILENCE, SILENCE * heartbeat_s)
+        self._changes: list[Change] = []
+        self._heard = [0.0] * len(testbed.nodes)
+        self._stuck: float | None = None  # since when jobs wait for lost nodes only, monotonic
+
+    def begin(self, now: float) -> None:
+        """Begin to wait for heartbeats at the monotonic time `now`."""
+        self._heard = [now] * len(self._heard)
+
+    def hear(self, event: Event) -> None:
+        """Process a message that concerns the node itself: its loss, its return, or an error.
+
+        Raises:
+            TestbedError: a node is lost, and this aborts the replay.
+        """
+        self._heard[event.node] = event.time
+        message, node = event.message, event.node
+        kind = message["type"]
+        if kind == "lost":
+            self._lose(node, f"its agent {message['reason']}", expected=message.get("expected", False))
+        elif kind == "back" and node in self.lost:
+            del self.lost[node]
+            self._changes.append(Change(node, None))
+        elif kind == "error" and message.get("job") is None and node not in self.lost:
+            self._drop(node, f"has failed: {message['what']}")
+        # An error about a job is not processed: the job ended while a message to it was in transit.
+
+    def _lose(self, node: int, reason: str, *, expected: bool) -> None:
+        if self.on_node_failure == "abort" and not expected:
+            raise TestbedError(reason, where=f"node {self.testbed.nodes[node].name}", hint=KEPT)
+        if node not in self.lost:
+            self.lost[node] = reason
+            self._changes.append(Change(node, reason))
+
+    def _drop(self, node: int, reason: str) -> None:
+        """Give up `node`, whose agent does not work. The testbed then reports its loss."""
+        if self.on_node_failure == "abort":
+            raise TestbedError(f"its agent {reason}", where=f"node {self.testbed.nodes[node].name}", hint=KEPT)
+        self._heard[node] = time.monotonic()
+        self.drop(node, reason)
+
+    def check_silence(self, wall: float) -> None:
+        """Give up the node whose agent has been silent for too long. Raises TestbedError if this aborts the replay."""
+        there = [node for node in range(len(self._heard)) if node not in self.lost]
+        quietest = min(there, key=self._heard.__getitem__, default=None)
+        if quietest is not None and wall - self._heard[quietest] > self.patience_s:
+            self._drop(quietest, f"has been silent for {self.patience_s:g} s")
+
+    def take_in(self, scheduler: Scheduler, hearing: Hearing, record: Record, rounds: Rounds) -> bool:
+        """Pass the losses and returns of this round to the scheduler. Return whether there were any."""
+        changes, self._changes = self._changes, []
+        for node, reason in changes:
+            if reason is None:
+                rounds.note_node("up", node)
+                record.node_up(node, rounds.now)
+                scheduler.node_back(node, rounds.now)
+                continue
+            rounds.note_node("down", node, reason=reason)
+            record.node_down(node, rounds.now, reason)
+            state = "requeued" if self.on_node_failure == "requeue" else "failed"
+            for job in scheduler.node_lost(node, rounds.now):
+                hearing.lose(job, node, state, f"node {self.testbed.nodes[node].name} was lost: {reason}")
+        return bool(changes)
+
+    def stuck(self, waiting: int, *, otherwise_done: bool) -> str | None:
+        """Return the reason to end the replay if waiting jobs have waited too long for lost nodes only, else None.
+
+        Args:
+            waiting: number of waiting jobs.
+            otherwise_done: whether no job runs and no submission or call of the policy is due.
+        """
+        if not (otherwise_done and waiting and self.lost):
+            self._stuck = None
+            return None
+        now = time.monotonic()
+        self._stuck = now if self._stuck is None else self._stuck
+        if now - self._stuck < RETURN_S:
+            return None
+        names = [f"{self.testbed.nodes[node].name} ({reason})" for node, reason in sorted(self.lost.items())]
+        lost = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+        return f"{waiting:,} jobs wait for lost nodes that did not come back within {RETURN_S:g} s: {lost}"

@@ -1,0 +1,239 @@
+"""Resumption of a replay whose replayer was killed.
+
+All inputs of a replayer are in its journal, so the state of the replayer is rebuilt by passing them to another replayer
+in the same rounds. The rebuilt decisions must be those of the journal. Then the agents that still run are taken over.
+A message of the killed replayer may have been lost with it. Agents tell which ranks they have and repeat the events
+that were not recorded, so that the lost messages are known and can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.hearing import LEADER_ENDED
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.loop import Replayer
+from tracebed.orchestrator.replay.outages import lost
+from tracebed.orchestrator.replay.ranks import RunningJob
+from tracebed.orchestrator.testbeds.base import Event
+
+SETTLE_S = 5.0
+"""Time in which the agents that were taken over must answer, wall s."""
+OWN = ("loop", "clock", "launched")
+"""Kinds of entries that a replayer computes from its own clock, in addition to the decisions."""
+SAME = ("execution", "nodes", "policy", "policy_parameters", "parameters", "speed")
+"""Facts of the run that must not change between a replay and its resumption."""
+
+
+class Missing(NamedTuple):
+    """A rank that a node should have: the message that launches it was lost, or the agent is another one."""
+
+    job: int
+    active: RunningJob
+    node: int
+
+
+class Resumption:
+    """What a killed replayer left in its journal.
+
+    Args:
+        path: the journal.
+
+    Attributes:
+        facts: the facts of the journal.
+        entries: its entries.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the journal. Raises InputError if it cannot be read."""
+        self.path = path
+        self.facts, self.entries = journal.read(path)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the replay had ended, and only its run was not saved."""
+        return "end" in self.facts
+
+    @property
+    def begun(self) -> bool:
+        """Whether the clock of the replay had been started."""
+        return "zero" in self.facts
+
+    def check(self, facts: Mapping[str, Any]) -> None:
+        """Raise InputError unless `facts`, of the replay that resumes, are those of the journal."""
+        facts = json.loads(json.dumps(facts))
+        before, now = self.facts.get("info", {}), facts["info"]
+        pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), now[name]) for name in SAME]
+        pairs.append(("workload", before.get("workload", {}).get("sha256"), now["workload"]["sha256"]))
+        pairs.append(("calibration", before.get("calibration", {}).get("sha256"), now["calibration"].get("sha256")))
+        pairs += [(name, self.facts.get(name), facts[name]) for name in ("jobs", "cpus")]
+        pairs.append(("health thresholds", self.facts.get("thresholds", [""])[0], facts["thresholds"][0]))
+        changed = [name for name, old, new in pairs if old != new and not (name == "jobs" and _same_jobs(old, new))]
+        if changed:
+            what = f"the replay that is to be resumed had other {', '.join(changed)}"
+            hint = "give the same command, or omit --resume"
+            raise InputError(what, where=str(self.path.parent), hint=hint)
+
+    # -- the state of the killed replayer --------------------------------------------------------------------------
+
+    def retell(self, replayer: Replayer) -> None:
+        """Bring `replayer`, whose testbed has not started, to the state in which the killed replayer was.
+
+        Raises:
+            InputError: the replayer does not decide as the journal says.
+            TestbedError: the loss of a node aborted the replay.
+        """
+        replayer.timeline.zero = self.facts["zero"]
+        drop = replayer.outages.drop
+        replayer.outages.drop = lambda node, reason: None  # the journal has the loss that followed
+        rounds = [(number, list(group)) for number, group in groupby(self.entries, lambda entry: entry.round)]
+        for number, entries in rounds:
+            self._retell_round(replayer, number, entries, last=number == rounds[-1][0])
+        replayer.outages.drop = drop
+
+    def _retell_round(self, replayer: Replayer, number: int, entries: Sequence[Entry], *, last: bool) -> None:
+        rounds, now = replayer.rounds, entries[0].time
+        rounds.number, rounds.now = number, now
+        for entry in entries:
+            replayer.witness.take_in(entry)
+            if entry.kind == "pause":
+                replayer.timeline.zero = entry.data["zero"]
+                replayer.record.paused(now, entry.data)
+        replayer.hear([event for entry in entries if (event := _event(entry, replayer.number_of))])
+        for entry in entries:
+            job = replayer.hearing.numbers.get(entry.job or "")
+            if entry.kind == "launched" and job is not None:
+                replayer.record.launched[job] = entry.data["at"]
+            if entry.kind == "kill" and job in replayer.ranks.running and entry.data["reason"] == LEADER_ENDED:
+                replayer.hearing.end_orphan(job)
+        replayer.act(replayer.submit(sum(entry.kind == "submit" for entry in entries)))
+        replayer.ranks.take_messages()
+        decided = [_comparable(entry) for entry in rounds.entries if entry.kind not in OWN]
+        known = [_comparable(entry) for entry in entries if _is_decision(entry)]
+        if decided == known:
+            rounds.entries.clear()
+        elif last and not known:
+            rounds.end()  # the replayer was killed between the events and the decisions
+        else:
+            what = f"the decisions of round {number} are not those of the journal"
+            hint = "`tracebed recover` makes a run of it; replay again without --resume"
+            raise InputError(what, where=str(self.path), hint=hint)
+        rounds.next()
+
+    # -- the agents ------------------------------------------------------------------------------------------------
+
+    def agents(self, replayer: Replayer) -> dict[str, dict[str, Any]]:
+        """Return the agents that may still run: node name -> facts, and the number of the last recorded event."""
+        seen: dict[str, int] = {}
+        for entry in self.entries:
+            if entry.node is not None and entry.kind in ("lost", "back"):
+                seen[entry.node] = 0
+            elif entry.node is not None and "n" in entry.data:
+                seen[entry.node] = max(seen.get(entry.node, 0), entry.data["n"])
+        agents: dict[str, dict[str, Any]] = self.facts.get("agents", {})
+        there = {name: facts for name, facts in agents.items() if replayer.number_of[name] not in replayer.outages.lost}
+        return {name: {**facts, "seen": seen.get(name, 0)} for name, facts in there.items()}
+
+    def carry_on(self, replayer: Replayer) -> None:
+        """Continue the replay on the testbed, which has started. The pause is not part of the time of the replay."""
+        testbed, ranks = replayer.testbed, replayer.ranks
+        adopted = {replayer.number_of[name]: set(jobs) for name, jobs in testbed.adopted.items()}
+        events = [*self._absent(replayer, adopted), *_settle(replayer, adopted)]
+        running = [(job, active) for job, active in ranks.running.items()]
+        missing = [
+            Missing(job, active, node)
+            for job, active in running
+            for node in active.alive
+            if node in adopted and replayer.jobs.ids[job] not in adopted[node]
+        ]
+        gone = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
+        replayer.timeline.start_at(replayer.rounds.now)
+        replayer.journal.add_facts({"agents": testbed.agents})
+        counts = {"adopted": len(running) - len(gone), "lost": len(gone)}
+        pause = {"zero": replayer.timeline.zero, "wall_s": self._wall_s(), **counts}
+        replayer.play(events, time.monotonic(), pause)
+        never = []
+        for job, active, node in missing:
+            if ranks.running.get(job) is active and node in active.alive:
+                if active.outcome is None:
+                    ranks.launch_again(job, node)
+                else:
+                    never.append(_never_launched(replayer, job, node))
+        ranks.repeat(before=running)
+        ranks.send()
+        if never:
+            replayer.play(never, time.monotonic())
+
+    def _absent(self, replayer: Replayer, adopted: Mapping[int, object]) -> Iterator[Event]:
+        """Yield the losses and returns of the nodes whose agents were not taken over."""
+        out = {replayer.number_of[name]: reason for name, reason in replayer.testbed.out.items()}
+        holders = {node for active in replayer.ranks.running.values() for node in active.alive}
+        for node in range(len(replayer.testbed.nodes)):
+            was_lost = node in replayer.outages.lost
+            if node in out and not was_lost:
+                yield lost(node, f"did not start: {out[node]}")
+            elif node not in adopted and node in holders and not was_lost:
+                yield lost(node, "ended while the replay was stopped")
+                yield Event(node, {"type": "back"}, time.monotonic())
+            elif was_lost and node not in out:
+                yield Event(node, {"type": "back"}, time.monotonic())
+
+    def _wall_s(self) -> float | None:
+        """Return the duration of the pause; None: unknown, since the machine was restarted."""
+        last = next((entry.data["time"] for entry in reversed(self.entries) if entry.kind == "loop"), None)
+        now = time.monotonic()
+        return None if last is None or last > now else round(now - last, 3)
+
+
+def _settle(replayer: Replayer, adopted: Mapping[int, object]) -> list[Event]:
+    """Return the events that the agents kept. They precede the answer to a request for a sample."""
+    testbed, events = replayer.testbed, []
+    silent = set(adopted)
+    for node in range(len(testbed.nodes)):
+        testbed.send(node, {"type": "sample", "calibrate": False})
+    until = time.monotonic() + SETTLE_S
+    while silent and time.monotonic() < until and not replayer.interrupted:
+        new = testbed.receive(min(until, time.monotonic() + 0.2))
+        silent -= {event.node for event in new if event.message["type"] in ("heartbeat", "lost")}
+        events += new
+    for node in silent:
+        replayer.outages.drop(node, f"has not answered for {SETTLE_S:g} s")
+    return events
+
+
+def _never_launched(replayer: Replayer, job: int, node: int) -> Event:
+    """Return the end of a rank that is to be killed but was never launched."""
+    name, active = replayer.testbed.nodes[node].name, replayer.ranks.running[job]
+    facts = {"rank": name, "leader": node == active.nodes[0], "state": "killed", "reason": "it was never launched"}
+    figures = {"exit_code": None, "units_done": 0, "cpu_s": 0.0}
+    now = time.monotonic()
+    return Event(node, {"type": "ended", "job": replayer.jobs.ids[job], "time": now, **facts, **figures}, now)
+
+
+def _event(entry: Entry, number_of: Mapping[str, int]) -> Event | None:
+    """Return the event of an entry; None: the entry is not an event of an agent."""
+    if entry.node is None or entry.kind in ("down", "up", "sample"):
+        return None
+    message = {"type": entry.kind, **entry.data} | ({} if entry.job is None else {"job": entry.job})
+    return Event(number_of[entry.node], message, entry.data.get("time", 0.0))
+
+
+def _is_decision(entry: Entry) -> bool:
+    """Return whether a replayer computes the entry from the events before it."""
+    return (entry.node is None or entry.kind in ("down", "up")) and entry.kind not in (*OWN, "submit", "pause")
+
+
+def _comparable(entry: Entry) -> tuple[str, str | None, str | None, str]:
+    return entry.kind, entry.job, entry.node, json.dumps(entry.data, sort_keys=True)
+
+
+def _same_jobs(old: Any, new: Any) -> bool:
+    """Return whether two workloads in JSON are equal; unlike other numbers, NaN is not equal to itself."""
+    return json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True)
