@@ -163,18 +163,25 @@ def end(folder: Path, node: str = "", stamp: str = "") -> int:
         time.sleep(0.01)
 
 
-def remove(folder: Path) -> None:
-    """Kill the commands of the folder, and remove the folder if `install` made it."""
+def remove(folder: Path) -> bool:
+    """Kill the commands of the folder, and remove the folder if `install` made it. Return whether it was removed."""
     end(folder)
     shutil.rmtree(temporary(folder), ignore_errors=True)
-    if (folder / MADE).exists():
-        parents = (folder / MADE).read_text().splitlines()
-        shutil.rmtree(folder)
-        for parent in parents:
-            with contextlib.suppress(OSError):  # it is used for something else now
-                Path(parent).rmdir()
-    elif folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} has files that are not of tracebed")
+    if not (folder / MADE).exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise FileExistsError(f"{folder} has files that are not of tracebed")
+        return False
+    doomed = folder.with_name(f"{folder.name}.removed-{os.uname().nodename}-{os.getpid()}")
+    try:
+        folder.rename(doomed)  # hosts may share the folder, and only one of them can remove it
+    except FileNotFoundError:
+        return False
+    parents = (doomed / MADE).read_text().splitlines()
+    shutil.rmtree(doomed)
+    for parent in parents:
+        with contextlib.suppress(OSError):  # it is used for something else now
+            Path(parent).rmdir()
+    return True
 
 
 def pack(spool: Path, node: str) -> None:
@@ -197,7 +204,7 @@ def main(verb: str, *arguments: str) -> None:
     elif verb == "end":
         sys.stdout.write(str(end(folder, *arguments[1:])))
     elif verb == "remove":
-        remove(folder)
+        sys.stdout.write(str(folder) if remove(folder) else "")
     elif verb == "pack":
         pack(folder, arguments[1])
     else:

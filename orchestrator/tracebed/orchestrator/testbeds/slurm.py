@@ -189,12 +189,18 @@ class SlurmProvider:
                 if self._job is None:
                     self._match(job)
                 if self._stations:
-                    self._everywhere(Station.remove)
+                    self._everywhere(self._remove)
                 else:
                     self._on_hosts(job, "remove")
             if self._given is None:
                 self._slurm.release()
+                if job is not None:
+                    self.say(f"allocation {job} is released")
             self._job = None
+
+    def _remove(self, station: Station) -> None:
+        if removed := station.remove():
+            self.say(f"{station.where}: {removed} is removed")
 
     def close(self) -> None:
         """Do nothing: there are no connections."""

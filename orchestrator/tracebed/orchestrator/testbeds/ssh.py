@@ -205,12 +205,16 @@ class SshProvider:
             except TestbedError as error:
                 failed[station] = error
 
-        for do in (Station.end, Station.remove):  # agents end everywhere first, because hosts may share the folder
+        for do in (Station.end, self._remove):  # agents end everywhere first, because hosts may share the folder
             left = [station for station in self._stations.values() if station not in failed]
             concurrently([partial(attempt, do, station) for station in left], self.fan_out)
         self.close()
         if failed:
             raise next(iter(failed.values()))
+
+    def _remove(self, station: Station) -> None:
+        if removed := station.remove():
+            self.say(f"{station.where}: {removed} is removed")
 
     def close(self) -> None:
         """Close the connections. Agents that run lose their controller."""

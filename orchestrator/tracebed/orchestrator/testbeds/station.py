@@ -133,11 +133,16 @@ class Station:
         """Kill the commands of a node that were started until `stamp`, or all commands of the folder."""
         self._on_node("end", *([node, stamp] if node else []))
 
-    def remove(self) -> None:
-        """Kill the commands of the folder, and remove the folder if tracebed made it."""
-        self._on_node("remove")
+    def remove(self) -> str:
+        """Kill the commands of the folder, and remove the folder if tracebed made it.
+
+        Returns:
+            The removed folder; empty if nothing was removed.
+        """
+        removed = self._on_node("remove").decode()
         with self._lock:
             self._facts = {}
+        return removed
 
     def fetch(self, node: str, target: Path) -> None:
         """Copy the files of the jobs of a node to the folder `target`."""
