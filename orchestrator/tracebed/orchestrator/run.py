@@ -101,7 +101,7 @@ class RunInfo:
     have no rows for it, which does not mean zero: metrics that need it are undefined for this reason."""
     batch: dict[str, Any] = field(default_factory=dict)
     """Facts of the batch system that was the scheduler of a replay: `system`, `version`, `partition`, `accounting`,
-    `submission_ms` (duration of the calls), `polls`, `clock`, ... Empty for other runs."""
+    `epoch_s` (Unix time of trace time 0), `submission_ms` (duration of the calls), ... Empty for other runs."""
     created: str | None = None
     """Start of the run in ISO 8601. None for a prediction, so that equal inputs give equal files."""
     hosts: list[dict[str, Any]] = field(default_factory=list)

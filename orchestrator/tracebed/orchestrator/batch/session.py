@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +31,8 @@ from tracebed.orchestrator.testbeds.agent.facts import host_facts
 
 SCHEMA = "tracebed-batch-journal/1"
 LEAD_S = 0.5
-"""Time from the start of the replay to the first submission, wall s."""
+"""Shortest time from the start of the replay to the first submission, wall s. The first submission is at a whole
+second, because batch systems keep whole seconds: repetitions then have the same phase."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,11 @@ class BatchOptions:
     speed: float = 1.0
     scheduler: str = "slurm"
     settings: Settings = field(default_factory=Settings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the options on which runs depend, as JSON values. The place of the configuration is not one."""
+        settings = {"partition": self.settings.partition, "options": list(self.settings.options)}
+        return {"scheduler": self.scheduler, "speed": self.speed, **settings}
 
 
 def replay(
@@ -134,7 +142,7 @@ def _carry_out(
     clock = WallClock()
     prefix = f"tracebed-{folder.path.name.rpartition('-')[2]}-"
     start = {"schema": SCHEMA, "info": info.as_dict(), "plan": plan.as_dict(), "prefix": prefix}
-    origin = clock.now() + LEAD_S
+    origin = float(math.ceil(clock.now() + LEAD_S))
     with contextlib.closing(Journal(folder.path / JOURNAL, start | {"origin": origin})) as journal:
         records = Records(folder.path / "jobs")
         replayer = BatchReplayer(
@@ -155,7 +163,7 @@ def _carry_out(
     )
     late = (run.jobs["submit"] - run.jobs["submit_planned"]).dropna() / info.speed
     info.lateness_ms = lateness(late.tolist())
-    info.batch |= _measured(replayer)
+    info.batch |= {"epoch_s": origin - plan.submit[0] / options.speed, **_measured(replayer)}
     info.health = health(run, replayer.jobs, [size for _, size in clock.steps], thresholds or Thresholds.read())
     return run
 

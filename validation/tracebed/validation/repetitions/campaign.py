@@ -25,19 +25,24 @@ from tracebed import bounds
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, Settings
+from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
+from tracebed.orchestrator.run import nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory
-from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.studies.specs import STRICT, Name, Part
 from tracebed.yaml_file import YamlFile
 
 HINT = "keys: repetitions, sessions, seed, settle_s, defaults, cells"
 REQUIRED = ("workload", "policy", "inventory")
-"""Keys that each cell needs, in the cell or in `defaults`."""
+"""Keys that each cell needs, in the cell or in `defaults`. A cell with a `scheduler` needs no inventory."""
+OF_TESTBEDS = {"inventory", "priority", "interval_s", "over_limit", "balance", "clock", "calibration"}
+"""Keys that a replay on a batch system does not have."""
 MOST_REPETITIONS = 10_000
 
 
@@ -56,6 +61,20 @@ class ReplaySpec(Part):
     """File of a calibration, relative to the file that has the options."""
     beside: str = ""
     """Command that runs beside each repetition."""
+    scheduler: str | None = None
+    """Name of a batch system that decides in place of a policy, on its own nodes."""
+    partition: str | None = None
+    scheduler_options: list[str] = Field(default_factory=list)
+    """Further options of each submission, `KEY=VALUE` or `KEY`."""
+    scheduler_conf: str | None = None
+    """Configuration of the batch system, relative to the file that has the options; None: that of the environment."""
+
+    @model_validator(mode="after")
+    def _fits_scheduler(self) -> Self:
+        given = self.model_fields_set
+        if self.scheduler is not None and (wrong := OF_TESTBEDS & given):
+            raise ValueError(f"`{min(wrong)}` does not apply with `scheduler`: the batch system decides")
+        return self
 
 
 class CellSpec(ReplaySpec):
@@ -140,6 +159,8 @@ class Cell:
     options: Options
     calibration: Calibration | None
     beside: str
+    scheduler: BatchOptions | None
+    """The batch system that decides in place of the policy. Its nodes are simulated as those of `inventory`."""
     predict: bool
     """Whether the cell is also simulated."""
     predicted_by: Calibration | None
@@ -156,6 +177,7 @@ class Cell:
             **asdict(self.options),
             "calibration": self.calibration.sha256 if self.calibration else None,
             "beside": self.beside,
+            **(self.scheduler.as_dict() if self.scheduler is not None else {}),
         }
         plain: dict[str, Any] = json.loads(json.dumps(facts))
         return plain
@@ -228,15 +250,27 @@ def load_campaign(path: Path | str) -> Campaign:
 def _cell(name: str, spec: CellSpec, source: YamlFile, workloads: dict[str, Workload]) -> Cell:
     """Return a validated cell. `workloads` has the workloads that were read already, by path."""
     for key in REQUIRED:
-        if getattr(spec, key) is None:
+        if getattr(spec, key) is None and (key != "inventory" or spec.scheduler is None):
             raise InputError(f"required key {key} is missing", hint="add it to the cell or to defaults")
-    assert spec.workload and spec.policy and spec.inventory  # checked above
+    assert spec.workload and spec.policy  # checked above
     if spec.workload not in workloads:
         workloads[spec.workload] = read_workload(Path(source.where).parent / spec.workload)
+    if spec.inventory is None:
+        return cell_of(name, spec, workloads[spec.workload], machine_of(workloads[spec.workload], spec), source)
     own = "inventory" in (source.raw["cells"][name] or {})
     place = ("cells", name, "inventory") if own else ("defaults", "inventory")
     inventory = inventory_at(spec.inventory, source, *place, name=name)
     return cell_of(name, spec, workloads[spec.workload], inventory, source)
+
+
+def machine_of(workload: Workload, spec: ReplaySpec) -> Inventory:
+    """Return the nodes of a batch system for simulators: those of the system of the workload.
+
+    Raises:
+        InputError: the workload has no system.
+    """
+    nodes = [Node(node.name, node.cores, node.sockets, emulated=True) for node in nodes_of(workload.provenance.system)]
+    return Inventory(str(spec.scheduler), str(spec.scheduler), tuple(nodes))
 
 
 def cell_of(name: str, spec: CellSpec, workload: Workload, inventory: Inventory, source: YamlFile) -> Cell:
@@ -252,6 +286,14 @@ def cell_of(name: str, spec: CellSpec, workload: Workload, inventory: Inventory,
     calibration = Calibration.load(folder / spec.calibration) if spec.calibration is not None else None
     by_file = Calibration.load(folder / spec.predict) if isinstance(spec.predict, str) else None
     chosen = {key: getattr(spec, key) for key in Options.__dataclass_fields__ if key in CellSpec.model_fields}
+    scheduler = None
+    if spec.scheduler is not None:
+        conf = folder / spec.scheduler_conf if spec.scheduler_conf is not None else None
+        scheduler = BatchOptions(
+            spec.speed, spec.scheduler, Settings(spec.partition, tuple(spec.scheduler_options), conf)
+        )
+        BATCH_SYSTEMS.load(scheduler.scheduler)(scheduler.settings)  # checks the options
+        chosen["over_limit"] = OverLimit.KILL
     cell = Cell(
         name,
         workload,
@@ -262,6 +304,7 @@ def cell_of(name: str, spec: CellSpec, workload: Workload, inventory: Inventory,
         Options(**chosen),
         calibration,
         spec.beside,
+        scheduler,
         bool(spec.predict),
         by_file or calibration,
     )

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tracebed.errors import InputError, TracebedError
+from tracebed.orchestrator.batch import session as batch
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
@@ -111,7 +112,12 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
         raise InputError(f"cannot be written: {error.strerror}", where=str(output.parent)) from error
     store.discard(slot, folder)
 
+    def progress(ended: int) -> None:
+        show(ended / max(1, len(cell.workload)))
+
     def replay() -> Run:
+        if cell.scheduler is not None:
+            return batch.replay(cell.workload, output, cell.scheduler, name=cell.workload_name, on_progress=progress)
         return session.replay(
             cell.workload,
             cell.inventory,
@@ -121,7 +127,7 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
             policy_parameters=cell.policy_parameters,
             options=cell.options,
             calibration=cell.calibration,
-            on_progress=lambda ended: show(ended / max(1, len(cell.workload))),
+            on_progress=progress,
         )
 
     if not cell.beside:

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -143,10 +143,29 @@ class BuiltIn(Calibrated):
             "version": [version("tracebed"), code_of(Path(simulation.__path__[0]))],
             "runtime_model": self.spec.runtime_model,
             "calibration": self.calibration.sha256 if self.calibration else None,
+            **({"policy": [self.spec.policy, self.parameters]} if self.spec.policy else {}),
         }
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the own policy of the simulator, with their defaults; empty without an own policy."""
+        if self.spec.policy is None:
+            return {}
+        return registry.parameters(registry.resolve(self.spec.policy, self.spec.policy_parameters)[1])
+
+    def scheduler(self, task: Task) -> list[Any]:
+        """Return the hash of the scheduler, and package and code of the policy."""
+        return super().scheduler(self._own(task))
+
+    def _own(self, task: Task) -> Task:
+        """Return the task with the own policy of the simulator, if it has one."""
+        if self.spec.policy is None:
+            return task
+        return replace(task, policy=self.spec.policy, policy_parameters=self.parameters)
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Simulate the workload of the task."""
+        task = self._own(task)
         assert task.workload is not None
         return predict(
             task.workload,
@@ -274,6 +293,7 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
     found = kinds[spec.kind](name, spec, folder)
     if isinstance(found, BuiltIn):
         one_of("runtime_model", spec.runtime_model, RuntimeModel)
+        _ = found.parameters  # checks the policy
         if name in SIMULATORS.names() and name != TRACEBED and spec.driver is None:
             raise InputError(f"{name} is an installed simulator", hint=f"add `with: {name}`, or rename the simulator")
     if isinstance(found, Calibrated):

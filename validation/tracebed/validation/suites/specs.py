@@ -127,6 +127,10 @@ class SimulatorSpec(ReadSpec):
     """File of a calibration of the testbed, for the built-in simulator and for those of the registry."""
     runtime_model: str = "ideal"
     """Run time of jobs that hold fewer cores than requested, for the built-in simulator."""
+    policy: str | None = None
+    """Policy of the predictions, in place of that of the case: a model of the scheduler of the real runs."""
+    policy_parameters: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of that policy."""
     options: dict[str, str] = Field(default_factory=dict)
     """Options of a simulator of the registry."""
     seeds: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 1
@@ -172,9 +176,11 @@ class SimulatorSpec(ReadSpec):
     def _keys_of_its_kind(self) -> Self:
         if sum(value is not None for value in (self.driver, self.runs, self.command)) > 1:
             raise ValueError("a simulator has one of the keys `with`, `runs` and `command`")
+        if self.policy_parameters and self.policy is None:
+            raise ValueError("`policy_parameters` requires `policy`")
         reading = {"importer", "columns", "unit", "time_zone", "match"}
         allowed = {
-            TRACEBED: {"driver", "calibration", "runtime_model"},
+            TRACEBED: {"driver", "calibration", "runtime_model", "policy", "policy_parameters"},
             "with": {"driver", "calibration", "options", "seeds", "timeout_s"},
             "runs": {"runs", *reading},
             "command": {"command", "seeds", "timeout_s", *reading},

@@ -26,7 +26,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.registry import one_of
-from tracebed.validation.repetitions.campaign import Campaign, Cell, CellSpec, cell_of, inventory_at
+from tracebed.validation.repetitions.campaign import Campaign, Cell, CellSpec, cell_of, inventory_at, machine_of
 from tracebed.validation.suites.recorded import paths_at, read_run
 from tracebed.validation.suites.simulators import SuiteSimulator, simulator_of
 from tracebed.validation.suites.specs import SuiteSpec
@@ -154,10 +154,14 @@ class _Loader:
         workload_name, policy = self.spec.cases[name]
         options = self.spec.testbed
         assert options is not None and workload is not None
-        if options.inventory is None:
+        if options.inventory is None and options.scheduler is None:
             raise self.source.error("required key inventory is missing", "testbed")
         with self._at("testbed"):
-            inventory = inventory_at(options.inventory, self.source, "testbed", "inventory", name="testbed")
+            inventory = (
+                inventory_at(options.inventory, self.source, "testbed", "inventory", name="testbed")
+                if options.inventory is not None
+                else machine_of(workload, options)
+            )
         spec = CellSpec(
             **options.model_dump(exclude_unset=True),
             workload=self.spec.workloads[workload_name].file,

@@ -63,7 +63,8 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
     a, b = real.info, predicted.info
     facts: list[tuple[str, Any, Any]] = [
         ("policy", a.policy, b.policy),
-        ("policy parameters", a.policy_parameters, b.policy_parameters),
+        # A batch system records its whole configuration, of which a policy of the same name has a part.
+        *([] if a.batch else [("policy parameters", a.policy_parameters, b.policy_parameters)]),
         ("number of nodes", len(a.nodes), len(b.nodes)),
         ("number of cores", total_cores(real), total_cores(predicted)),
     ]

@@ -40,7 +40,8 @@ class Evidence:
 def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo]) -> Evidence:
     """Return which parts of the predictions `predicted` the runs `real` test."""
     replayed = all(info.source == "replay" for info in real)
-    shared = replayed and all(_decided_by_tracebed(info) for info in predicted)
+    own = replayed and not any(info.batch for info in real)
+    shared = own and all(_decided_by_tracebed(info) for info in predicted)
     by = ", ".join(dict.fromkeys(filter(None, (imposed(info) for info in real))))
     delays = "delays of launches, ends and resizes" if replayed else "delays of the real system"
     could = [f"{delays}, and the schedule that follows from them"]
