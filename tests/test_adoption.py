@@ -8,6 +8,7 @@ import random
 import selectors
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -352,18 +353,24 @@ def test_pauses_shift_the_clock_and_are_shared() -> None:
 
 
 def test_folders_of_killed_agents_are_removed_by_a_later_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
     old = time.time() - 2 * spool.LEFTOVER_S
-    with Agent(tmp_path / "spool", linger_s=1.0) as killed, Agent(tmp_path / "spool") as running:
-        folders = {agent: Path(agent.greet()["sockets"]) for agent in (killed, running)}
-        assert {folder.parent for folder in folders.values()} == {tmp_path}
-        killed.process.kill()
-        killed.process.wait(GUARD_S)
-        other = tmp_path / f"{spool.PREFIX}other"
-        other.mkdir()
-        (other / "folder").mkdir()
-        for folder in (*folders.values(), other):
-            os.utime(folder, (old, old))
-        spool.remove_leftovers(tmp_path)
-        assert not folders[killed].exists() and folders[running].exists()
+    with tempfile.TemporaryDirectory() as short:  # paths of sockets are short
+        monkeypatch.setenv("TMPDIR", short)
+        with Agent(tmp_path) as killed:
+            left = Path(killed.greet()["sockets"])
+            killed.process.kill()
+            killed.process.wait(GUARD_S)
+            other = left.with_name(f"{spool.PREFIX}other")
+            (other / "folder").mkdir(parents=True)
+            with Agent(tmp_path) as used:
+                in_use = Path(used.greet()["sockets"])
+                for folder in (left, in_use, other):
+                    os.utime(folder, (old, old))
+                assert {folder.parent for folder in (left, in_use)} == {Path(short)}
+                with Agent(tmp_path) as later:
+                    later.greet(host=False)
+                    assert left.exists()
+                with Agent(tmp_path) as later:
+                    later.greet(host=True)
+                assert not left.exists() and in_use.exists()
         assert (other / "folder").exists()  # an agent makes no folders

@@ -146,7 +146,7 @@ class Agent:
             self._refuse(lines, f"message lacks {error}: {_shown(line)}", **context)
         except TestbedError as error:  # a defect of the node, not of the message
             self._refuse(lines, error.what, hint=error.hint, **context)
-        except (ValueError, TypeError, ArithmeticError, OSError, TracebedError) as error:
+        except (ValueError, TypeError, ArithmeticError, OSError, ImportError, TracebedError) as error:
             self._refuse(lines, f"{error}: {_shown(line)}", **context)
 
     def _handler(self, kind: Any, lines: Lines) -> Callable[[dict[str, Any]], None]:
