@@ -19,8 +19,13 @@ import pytest
 
 import namespaces
 from namespaces import OFFSET_S, needs_namespaces
+from redecided import workload
 from tracebed.benchmarks.program import Program
 from tracebed.errors import TestbedError
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.testbeds import link as link_module
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
@@ -332,3 +337,26 @@ def test_several_channels_to_a_provider_are_opened_at_once(tmp_path: Path) -> No
         assert len(testbed.agents) == 12
         [host] = testbed.hosts
         assert "clocks" not in host and "nodes" not in host
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("here", "there", "network", "family", "address"),
+    [
+        (2, 2, "auto", "agents", str),  # providers differ: no port is opened
+        (0, 4, "auto", "AF_INET", list),
+        (0, 4, "agents", "agents", str),
+    ],
+)
+def test_a_replay_on_nodes_of_several_providers(
+    provider: None, tmp_path: Path, here: int, there: int, network: str, family: str, address: type
+) -> None:
+    nodes = inventory(here, there, network=network)
+    run = replay(workload(12), nodes, "pref", tmp_path / "run", options=Options(speed=1000.0))
+    assert set(run.jobs["state"]) == {"completed"}
+    assert run.info.parameters["testbed"] == ("local+namespace" if here else "namespace")
+    _, entries = journal.read(tmp_path / "run" / JOURNAL)
+    assert {type(entry.data["address"]) for entry in entries if entry.kind == "listening"} == {address}
+    times = [entry.data["time"] for entry in entries if entry.kind in ("started", "ended")]
+    assert max(times) - min(times) < OFFSET_S / 2
+    assert run.reconfigurations is not None and len(run.reconfigurations)

@@ -1,4 +1,4 @@
-"""Speed of the testbed: round trips, launches, resizes, and the start of 64 agents."""
+"""Speed of the testbed: round trips, launches, resizes, and the start of 64 and 200 agents."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import pytest
 
 from tracebed.benchmarks.kernels import calibrate, compute
 from tracebed.benchmarks.program import Program
-from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
-ROOT = Path(__file__).resolve().parents[2]
 ENDLESS = Program("pils", 0, 10**12, 10**9, rate=1e6)
 """Malleability points every quarter or full millisecond, on four nodes or one."""
 
@@ -25,7 +23,7 @@ class Bench(AgentTestbed):
 
     def __init__(self, spool: Path) -> None:
         nodes = tuple(Node(f"n{i}", 1, 1, None, True) for i in range(4))
-        super().__init__(Inventory("bench", "local", nodes, heartbeat_s=3600.0), spool)
+        super().__init__(Inventory("bench", AGENTS, nodes, heartbeat_s=3600.0), spool)
         self.queue: list[dict[str, Any]] = []
 
     def hear(self, *kinds: str) -> dict[str, Any]:
@@ -125,11 +123,12 @@ def test_shrink_and_grow_by_one_node(benchmark: Any, testbed: Bench) -> None:
     benchmark.pedantic(there_and_back, rounds=50, warmup_rounds=2)
 
 
-def test_start_and_stop_of_64_agents(benchmark: Any, tmp_path: Path) -> None:
-    inventory = load_inventory(ROOT / "inventory" / "emulated-64x48.yaml")
+@pytest.mark.parametrize("agents", [64, 200])
+def test_start_and_stop_of_agents(benchmark: Any, tmp_path: Path, agents: int) -> None:
+    nodes = tuple(Node(f"n{number}", 48, emulated=True) for number in range(agents))
 
     def start_and_stop() -> None:
-        with AgentTestbed(inventory, tmp_path):
+        with AgentTestbed(Inventory("bench", AGENTS, nodes), tmp_path):
             pass
 
     benchmark.pedantic(start_and_stop, rounds=2)
