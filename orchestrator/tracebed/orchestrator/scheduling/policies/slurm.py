@@ -1,0 +1,235 @@
+"""Slurm's main scheduling loop and backfill pass, with Slurm's parameters (`SchedulerParameters` of slurm.conf)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill
+from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of, nodes_of
+from tracebed.orchestrator.scheduling.scheduler import next_multiple
+from tracebed.orchestrator.scheduling.shown import Shown
+from tracebed.orchestrator.scheduling.state import Decision, Note, Start, State, Wake
+
+MINUTE_S = 60
+ROUNDING_S = 1e-6
+"""Times this close below a whole second count as the whole second, since sums of times are rounded."""
+LEAST = {
+    **dict.fromkeys(("sched_interval", "bf_interval"), -1),
+    **dict.fromkeys(("bf_resolution", "bf_window", "bf_max_job_test", "default_queue_depth"), 1),
+}
+"""Lower bound of a parameter; of all others: 0."""
+
+
+@dataclass(frozen=True)
+class Slurm(Shown):
+    """Slurm with sched/backfill, select/linear and priority/basic: the main loop and the backfill pass.
+
+    The parameters have the names, units and defaults of slurm.conf, except those that end in `_s`, which describe the
+    clocks of slurmctld.
+
+    Args:
+        sched_interval: interval of the passes of the main loop over the whole queue, s; -1: no main loop.
+        batch_sched_delay: least time between two other passes of the main loop, s.
+        default_queue_depth: number of jobs in a pass of the main loop, except a pass over the whole queue.
+        sched_max_job_start: most jobs started by a pass of the main loop; 0: any number.
+        bf_interval: time between two backfill passes, s; -1: no backfill.
+        bf_resolution: reservations begin and end at multiples of it, s.
+        bf_window: how far a pass looks ahead, minutes.
+        bf_max_job_test: number of jobs in a backfill pass.
+        bf_max_job_start: most jobs started by a backfill pass; 0: any number.
+        bf_max_job_user: most jobs of one user in a backfill pass; 0: any number.
+        bf_node_space_size: largest number of slots of the plan; 0: `bf_max_job_test`.
+        bf_min_age_reserve: a job that waits for less time has no reservation and does not block the main loop, s.
+        bf_job_part_count_reserve: number of jobs with a reservation; 0: any number.
+        epoch_s: Unix time of second 0 of the trace, which sets the phase of whole seconds and of `bf_resolution`.
+        sched_loop_s: period of the loop of slurmctld that starts the passes of the main loop.
+        sched_phase_s: first instant of that loop.
+        bf_loop_s: period in which the backfill thread looks for work.
+        bf_phase_s: first instant at which it may make a pass.
+    """
+
+    malleable: ClassVar[bool] = False
+
+    sched_interval: int = 60
+    batch_sched_delay: int = 3
+    default_queue_depth: int = 100
+    sched_max_job_start: int = 0
+    bf_interval: int = 30
+    bf_resolution: int = 60
+    bf_window: int = 1440
+    bf_max_job_test: int = 500
+    bf_max_job_start: int = 0
+    bf_max_job_user: int = 0
+    bf_node_space_size: int = 0
+    bf_min_age_reserve: int = 0
+    bf_job_part_count_reserve: int = 0
+    epoch_s: float = 0.0
+    sched_loop_s: float = 1.0027
+    sched_phase_s: float = 0.0
+    bf_loop_s: float = 1.0009
+    bf_phase_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Raise InputError if a parameter is out of range."""
+        for name in (field.name for field in fields(self)):
+            value, least = getattr(self, name), LEAST.get(name, 0)
+            if not least <= value < math.inf or (name.endswith("loop_s") and value == 0):
+                raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Make the passes that are due, and request the next one."""
+        due = {"sched": math.inf, "bf": math.inf} | {
+            name: state.notes[f"{name}_due"] for name in ("sched", "bf") if f"{name}_due" in state.notes
+        }
+        if state.arrived or state.freed or state.now < min(due.values()):  # an event: both loops have work
+            self._call_for(due, state)
+        for name in sorted(due, key=due.__getitem__):
+            at = due[name]
+            if at > state.now:
+                continue
+            due[name] = math.inf
+            yield Note(f"{name}_last", at)
+            started, unfinished = yield from (self._main(state, at) if name == "sched" else self._backfill(state))
+            if started:
+                due["bf"] = min(due["bf"], self._next_backfill(state, state.now, at if name == "bf" else None))
+            if unfinished:
+                again = self._next_backfill(state, state.now, at) if name == "bf" else self._next_full(state, at)
+                due[name] = min(due[name], again)
+        for name, at in due.items():
+            yield Note(f"{name}_due", at)
+        if min(due.values()) < math.inf:
+            yield Wake(min(due.values()))
+
+    # -- the instants of the passes ---------------------------------------------------------------------------------
+
+    def _call_for(self, due: dict[str, float], state: State) -> None:
+        """Move the next passes forward for an event now."""
+        due["sched"] = min(due["sched"], self._next_main(state))
+        due["bf"] = min(due["bf"], self._next_backfill(state, state.now))
+
+    def _next_main(self, state: State) -> float:
+        """Return the next pass of the main loop, at least `batch_sched_delay` whole seconds after the last one."""
+        if self.sched_interval < 0:
+            return math.inf
+        at = next_multiple(self.sched_loop_s, state.now, origin=self.sched_phase_s)
+        last = state.notes.get("sched_last")
+        if last is not None:
+            while self._second(at) - self._second(last) < self.batch_sched_delay:
+                at += self.sched_loop_s
+        return at
+
+    def _next_full(self, state: State, last: float) -> float:
+        """Return the next pass of the main loop over the whole queue."""
+        since = state.notes.get("full_last", self.sched_phase_s)
+        at = max(last + self.sched_loop_s, since + self.sched_interval)
+        return next_multiple(self.sched_loop_s, at, origin=self.sched_phase_s)
+
+    def _next_backfill(self, state: State, now: float, last: float | None = None) -> float:
+        """Return the next backfill pass for an event `now`, at least `bf_interval` after the last one.
+
+        As long as jobs wait, a pass is made every `bf_interval`. Those between two events change nothing: the nodes,
+        the jobs and the plan are the same. They are not made, but they determine the instant of the next pass.
+        """
+        if self.bf_interval < 0:
+            return math.inf
+        last = state.notes.get("bf_last") if last is None else last
+        if last is None:
+            return next_multiple(self.bf_loop_s, now, origin=self.bf_phase_s, first=0)
+        interval = self.bf_interval + self.bf_loop_s - 1.0
+        waited = len(state.queue) > len(state.arrived)
+        if waited:
+            return next_multiple(interval, now, origin=last, first=1)
+        return next_multiple(self.bf_loop_s, max(now, last + interval), origin=last + interval)
+
+    def _second(self, at: float) -> int:
+        """Return the whole second of an instant, as Slurm's clock shows it."""
+        return math.floor(at + self.epoch_s + ROUNDING_S)
+
+    # -- the passes ---------------------------------------------------------------------------------------------------
+
+    def _main(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
+        """Start jobs in queue order up to the first that does not fit. Return whether any started, and work is left."""
+        jobs = state.jobs
+        depth = self.default_queue_depth
+        if at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval:
+            yield Note("full_last", at)
+            depth = len(jobs)
+        idle, started, tested = None, 0, 0
+        for job in state.queue.jobs():
+            if tested == depth or (self.sched_max_job_start and started == self.sched_max_job_start):
+                return started > 0, True
+            tested += 1
+            nodes = jobs.nodes[job]
+            if nodes <= state.idle:
+                idle = mask_of(state.cluster.idle) if idle is None else idle
+                chosen = best_fit(idle, nodes)
+                idle &= ~chosen
+                yield Start(job, nodes, on=nodes_of(chosen))
+                started += 1
+            elif not self._young(state, job):
+                break
+        return started > 0, False
+
+    def _backfill(self, state: State) -> Generator[Decision, None, tuple[bool, bool]]:
+        """Start the jobs that a backfill pass plans for now. Return whether any started, and whether work is left."""
+        pending = self._pending(state)
+        if not pending:
+            return False, False
+        cluster, second = state.cluster, self._second(state.now)
+        running = [Running(self._end(state, job), job, mask_of(cluster.owned(job))) for job in state.size]
+        plan = backfill(
+            second,
+            mask_of(cluster.idle),
+            running,
+            pending,
+            resolution=self.bf_resolution,
+            window=self.bf_window * MINUTE_S,
+            table=self.bf_node_space_size or self.bf_max_job_test,
+        )
+        started = 0
+        for planned in plan:
+            if planned.start > second:
+                continue
+            if planned.job not in state.queue:
+                raise AssertionError("a pass plans a job once")
+            yield Start(planned.job, state.jobs.nodes[planned.job], on=nodes_of(planned.nodes))
+            started += 1
+            if started == self.bf_max_job_start:
+                return True, True
+        return started > 0, any(not job.reserve for job in pending) and self.bf_min_age_reserve > 0
+
+    def _pending(self, state: State) -> list[Pending]:
+        """Return the jobs of a pass up to the last one that could start on the idle nodes."""
+        jobs, found, last = state.jobs, [], 0
+        per_user: dict[str, int] = {}
+        for job in state.queue.jobs():
+            if len(found) == self.bf_max_job_test:
+                break
+            if self.bf_max_job_user:
+                user = jobs.user[job]
+                per_user[user] = per_user.get(user, 0) + 1
+                if per_user[user] > self.bf_max_job_user:
+                    continue
+            count = self.bf_job_part_count_reserve
+            reserve = not self._young(state, job) and (not count or len(found) < count)
+            found.append(Pending(job, jobs.nodes[job], self._limit(state, job), reserve))
+            if jobs.nodes[job] <= state.idle:
+                last = len(found)
+        return found[:last]
+
+    def _young(self, state: State, job: int) -> bool:
+        """Return whether `job` waits for less than `bf_min_age_reserve`."""
+        return state.now - state.jobs.submit[job] < self.bf_min_age_reserve
+
+    @staticmethod
+    def _limit(state: State, job: int) -> int:
+        """Return the time limit of `job` in whole minutes, s."""
+        return max(1, math.ceil(state.jobs.limit[job] / MINUTE_S - ROUNDING_S)) * MINUTE_S
+
+    def _end(self, state: State, job: int) -> int:
+        """Return the second at which the running `job` is expected to end."""
+        return self._second(state.expected_end[job] - state.jobs.limit[job]) + self._limit(state, job)

@@ -1,0 +1,184 @@
+"""The backfill pass of Slurm (sched/backfill with select/linear): which jobs are planned when, and on which nodes.
+
+All instants are whole seconds, as in Slurm. Sets of nodes are bit masks.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit
+
+
+class Pending(NamedTuple):
+    """A waiting job in a pass."""
+
+    job: int
+    nodes: int
+    limit: int
+    """Time limit, s."""
+    reserve: bool = True
+    """Whether nodes are reserved for the job if it cannot start now."""
+
+
+class Planned(NamedTuple):
+    """A job planned by a pass. It starts now if `start` is not after the instant of the pass."""
+
+    job: int
+    start: int
+    end: int
+    """End of the reservation, rounded down to `bf_resolution`."""
+    nodes: int
+    """Mask of the nodes."""
+
+
+class Running(NamedTuple):
+    """A running job, in the order in which a pass expects the ends."""
+
+    end: int
+    """Expected end: start plus time limit."""
+    job: int
+    nodes: int
+    """Mask of the nodes."""
+
+
+class Slots:
+    """The nodes without a reservation over time: consecutive slots of time, each with its nodes."""
+
+    def __init__(self, now: int, end: int, nodes: int) -> None:
+        """Create one slot with all `nodes`."""
+        self.everything = nodes
+        self.begins, self.ends, self.nodes = [now], [end], [nodes]
+
+    def usable(self, start: int, limit: int) -> tuple[int, int]:
+        """Return the nodes free in every slot from `start` to `start + limit`, and the next start worth a trial.
+
+        A slot that begins exactly at `start + limit` counts. The next start is the end of the first slot after `start`
+        that is followed by a slot with additional nodes, as far as the slots were searched; 0: none. The search ends
+        with the first slot that begins after the end of the job.
+        """
+        usable, later, last = self.everything, 0, len(self.begins) - 1
+        for slot, (begin, end, nodes) in enumerate(zip(self.begins, self.ends, self.nodes, strict=True)):
+            if end <= start:
+                continue
+            if not later and slot < last and self.nodes[slot + 1] & ~nodes:
+                later = end
+            if begin > start + limit:
+                break
+            usable &= nodes
+        return usable, later
+
+    def overlap(self, start: int, end: int, nodes: int) -> bool:
+        """Return whether some of `nodes` are reserved between `start` and `end`."""
+        slots = zip(self.begins, self.ends, self.nodes, strict=True)
+        return any(begin < end and start < until and nodes & ~free for begin, until, free in slots)
+
+    def reserve(self, start: int, end: int, nodes: int) -> None:
+        """Reserve `nodes` from `start` to `end`. Adjacent slots with equal nodes become one slot."""
+        self._cut(start)
+        self._cut(end)
+        begins, ends, free = [], [], []
+        for begin, until, rest in zip(self.begins, self.ends, self.nodes, strict=True):
+            if begin < end and start < until:
+                rest &= ~nodes
+            if free and free[-1] == rest:
+                ends[-1] = until
+                continue
+            begins.append(begin)
+            ends.append(until)
+            free.append(rest)
+        self.begins, self.ends, self.nodes = begins, ends, free
+
+    def _cut(self, at: int) -> None:
+        for slot, (begin, end) in enumerate(zip(self.begins, self.ends, strict=True)):
+            if begin < at < end:
+                self.begins.insert(slot + 1, at)
+                self.ends.insert(slot, at)
+                self.nodes.insert(slot, self.nodes[slot])
+                return
+
+
+def backfill(
+    now: int,
+    idle: int,
+    running: Iterable[Running],
+    pending: Iterable[Pending],
+    *,
+    resolution: int,
+    window: int,
+    table: int,
+) -> Iterator[Planned]:
+    """Plan the waiting jobs in order, and yield those that start now or get a reservation.
+
+    Args:
+        now: the instant of the pass.
+        idle: mask of the idle nodes.
+        running: the running jobs.
+        pending: the waiting jobs.
+        resolution: `bf_resolution`, s.
+        window: `bf_window`, s.
+        table: largest number of slots, `bf_node_space_size`.
+    """
+    expected = sorted(running)
+    everything = idle
+    for job in expected:
+        everything |= job.nodes
+    slots = Slots(now, now + window, everything)
+    for job_ in pending:
+        planned = _plan(job_, now, idle, expected, slots, resolution, window)
+        if planned is None:
+            continue
+        if planned.start <= now:
+            idle &= ~planned.nodes
+            insort(expected, Running(now + job_.limit, job_.job, planned.nodes))
+        elif not job_.reserve:
+            continue
+        elif len(slots.begins) >= table:
+            return
+        else:
+            slots.reserve(planned.start // resolution * resolution, planned.end, planned.nodes)
+        yield planned
+
+
+def _plan(
+    job: Pending, now: int, idle: int, running: list[Running], slots: Slots, resolution: int, window: int
+) -> Planned | None:
+    """Return when and where `job` can start at the earliest; None: not found."""
+    later = now
+    while True:
+        since = later
+        usable, later = slots.usable(since, job.limit)
+        if usable.bit_count() >= job.nodes:
+            found = _first(job.nodes, usable, now, idle, running)
+            if found is None:
+                return None
+            start, nodes = max(found[0], since), found[1]
+            end = (start + job.limit) // resolution * resolution
+            if start <= now:
+                return Planned(job.job, start, end, nodes)
+            if not later or start <= later:
+                if start > now + window:
+                    return None
+                if not slots.overlap(start // resolution * resolution, end, nodes):
+                    return Planned(job.job, start, end, nodes)
+                later = start  # other nodes may be free then
+        if not later or later <= since:
+            return None
+
+
+def _first(count: int, usable: int, now: int, idle: int, running: list[Running]) -> tuple[int, int] | None:
+    """Return the first instant at which `count` of the `usable` nodes are idle, and the nodes chosen then.
+
+    The running jobs are expected to end one after another. The nodes of jobs with equal expected ends are not added
+    together. A job that has passed its expected end is expected to end in one second.
+    """
+    free = usable & idle
+    if free.bit_count() >= count:
+        return now, best_fit(free, count)
+    for end, _, nodes in running:
+        free |= usable & nodes
+        if free.bit_count() >= count:
+            return (end if end > now else now + 1), best_fit(free, count)
+    return None
