@@ -65,8 +65,9 @@ ACCOUNTING_SETTINGS = {
     "AccountingStoreFlags": "job_comment",
     "JobAcctGatherType": "jobacct_gather/none",
 }
-NODE = (
-    "NodeName=n{number} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port}"
+# One line: Slurm chooses from the nodes of several lines line by line, not the best fit of all nodes.
+NODES = (
+    "NodeName=n[1-{count}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports}]"
     " CPUs={cores} RealMemory=1000 State=UNKNOWN\n"
 )
 PARTITION = "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP\n"
@@ -184,7 +185,7 @@ class Slurm:
         host = socket.gethostname().split(".")[0]
         names = {"folder": self.folder, "accounting": accounting, "controller": controller, "host": host}
         settings = "".join(f"{name}={value.format(**names)}\n" for name, value in self.settings.items())
-        nodes = "".join(NODE.format(number=number, port=port, cores=self.cores) for number, port in enumerate(ports, 1))
+        nodes = NODES.format(count=self.nodes, ports=",".join(map(str, ports)), cores=self.cores)
         self.conf.write_text(settings + nodes + PARTITION)
         database = self.folder / "slurmdbd.conf"
         database.write_text(DATABASE.format(**names))

@@ -32,6 +32,8 @@ CASES: list[tuple[str, dict[str, Any], Options]] = [
     ("easy", {}, Options(SPEED)),
     ("conservative", {}, Options(SPEED)),
     ("conservative", {"backfill_depth": 3, "backfill_interval_s": 50.0}, Options(SPEED)),
+    ("slurm", {}, Options(SPEED)),
+    ("slurm", {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0}, Options(SPEED)),
     ("avg", {}, Options(SPEED)),
     ("min", {}, Options(SPEED)),
     ("pref", {}, Options(SPEED)),
@@ -101,7 +103,7 @@ def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
     assert (kinds["cores"] > 0) == (policy in SHARING)
     assert set(result.states) == {"completed"}
     said = {type(decision) for _, decision in result.said}
-    at_intervals = "backfill_interval_s" in parameters
+    at_intervals = "backfill_interval_s" in parameters or policy == "slurm"
     assert (Reserve in said) == (policy == "conservative" and not at_intervals)
     assert (Wake in said) == at_intervals
 

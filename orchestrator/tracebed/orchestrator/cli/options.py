@@ -213,8 +213,9 @@ def policy_options(command: Command, *, required: bool = True) -> Command:
             "--policy-option",
             "policy_options",
             multiple=True,
-            metavar="NAME=VALUE",
-            help="Set a parameter of the policy; may be repeated. An unknown name lists the parameters.",
+            metavar="NAME=VALUE|@FILE",
+            help="Set a parameter of the policy; may be repeated. An unknown name lists the parameters. "
+            "@FILE: the parameters of the policy slurm in a slurm.conf.",
         ),
         click.option(
             "--policy",

@@ -402,12 +402,34 @@ def end_on_signals() -> None:
 
 
 def parsed(options: Sequence[str]) -> dict[str, str]:
-    """Return `name=value` texts as a dictionary. Raises InputError where one is not of that form."""
-    pairs = [option.partition("=") for option in options]
-    for name, equals, _ in pairs:
+    """Return the policy options, `name=value` or `@slurm.conf`, as a dictionary. The last option of a name is valid.
+
+    Raises:
+        InputError: an option has another form, or a file cannot be read.
+    """
+    parameters: dict[str, str] = {}
+    for option in options:
+        if option.startswith("@"):
+            parameters |= _of_slurm(Path(option[1:]))
+            continue
+        name, equals, value = option.partition("=")
         if not (name and equals):
-            raise InputError(f"policy option {name!r} has no value", hint="write NAME=VALUE")
-    return {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
+            raise InputError(f"policy option {name!r} has no value", hint="write NAME=VALUE, or @FILE of a slurm.conf")
+        parameters[name.strip().replace("-", "_")] = value.strip()
+    return parameters
+
+
+def _of_slurm(path: Path) -> dict[str, str]:
+    """Return the parameters of the policy `slurm` in a slurm.conf. Warn of settings that are not modeled."""
+    from dataclasses import fields
+
+    from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+    from tracebed.orchestrator.slurm_conf import read
+
+    conf = read(path, {field.name for field in fields(Slurm)})
+    for difference in conf.differences:
+        warn(f"{path}: {difference}")
+    return conf.parameters
 
 
 def summary(run: Run, output: Path, as_json: bool) -> None:

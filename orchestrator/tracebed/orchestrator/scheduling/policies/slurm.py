@@ -158,11 +158,10 @@ class Slurm(Shown):
         if at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval:
             yield Note("full_last", at)
             depth = len(jobs)
-        idle, started, tested = None, 0, 0
-        for job in state.queue.jobs():
+        idle, started = None, 0
+        for tested, job in enumerate(state.queue.jobs()):
             if tested == depth or (self.sched_max_job_start and started == self.sched_max_job_start):
                 return started > 0, True
-            tested += 1
             nodes = jobs.nodes[job]
             if nodes <= state.idle:
                 idle = mask_of(state.cluster.idle) if idle is None else idle
@@ -189,13 +188,12 @@ class Slurm(Shown):
             resolution=self.bf_resolution,
             window=self.bf_window * MINUTE_S,
             table=self.bf_node_space_size or self.bf_max_job_test,
+            reservations=self.bf_job_part_count_reserve,
         )
         started = 0
         for planned in plan:
             if planned.start > second:
                 continue
-            if planned.job not in state.queue:
-                raise AssertionError("a pass plans a job once")
             yield Start(planned.job, state.jobs.nodes[planned.job], on=nodes_of(planned.nodes))
             started += 1
             if started == self.bf_max_job_start:
@@ -204,7 +202,8 @@ class Slurm(Shown):
 
     def _pending(self, state: State) -> list[Pending]:
         """Return the jobs of a pass up to the last one that could start on the idle nodes."""
-        jobs, found, last = state.jobs, [], 0
+        jobs, last = state.jobs, 0
+        found: list[Pending] = []
         per_user: dict[str, int] = {}
         for job in state.queue.jobs():
             if len(found) == self.bf_max_job_test:
@@ -214,9 +213,7 @@ class Slurm(Shown):
                 per_user[user] = per_user.get(user, 0) + 1
                 if per_user[user] > self.bf_max_job_user:
                     continue
-            count = self.bf_job_part_count_reserve
-            reserve = not self._young(state, job) and (not count or len(found) < count)
-            found.append(Pending(job, jobs.nodes[job], self._limit(state, job), reserve))
+            found.append(Pending(job, jobs.nodes[job], self._limit(state, job), not self._young(state, job)))
             if jobs.nodes[job] <= state.idle:
                 last = len(found)
         return found[:last]

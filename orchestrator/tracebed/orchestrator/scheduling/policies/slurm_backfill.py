@@ -79,7 +79,9 @@ class Slots:
         """Reserve `nodes` from `start` to `end`. Adjacent slots with equal nodes become one slot."""
         self._cut(start)
         self._cut(end)
-        begins, ends, free = [], [], []
+        begins: list[int] = []
+        ends: list[int] = []
+        free: list[int] = []
         for begin, until, rest in zip(self.begins, self.ends, self.nodes, strict=True):
             if begin < end and start < until:
                 rest &= ~nodes
@@ -109,6 +111,7 @@ def backfill(
     resolution: int,
     window: int,
     table: int,
+    reservations: int = 0,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now or get a reservation.
 
@@ -120,24 +123,27 @@ def backfill(
         resolution: `bf_resolution`, s.
         window: `bf_window`, s.
         table: largest number of slots, `bf_node_space_size`.
+        reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
     """
+    reserved = 0
     expected = sorted(running)
     everything = idle
-    for job in expected:
-        everything |= job.nodes
+    for busy in expected:
+        everything |= busy.nodes
     slots = Slots(now, now + window, everything)
-    for job_ in pending:
-        planned = _plan(job_, now, idle, expected, slots, resolution, window)
+    for job in pending:
+        planned = _plan(job, now, idle, expected, slots, resolution, window)
         if planned is None:
             continue
         if planned.start <= now:
             idle &= ~planned.nodes
-            insort(expected, Running(now + job_.limit, job_.job, planned.nodes))
-        elif not job_.reserve:
+            insort(expected, Running(now + job.limit, job.job, planned.nodes))
+        elif not job.reserve or (reservations and reserved == reservations):
             continue
         elif len(slots.begins) >= table:
             return
         else:
+            reserved += 1
             slots.reserve(planned.start // resolution * resolution, planned.end, planned.nodes)
         yield planned
 
@@ -145,40 +151,37 @@ def backfill(
 def _plan(
     job: Pending, now: int, idle: int, running: list[Running], slots: Slots, resolution: int, window: int
 ) -> Planned | None:
-    """Return when and where `job` can start at the earliest; None: not found."""
+    """Return when and where `job` can start at the earliest; None: the search ends without a start."""
     later = now
     while True:
         since = later
         usable, later = slots.usable(since, job.limit)
         if usable.bit_count() >= job.nodes:
-            found = _first(job.nodes, usable, now, idle, running)
-            if found is None:
-                return None
-            start, nodes = max(found[0], since), found[1]
-            end = (start + job.limit) // resolution * resolution
-            if start <= now:
-                return Planned(job.job, start, end, nodes)
+            start, free = _first(job.nodes, usable, now, idle, running)
+            start = max(start, since)
             if not later or start <= later:
                 if start > now + window:
                     return None
-                if not slots.overlap(start // resolution * resolution, end, nodes):
+                nodes = best_fit(free, job.nodes)
+                end = (start + job.limit) // resolution * resolution
+                if start <= now or not slots.overlap(start // resolution * resolution, end, nodes):
                     return Planned(job.job, start, end, nodes)
-                later = start  # other nodes may be free then
-        if not later or later <= since:
+                later = start  # other nodes may be usable then
+        if later <= since:
             return None
 
 
-def _first(count: int, usable: int, now: int, idle: int, running: list[Running]) -> tuple[int, int] | None:
-    """Return the first instant at which `count` of the `usable` nodes are idle, and the nodes chosen then.
+def _first(count: int, usable: int, now: int, idle: int, running: list[Running]) -> tuple[int, int]:
+    """Return the first instant at which `count` of the `usable` nodes are idle, and the idle nodes then.
 
-    The running jobs are expected to end one after another. The nodes of jobs with equal expected ends are not added
-    together. A job that has passed its expected end is expected to end in one second.
+    The running jobs end one after another, also those with equal expected ends. A job that has passed its expected end
+    is expected to end in one second.
     """
     free = usable & idle
     if free.bit_count() >= count:
-        return now, best_fit(free, count)
+        return now, free
     for end, _, nodes in running:
         free |= usable & nodes
         if free.bit_count() >= count:
-            return (end if end > now else now + 1), best_fit(free, count)
-    return None
+            return max(end, now + 1), free
+    raise ValueError("usable nodes are neither idle nor held by a running job")

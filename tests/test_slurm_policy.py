@@ -1,0 +1,338 @@
+"""The policy `slurm`: each rule against decisions of a real Slurm, and whole runs against recorded ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import record_slurm
+import slurm_accuracy
+from reference_scheduler import RefJob
+from runs import by_node
+from slurm_replayed import FOLDER, NODES, Recording
+from slurmd import reason_to_skip
+from test_scheduling import workload_of
+from tracebed.converters.formats.writing import write_workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli.runs import simulate
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill
+from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of, nodes_of
+from tracebed.orchestrator.scheduling.state import Decision, State
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Simulator
+from tracebed.orchestrator.slurm_conf import read
+
+RECORDINGS = sorted(path.stem for path in FOLDER.glob("*.json"))
+ALL = (1 << NODES) - 1
+LATE_S = 1.5
+"""Largest difference between starts that count as the same: each of Slurm's two loops runs once a second."""
+
+
+def simulated(recording: Recording, **parameters: Any) -> Run:
+    """Return the simulation of a recorded run, with the clocks of that Slurm."""
+    first = {
+        kind: next((event[0] for event in recording.events if event[1] == kind), 0.0) for kind in ("main", "backfill")
+    }
+    clocks = {"epoch_s": recording.zero, "sched_phase_s": first["main"] % 1.0, "bf_phase_s": first["backfill"]}
+    known = {field.name for field in fields(Slurm)}
+    own = {name: value for name, value in recording.parameters.items() if name in known}
+    policy = Slurm(**(own | clocks | parameters))
+    return predict(recording.workload, None, policy, over_limit=OverLimit.NOW)
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_recorded_pass_is_planned_as_slurm_did(name: str) -> None:
+    recording = Recording.load(name)
+    passes = [here for here in recording.passes() if here.planned and recording.clear(here)]
+    for here in passes:
+        assert recording.modeled(here) == here.planned, f"pass at {here.at} s"
+    assert passes or name == "main-loop"
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_recorded_job_starts_when_and_where_slurm_started_it(name: str) -> None:
+    recording = Recording.load(name)
+    run = simulated(recording)
+    starts = recording.times("start")
+    late = {job: run.jobs["start"][job - 1] - at for job, at in starts.items()}
+    assert max(map(abs, late.values())) < LATE_S, late
+    where = {job: nodes_of(here.idle & ~after) for here, job, after in _allocations(recording)}
+    table = by_node(run)
+    held = {job: tuple(sorted(table.loc[table["job_id"] == str(job), "node"])) for job in starts}
+    assert held == where
+
+
+def _allocations(recording: Recording) -> Generator[tuple[Any, int, int], None, None]:
+    starts = {event[2]: mask_of(event[3]) for event in recording.events if event[1] == "start"}
+    for here in recording.passes():
+        planned = {each.job: each.nodes for each in here.planned}
+        for job in here.started:
+            yield here, job, here.idle & ~(planned.get(job) or starts[job])
+
+
+def test_a_job_gets_the_smallest_block_of_consecutive_nodes_that_is_large_enough() -> None:
+    recording = Recording.load("nodes")
+    where = {job: nodes_of(here.idle & ~after) for here, job, after in _allocations(recording)}
+    assert where[5] == (0,)  # idle: 0, 3, and 5 to 7
+    assert where[6] == (5, 6)  # idle: 3, and 5 to 7
+    assert where[7] == (3, 7)  # no block of two
+
+
+def test_if_no_block_is_large_enough_the_largest_comes_first() -> None:
+    idle = mask_of([0, 2, 3, 5, 6, 7])
+    assert nodes_of(best_fit(idle, 4)) == (0, 5, 6, 7)
+    assert nodes_of(best_fit(idle, 2)) == (2, 3)
+    assert nodes_of(best_fit(mask_of([0, 1, 4, 5]), 3)) == (0, 1, 4)  # the first of equal blocks
+
+
+@given(nodes=st.sets(st.integers(0, 200), min_size=1), data=st.data())
+def test_the_best_fit_is_a_subset_of_the_requested_size(nodes: set[int], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, len(nodes)))
+    chosen = nodes_of(best_fit(mask_of(sorted(nodes)), count))
+    assert len(chosen) == count
+    assert nodes.issuperset(chosen)
+
+
+def test_the_main_loop_stops_at_the_first_job_that_does_not_fit() -> None:
+    starts = Recording.load("main-loop").times("start")
+    assert min(starts[3], starts[4]) >= starts[2]  # both would fit beside job 1
+
+
+def test_a_submission_waits_for_the_next_pass() -> None:
+    for name in RECORDINGS:
+        recording = Recording.load(name)
+        decided = {event[0] for event in recording.events if event[1] in ("main", "backfill", "start")}
+        assert set(recording.times("start").values()) <= decided
+
+
+def test_backfill_starts_only_jobs_whose_limit_ends_before_the_reservation() -> None:
+    recording = Recording.load("backfill")
+    starts = recording.times("start")
+    reserved = starts[1] + recording.limit(1)
+    assert [job for job in (3, 4, 5, 6) if starts[job] < starts[2]] == [4, 5, 6]
+    assert all(starts[job] + recording.limit(job) < reserved for job in (4, 5, 6))
+    assert starts[1] + 4 + recording.limit(3) > reserved  # job 3 would have fit on the idle nodes
+
+
+def test_a_job_that_would_end_when_a_reservation_begins_does_not_start() -> None:
+    recording = Recording.load("touching")
+    first = next(here for here in recording.passes() if here.planned)
+    assert [each.start - first.second for each in first.planned] == [0, 60, 120]
+    running = [Running(60, 1, 0b11)]
+    assert [(each.job, each.start) for each in _plan(running, [(2, 8, 60), (3, 1, 60)])] == [(2, 60), (3, 120)]
+    assert [(each.job, each.start) for each in _plan(running, [(2, 8, 60), (3, 1, 59)])] == [(2, 60), (3, 0)]
+
+
+def test_a_reservation_is_for_nodes_not_for_a_number_of_nodes() -> None:
+    recording = Recording.load("beside")
+    starts = recording.times("start")
+    assert max(starts[4], starts[5]) < starts[3] < starts[6]  # jobs 4 and 5 outlast the reservation on other nodes
+    # Node 1 is outside the reservation of job 2, node 0 is not: the idle node 0 cannot be used for long.
+    running = [Running(60, 1, 0b110), Running(90, 9, 0b1000)]
+    assert [each.nodes for each in _plan(running, [(2, 3, 60), (3, 1, 900)], idle=0b1)] == [0b111, 0b1000]
+
+
+def test_the_nodes_of_jobs_with_equal_ends_are_added_one_job_after_the_other() -> None:
+    running = [Running(60, 1, 0b0111), Running(60, 2, 0b1000)]
+    planned = next(_plan(running, [(3, 3, 60)], idle=0))
+    assert planned.nodes == 0b0111
+
+
+def test_a_job_may_get_no_reservation_because_the_search_ends() -> None:
+    recording = Recording.load("search")
+    unplanned = [here for here in recording.passes() if 8 in here.queue and here.planned]
+    without = [here for here in unplanned if 8 not in {each.job for each in here.planned}]
+    assert without
+    assert all(here.planned == recording.modeled(here) for here in without)
+
+
+def test_a_job_beyond_its_limit_is_expected_to_end_in_a_second() -> None:
+    recording = Recording.load("overdue")
+    limit = recording.times("start")[1] + recording.limit(1)
+    overdue = [here for here in recording.passes() if limit + 1 < here.at < recording.times("end")[1] and here.planned]
+    assert overdue
+    assert {here.planned[0].start - here.second for here in overdue} == {1}
+
+
+def test_reservations_are_rounded_down_to_bf_resolution() -> None:
+    recording = Recording.load("resolution")
+    later = [each for here in recording.passes() for each in here.planned if each.start > here.second]
+    assert later
+    assert all(each.end % 60 == 0 for each in later)
+    running = [Running(130, 1, ALL)]
+    first, second = _plan(running, [(2, 8, 60), (3, 1, 60)], idle=0, resolution=60)
+    assert (first.start, first.end) == (130, 180)  # reserved from 120
+    assert second.start == 180
+
+
+def test_by_default_the_loops_run_every_3_and_30_seconds() -> None:
+    recording = Recording.load("defaults")
+    kinds = {kind: [event[0] for event in recording.events if event[1] == kind] for kind in ("main", "backfill")}
+    routine = [event[0] for event in recording.events if event[1:] == ["main", "default"]]
+    assert min(np.diff(routine)) > 2.0
+    assert all(29.5 < gap < 31.5 for gap in np.diff(kinds["backfill"]))
+    full = [event[0] for event in recording.events if event[1:] == ["main", "full"]]
+    assert all(59.0 < gap < 62.0 for gap in np.diff(full))
+
+
+def test_bf_max_job_test_bounds_the_jobs_of_a_pass() -> None:
+    recording = Recording.load("bf_max_job_test")
+    starts = recording.times("start")
+    assert starts[4] > starts[2]  # the third job of the queue would have fit
+    assert max(len(here.planned) for here in recording.passes()) == 2
+
+
+def test_bf_max_job_start_ends_a_pass() -> None:
+    recording = Recording.load("bf_max_job_start")
+    assert max(len(here.started) for here in recording.passes() if here.planned) == 1
+    starts = sorted(at for job, at in recording.times("start").items() if job > 2)
+    assert min(np.diff(starts)) > 0.9
+
+
+def test_bf_job_part_count_reserve_bounds_the_reservations() -> None:
+    recording = Recording.load("bf_job_part_count_reserve")
+    assert recording.times("start")[4] < recording.times("start")[2]  # beside job 2, but on the nodes of job 3
+
+
+def test_bf_min_age_reserve_delays_reservations() -> None:
+    starts = Recording.load("bf_min_age_reserve").times("start")
+    assert starts[3] < starts[2] < starts[4]  # job 2 has no reservation yet when job 3 starts
+
+
+def _plan(
+    running: list[Running], queue: list[tuple[int, int, int]], idle: int | None = None, resolution: int = 1
+) -> Any:
+    """Return the plan of a pass at 0 s. queue: (job, nodes, limit) of each job."""
+    if idle is None:
+        idle = ALL & ~sum(job.nodes for job in running)
+    pending = [Pending(*job) for job in queue]
+    return backfill(0, idle, running, pending, resolution=resolution, window=86400, table=500)
+
+
+# -- the policy in the simulator --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EveryPass(Slurm):
+    """Slurm that also makes the passes between two events."""
+
+    def _backfill(self, state: State) -> Generator[Decision, None, tuple[bool, bool]]:
+        started, _ = yield from super()._backfill(state)
+        return started, bool(len(state.queue))
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1), each_second=st.booleans())
+def test_passes_between_two_events_change_nothing(seed: int, each_second: bool) -> None:
+    random = np.random.default_rng(seed)
+    submits, machine = random.exponential(random.choice([5.0, 30.0]), 40).cumsum(), int(random.integers(2, 12))
+    runs = random.lognormal(4.0, 1.0, 40).round(1) + 1.0
+    jobs = [
+        RefJob(job, float(submit), run, run * float(random.uniform(1.0, 4.0)), int(random.integers(1, machine + 1)))
+        for job, (submit, run) in enumerate(zip(submits, map(float, runs), strict=True))
+    ]
+    parameters = {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0} if each_second else {}
+    kinds: tuple[type[Slurm], ...] = (Slurm, EveryPass)
+    starts = [Simulator(Jobs.of(workload_of(jobs)), [1] * machine, kind(**parameters)).run().start for kind in kinds]
+    assert starts[0] == pytest.approx(starts[1], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "what"),
+    [
+        ({"bf_interval": -2}, "bf_interval is -2"),
+        ({"bf_resolution": 0}, "bf_resolution is 0"),
+        ({"sched_loop_s": 0.0}, "sched_loop_s is 0"),
+        ({"epoch_s": math.nan}, "epoch_s is nan"),
+    ],
+)
+def test_invalid_parameters_are_errors(parameters: dict[str, Any], what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        Slurm(**parameters)
+
+
+def test_without_loops_nothing_starts() -> None:
+    workload = Recording.load("backfill").workload
+    run = predict(workload, None, Slurm(sched_interval=-1, bf_interval=-1))
+    assert set(run.jobs["state"]) == {"unknown"}
+
+
+# -- slurm.conf -------------------------------------------------------------------------------------------------------
+
+CONF = """# a cluster
+ClusterName=c
+SchedulerType=sched/backfill
+schedulerparameters=bf_interval=5,bf_window=2880,defer,\\
+batch_sched_delay=1,preempt_youngest_first # not by age
+SelectType=select/cons_tres
+"""
+
+
+def test_the_parameters_of_a_slurm_conf_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text(CONF)
+    conf = read(path, {field.name for field in fields(Slurm)})
+    assert conf.parameters == {"bf_interval": "5", "bf_window": "2880", "batch_sched_delay": "1"}
+    assert conf.differences == (
+        "SchedulerParameters preempt_youngest_first is not modeled",
+        "selecttype=select/cons_tres is not modeled; select/linear is assumed",
+    )
+    path.write_text("SchedulerType=sched/builtin\n")
+    assert read(path, ()).parameters == {"bf_interval": "-1"}
+    with pytest.raises(InputError, match="cannot be read"):
+        read(tmp_path / "none", ())
+
+
+def test_simulate_takes_a_slurm_conf(tmp_path: Path) -> None:
+    conf, workload, output = tmp_path / "slurm.conf", tmp_path / "w.parquet", tmp_path / "run"
+    conf.write_text(CONF)
+    write_workload(Recording.load("backfill").workload, workload)
+    arguments = [str(workload), "--policy", "slurm", "-P", f"@{conf}", "-P", "bf_resolution=1", "-o", str(output)]
+    result = CliRunner().invoke(simulate, arguments)
+    assert result.exit_code == 0, result.output
+    assert "select/linear is assumed" in result.output
+    parameters = Run.load(output).info.policy_parameters
+    assert (parameters["bf_interval"], parameters["bf_resolution"], parameters["batch_sched_delay"]) == (5, 1, 1)
+
+
+# -- whole runs -------------------------------------------------------------------------------------------------------
+
+
+def test_recorded_runs_are_predicted(reference_data: Callable[[str], Path]) -> None:
+    for path in sorted(reference_data("slurm-22.05").glob("workload-*.csv")):
+        errors = {policy: slurm_accuracy.errors(path, policy) for policy in slurm_accuracy.POLICIES}
+        print(path.name, errors)  # noqa: T201
+        slurm, easy = errors["slurm"], errors["easy"]
+        assert slurm.placed > 0.95 > easy.placed
+        assert abs(slurm.makespan) < 0.005
+        assert max(abs(slurm.wait), abs(slurm.response)) < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip()))
+def test_a_new_recording_has_the_same_decisions(tmp_path: Path) -> None:
+    found = record_slurm.record("touching", tmp_path / "slurm")
+    pairs = (text.split("=") for text in found["parameters"].split(","))
+    new = Recording(
+        "touching", found["zero"], found["jobs"], found["events"], {key: int(value) for key, value in pairs}
+    )
+    for here in new.passes():
+        if here.planned and new.clear(here):
+            assert new.modeled(here) == here.planned
+    assert sorted(new.times("start"), key=new.times("start").__getitem__) == [1, 2, 3]
