@@ -26,6 +26,7 @@ from tracebed.orchestrator.cli.options import (
     policy_options,
     workload_argument,
 )
+from tracebed.orchestrator.cli.policy_options import parsed
 from tracebed.orchestrator.cli.schedulers import check_scheduler_options, replay_on, scheduler_options
 from tracebed.orchestrator.cli.watch import shown_live, watch_options
 
@@ -399,37 +400,6 @@ def end_on_signals() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             before = signal.signal(number, signal.default_int_handler)
             click.get_current_context().call_on_close(partial(signal.signal, number, before))
-
-
-def parsed(options: Sequence[str]) -> dict[str, str]:
-    """Return the policy options, `name=value` or `@slurm.conf`, as a dictionary. The last option of a name is valid.
-
-    Raises:
-        InputError: an option has another form, or a file cannot be read.
-    """
-    parameters: dict[str, str] = {}
-    for option in options:
-        if option.startswith("@"):
-            parameters |= _of_slurm(Path(option[1:]))
-            continue
-        name, equals, value = option.partition("=")
-        if not (name and equals):
-            raise InputError(f"policy option {name!r} has no value", hint="write NAME=VALUE, or @FILE of a slurm.conf")
-        parameters[name.strip().replace("-", "_")] = value.strip()
-    return parameters
-
-
-def _of_slurm(path: Path) -> dict[str, str]:
-    """Return the parameters of the policy `slurm` in a slurm.conf. Warn of settings that are not modeled."""
-    from dataclasses import fields
-
-    from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-    from tracebed.orchestrator.slurm_conf import read
-
-    conf = read(path, {field.name for field in fields(Slurm)})
-    for difference in conf.differences:
-        warn(f"{path}: {difference}")
-    return conf.parameters
 
 
 def summary(run: Run, output: Path, as_json: bool) -> None:

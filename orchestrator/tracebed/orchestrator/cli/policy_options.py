@@ -1,0 +1,40 @@
+"""The values of `-P`: parameters of a policy, one by one or from a slurm.conf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli.messages import warn
+
+
+def parsed(options: Sequence[str]) -> dict[str, str]:
+    """Return the policy options, `name=value` or `@slurm.conf`, as a dictionary. The last option of a name is valid.
+
+    Raises:
+        InputError: an option has another form, or a file cannot be read.
+    """
+    parameters: dict[str, str] = {}
+    for option in options:
+        if option.startswith("@"):
+            parameters |= _of_slurm(Path(option[1:]))
+            continue
+        name, equals, value = option.partition("=")
+        if not (name and equals):
+            raise InputError(f"policy option {name!r} has no value", hint="write NAME=VALUE, or @FILE of a slurm.conf")
+        parameters[name.strip().replace("-", "_")] = value.strip()
+    return parameters
+
+
+def _of_slurm(path: Path) -> dict[str, str]:
+    """Return the parameters of the policy `slurm` in a slurm.conf. Warn of settings that are not modeled."""
+    from dataclasses import fields
+
+    from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+    from tracebed.orchestrator.slurm_conf import read
+
+    conf = read(path, {field.name for field in fields(Slurm)})
+    for difference in conf.differences:
+        warn(f"{path}: {difference}")
+    return conf.parameters
