@@ -61,7 +61,7 @@ def inventory_argument(command: Command) -> Command:
 @click.command()
 @inventory_argument
 @json_option
-def up(inventory: str, as_json: bool) -> None:
+def up(inventory: Path, as_json: bool) -> None:
     """Make the nodes of INVENTORY ready, and leave them ready.
 
     Replays use nodes that are ready. They bring up other nodes for the time of the replay.
@@ -87,7 +87,7 @@ def up(inventory: str, as_json: bool) -> None:
 @click.command()
 @inventory_argument
 @json_option
-def down(inventory: str, as_json: bool) -> None:
+def down(inventory: Path, as_json: bool) -> None:
     """Remove what `tracebed nodes up`, or a replay that was killed, has made for INVENTORY.
 
     Nothing else is removed. The command may be repeated.
@@ -119,7 +119,7 @@ def down(inventory: str, as_json: bool) -> None:
     help="Inventory to write, with the CPUs that were found on nodes without `cores`.",
 )
 @json_option
-def facts(inventory: str, target: Path | None, as_json: bool) -> ExitCode:
+def facts(inventory: Path, target: Path | None, as_json: bool) -> ExitCode:
     """Print the facts of the nodes of INVENTORY: CPUs, memory, versions, limits, load, clock.
 
     An agent is started on each node. Nodes that are not up are brought up for the time of the command. The exit status
@@ -201,7 +201,7 @@ def _print_facts(reports: Sequence[NodeReport]) -> None:
     help="Inventory to write, without the unhealthy nodes.",
 )
 @json_option
-def check(inventory: str, health: Path | None, seconds: float, target: Path | None, as_json: bool) -> ExitCode:
+def check(inventory: Path, health: Path | None, seconds: float, target: Path | None, as_json: bool) -> ExitCode:
     """Check the health of the nodes of INVENTORY by thresholds.
 
     An agent on each node reports load, pressure, free memory and disk, limits of the control group, the clock, and the
@@ -241,7 +241,7 @@ def check(inventory: str, health: Path | None, seconds: float, target: Path | No
         say(f"unhealthy: {', '.join(bad)}")
     if target is not None:
         if len(bad) == len(found):
-            raise TestbedError("all nodes are unhealthy", where=inventory, hint="no inventory was written")
+            raise TestbedError("all nodes are unhealthy", where=str(inventory), hint="no inventory was written")
         own = load_inventory(inventory, facts_follow=True)
         _write(own.with_nodes({node.name: node for node in own.nodes if node.name not in bad}), target)
     return ExitCode.UNHEALTHY if bad else ExitCode.OK
