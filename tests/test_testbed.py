@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 
@@ -21,11 +22,12 @@ import namespaces
 from namespaces import OFFSET_S, needs_namespaces
 from redecided import workload
 from tracebed.benchmarks.program import Program
+from tracebed.converters.workload import Workload
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds import link as link_module
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
@@ -360,3 +362,67 @@ def test_a_replay_on_nodes_of_several_providers(
     times = [entry.data["time"] for entry in entries if entry.kind in ("started", "ended")]
     assert max(times) - min(times) < OFFSET_S / 2
     assert run.reconfigurations is not None and len(run.reconfigurations)
+
+
+def on_two_nodes(*run_times: float) -> Workload:
+    """Return jobs on two nodes that are submitted at once."""
+    table = {"submit_time": 0.0, "run_time": run_times, "time_limit": 1e6, "nodes": 2}
+    return Workload(pd.DataFrame({"job_id": [f"job {number}" for number in range(len(run_times))], **table}))
+
+
+def states(run: Run) -> dict[str, str]:
+    return dict(zip(run.jobs["job_id"], run.jobs["state"], strict=True))
+
+
+@needs_namespaces
+@pytest.mark.parametrize("fault", ["killed", "stopped"])
+def test_jobs_of_a_lost_node_run_again_when_it_is_back(
+    provider: None, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_S", 0.05)
+    monkeypatch.setattr("tracebed.orchestrator.replay.outages.SILENCE", 2.0)
+    testbeds: list[AgentTestbed] = []
+    disturbed: list[int] = []
+
+    class Noted(AgentTestbed):
+        def start(self, adopt: Any = None) -> None:
+            testbeds.append(self)
+            super().start(adopt)
+
+    def disturb(ended: int) -> None:
+        """Disturb both agents, here and in the namespace, once both have a rank."""
+        agents = [psutil.Process(facts["pid"]) for facts in testbeds[0].agents.values() if not disturbed]
+        if len(agents) == 2 and all(agent.children() for agent in agents):
+            for agent in agents:
+                disturbed.append(agent.pid)
+                agent.send_signal(signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.AgentTestbed", Noted)
+    work = on_two_nodes(300.0, 100.0)
+    run = replay(work, inventory(1, 1), "fcfs", tmp_path / "run", options=Options(100.0), on_progress=disturb)
+    assert len(disturbed) == 2
+    assert set(states(run).values()) == {"completed"}
+    assert run.jobs["restarts"].tolist() == [1, 0]
+    outages = run.info.outages
+    assert {outage["node"] for outage in outages} == {"n0", "far0"}
+    assert all(outage["until"] is not None and outage["from"] < outage["until"] for outage in outages)
+
+
+@needs_namespaces
+@pytest.mark.slow
+def test_a_job_whose_network_is_cut_fails(provider: None, tmp_path: Path) -> None:
+    switch = f"tb{os.getpid()}"
+    disks = Path(tempfile.gettempdir()) / f"{switch}-disks"
+    network: list[str] = []
+
+    def cut(ended: int) -> None:
+        working = len(list(disks.glob("*/spool/job-*/*.heartbeat.jsonl"))) == 2
+        if (network, working) == ([], True) or (network, ended) == (["down"], 1):
+            network.append("up" if network else "down")
+            namespaces.ip("-n", switch, "link", "set", "port2", network[-1])
+
+    nodes = inventory(there=2)
+    run = replay(on_two_nodes(1e5, 100.0), nodes, "fcfs", tmp_path / "run", options=Options(100.0), on_progress=cut)
+    assert network == ["down", "up"]
+    assert states(run) == {"job 0": "failed", "job 1": "completed"}
+    assert "far1" in run.jobs["reason"][0]

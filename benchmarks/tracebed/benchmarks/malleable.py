@@ -27,6 +27,8 @@ from tracebed.benchmarks.rank import BenchmarkRank, Control
 
 BACKLOG = 4096
 """Largest number of followers that wait to be accepted. It is the largest number that Linux permits by default."""
+CUT_S = 10
+"""Time after which a connection between ranks on different machines is lost if the network does not carry it, s."""
 PROGRESS_S = 0.5
 """Shortest time between two progress messages, s."""
 
@@ -37,10 +39,24 @@ def run(launch: Launch, control: Control, kernel: Callable[[int], int]) -> int:
 
 
 def _linked(peer: socket.socket) -> Connection:
-    """Return a connection over the socket `peer` that sends short messages without delay."""
-    if peer.family == socket.AF_INET:
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    """Return a connection over the socket `peer`."""
+    _tune(peer)
     return Connection(peer.detach())
+
+
+def _tune(peer: socket.socket) -> None:
+    """Let a TCP socket send short messages without delay, and fail if the network is cut for `CUT_S`."""
+    if peer.family == socket.AF_INET:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        tcp = {
+            socket.TCP_NODELAY: 1,
+            socket.TCP_KEEPIDLE: CUT_S // 2,
+            socket.TCP_KEEPINTVL: 1,
+            socket.TCP_KEEPCNT: CUT_S // 2,
+            socket.TCP_USER_TIMEOUT: 1000 * CUT_S,
+        }
+        for option, value in tcp.items():
+            peer.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Follower(BenchmarkRank):
@@ -50,6 +66,7 @@ class Follower(BenchmarkRank):
         """Join the leader."""
         try:
             server = socket.socket(getattr(socket, self.launch.family))
+            _tune(server)
             server.connect(self.launch.address)
             self.link = _linked(server)
             answer_challenge(self.link, self.launch.authkey)
