@@ -13,6 +13,7 @@ import fcntl
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import docker
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import ImageNotFound
 
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 PROGRAMS = ("dockerd", "iptables", "debootstrap")
@@ -85,8 +86,8 @@ def _end_with_parent() -> None:
 def _await(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + 120
     while True:
-        with contextlib.suppress(DockerException), contextlib.closing(docker.DockerClient(address)) as client:
-            client.ping()
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(address.removeprefix("unix://"))
             return
         if process.poll() is not None or time.monotonic() > until:
             raise RuntimeError(log.read_text(encoding="utf-8", errors="replace")[-4000:])
