@@ -180,6 +180,7 @@ def make(container_engine: str, tmp_path: Path) -> Iterator[Make]:
     yield provider
     for one in made:
         one.down()
+        one.close()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from functools import cached_property
@@ -75,14 +76,22 @@ class Engine:
         """Prepare the connection. It is opened at the first request."""
         self.address, self.tls, self.where = address, tls, where
         self._tunnel: Tunnel | None = None
+        self._client: DockerClient | None = None
+        self._lock = threading.Lock()
 
-    @cached_property
+    @property
     def client(self) -> DockerClient:
-        """The client of the docker SDK.
+        """The client of the docker SDK. It is connected at the first use, also after `close`.
 
         Raises:
             TestbedError: the engine cannot be reached.
         """
+        with self._lock:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
+    def _connect(self) -> DockerClient:
         import docker
         from docker.tls import TLSConfig
 
@@ -119,12 +128,13 @@ class Engine:
 
     def close(self) -> None:
         """Close the connection. It may be called repeatedly."""
-        if "client" in self.__dict__:
-            self.client.close()
-            del self.client
-        if self._tunnel is not None:
-            self._tunnel.close()
-            self._tunnel = None
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+            if self._tunnel is not None:
+                self._tunnel.close()
+                self._tunnel = None
 
     @contextlib.contextmanager
     def errors(self, what: str, *, where: str | None = None, hint: str | None = None) -> Iterator[None]:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -66,8 +66,7 @@ class DockerProvider:
         self.testbed = self.network = containers.testbed_label(group)
         tls = None if self.settings.tls is None else Path(self.settings.tls)
         self.engine = Engine(self.settings.daemon, tls, f"nodes {group.name}")
-        self._pump = Pump()
-        self._users = 0
+        self._pump: Pump | None = None
         self._lock = threading.Lock()
         self._containers: dict[str, Facts] = {}
         """Node -> its container."""
@@ -80,7 +79,7 @@ class DockerProvider:
         Raises:
             TestbedError: the engine, the image or a container fails, or another testbed computes on the same CPUs.
         """
-        with self._using(), ThreadPoolExecutor(self.fan_out) as pool:
+        with ThreadPoolExecutor(self.fan_out) as pool:
             found = self._find()
             if self.settings.existing is not None:
                 self._check_existing(found)
@@ -124,7 +123,7 @@ class DockerProvider:
             TestbedError: the engine does not answer, or does not remove a container.
         """
         if self.settings.existing is None:
-            with self._using(), ThreadPoolExecutor(self.fan_out) as pool:
+            with ThreadPoolExecutor(self.fan_out) as pool:
                 self._remove(pool)
 
     def run(self, node: Node, arguments: Sequence[str]) -> ExecChannel:
@@ -133,28 +132,25 @@ class DockerProvider:
         Raises:
             TestbedError: the container does not run, or another replay computes on its CPUs.
         """
-        with self._using():
-            container = self._container(node)
-            claims = claim_cpus(node.cpus) if node.cpus is not None and self.engine.here else []
-            self._acquire()
+        container = self._container(node)
+        claims = claim_cpus(node.cpus) if node.cpus is not None and self.engine.here else []
 
-            def end() -> None:
-                for claim in claims:
-                    claim.close()
-                self._release()
+        def release() -> None:
+            for claim in claims:
+                claim.close()
 
-            (self.folder / "agents").mkdir(mode=0o700, exist_ok=True)
-            environment = {SPACE: os.environ[SPACE]} if SPACE in os.environ else {}
-            command = [PYTHON, "-P", "-m", AGENT_MODULE, *arguments]
-            log = self.folder / "agents" / f"{node.name}.log"
-            try:
-                return ExecChannel(self.engine, container, command, environment, self._pump, log, end)
-            except TestbedError as error:
-                end()
-                raise TestbedError(error.what, where=f"node {node.name}", transient=error.transient) from error
-            except BaseException:
-                end()
-                raise
+        (self.folder / "agents").mkdir(mode=0o700, exist_ok=True)
+        environment = {SPACE: os.environ[SPACE]} if SPACE in os.environ else {}
+        command = [PYTHON, "-P", "-m", AGENT_MODULE, *arguments]
+        log = self.folder / "agents" / f"{node.name}.log"
+        try:
+            return ExecChannel(self.engine, container, command, environment, self._carrier(), log, release)
+        except TestbedError as error:
+            release()
+            raise TestbedError(error.what, where=f"node {node.name}", transient=error.transient) from error
+        except BaseException:
+            release()
+            raise
 
     def spool(self, node: Node) -> str:
         """Return the folder for the files of jobs and agents of this replay in the container."""
@@ -166,45 +162,29 @@ class DockerProvider:
         Raises:
             TestbedError: the container does not run.
         """
-        with self._using():
-            container = self._container(node)
-            run(
-                self.engine,
-                container,
-                [PYTHON, "-I", "-c", PACK, self.spool(node)],
-                lambda stream: unpack(stream, target),
-            )
+        command = [PYTHON, "-I", "-c", PACK, self.spool(node)]
+        run(self.engine, self._container(node), command, lambda stream: unpack(stream, target))
 
     def bind(self, node: Node) -> str | None:
         """Return the address of the container in its network, which has no route to the outside."""
         if node.name not in self._containers:
-            with self._using():
-                self._container(node)
+            self._container(node)
         networks = self._containers[node.name]["NetworkSettings"]["Networks"]
         addresses = [str(network["IPAddress"]) for network in networks.values() if network["IPAddress"]]
         return addresses[0] if len(addresses) == 1 else None
 
-    # The connection, which exists only while it is used: by a method, or by a channel.
-
-    @contextlib.contextmanager
-    def _using(self) -> Iterator[None]:
-        self._acquire()
-        try:
-            yield
-        finally:
-            self._release()
-
-    def _acquire(self) -> None:
+    def close(self) -> None:
+        """Close the connections to the engine. The next call opens them again."""
         with self._lock:
-            self._users += 1
-
-    def _release(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
+            if self._pump is not None:
                 self._pump.close()
-                self._pump = Pump()
-                self.engine.close()
+                self._pump = None
+        self.engine.close()
+
+    def _carrier(self) -> Pump:
+        with self._lock:
+            self._pump = self._pump or Pump()
+            return self._pump
 
     # Containers.
 
