@@ -302,7 +302,7 @@ print(json.dumps({
     "uid": os.getresuid(), "gid": os.getresgid(),
     "capabilities": [status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")],
     "no_new_privileges": status["NoNewPrivs"], "seccomp": status["Seccomp"],
-    "files": {path: writable(path) for path in ("/x", "/etc/x", "/opt/tracebed/x", "/spool/x", "/tmp/x", "/dev/shm/x")},
+    "files": {path: writable(path) for path in "/x /etc/x /opt/tracebed/x /var/tmp/x /tmp/x /dev/shm/x".split()},
     "disks": sorted(mount[1] for mount in mounts if "rw" in mount[3].split(",") and mount[0].startswith("/dev/")),
     "cpus": sorted(os.sched_getaffinity(0)),
     "outside": connects("192.0.2.1", 53) or connects("1.1.1.1", 53),
@@ -333,7 +333,7 @@ def test_security_as_seen_from_inside(make: Make, client: docker.DockerClient) -
     read_only = "Read-only file system"
     assert seen["files"] == {
         **dict.fromkeys(["/x", "/etc/x", "/opt/tracebed/x"], read_only),
-        **dict.fromkeys(["/spool/x", "/tmp/x", "/dev/shm/x"], True),
+        **dict.fromkeys(["/var/tmp/x", "/tmp/x", "/dev/shm/x"], True),
     }
     assert seen["disks"] == []
     assert seen["cpus"] == [cpu]
@@ -341,6 +341,22 @@ def test_security_as_seen_from_inside(make: Make, client: docker.DockerClient) -
     assert len(seen["processes"]) == 3  # init, sleep and this one: no process of the host or of another container
     assert container.attrs["HostConfig"]["Memory"] == 128 * 2**20
     assert not any(container.attrs["NetworkSettings"]["Ports"].values())
+
+
+@pytest.mark.slow
+def test_files_of_jobs_are_copied_here(make: Make, client: docker.DockerClient, tmp_path: Path) -> None:
+    provider = make(EMULATED[:1])
+    provider.up()
+    container = of(client, provider)["n1"]
+    container.restart(timeout=0)  # which must leave the spool writable
+    spool = provider.spool(EMULATED[0])
+    program = f"import os; os.makedirs('{spool}/job-1'); print(open('{spool}/job-1/n1.out', 'w').write('x' * 100_000))"
+    assert inside(container, program) == 100_000
+    provider.fetch(EMULATED[0], tmp_path / "target")
+    assert (tmp_path / "target/job-1/n1.out").read_text() == "x" * 100_000
+    container.stop(timeout=0)
+    with pytest.raises(TestbedError, match=r"node n1: its container has ended with status 1\d\d"):
+        provider.fetch(EMULATED[0], tmp_path / "target")
 
 
 @pytest.mark.slow

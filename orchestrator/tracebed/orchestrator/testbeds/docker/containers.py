@@ -25,7 +25,8 @@ CPUS_LABEL, CLAIMS_LABEL = "tracebed.cpus", "tracebed.claims"
 CONFIG_LABEL = "tracebed.config"
 """Label with a digest of the image and the options of the container."""
 
-SPOOL = "/spool"
+SPOOL = "/var/tmp"
+"""Folder that images have with mode 1777, which the memory that is mounted there takes over at each start."""
 USER = 10001
 """User and group of the agents, as in the Dockerfile."""
 MEMORY = "rw,nosuid,nodev,noexec,mode=1777"
