@@ -320,6 +320,8 @@ def test_a_relayed_job_survives_the_loss_of_controllers(tmp_path: Path, seed: in
         lost = 0
         while sum(event["type"] == "ended" for event in router.events) < 3:
             router.turn()
+            if not lost:
+                assert not any(rank.net_connections("inet") for agent in router.agents for rank in agent.children())
             if lost < 5 and router.relays >= (lost + 1) * draw.randint(100, 200):
                 router.lose(draw)
                 lost += 1

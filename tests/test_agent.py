@@ -147,6 +147,13 @@ def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
         ({"clock": 7}, "clock is 7"),
         ({"clock": "/nowhere/clock"}, "No such file"),
         ({"program": {}}, "lacks 'benchmark'"),
+        ({"family": "AF_INET"}, "needs an address to listen on"),
+        ({"family": "AF_INET", "bind": "0.0.0.0"}, "any network could connect"),
+        ({"family": "AF_INET", "bind": "localhost"}, "'localhost' is not an IPv4 address"),
+        ({"family": "AF_INET", "bind": "::1"}, "'::1' is not an IPv4 address"),
+        ({"family": "AF_INET", "leader": False, "address": ["localhost", 80]}, "'localhost' is not an IPv4 address"),
+        ({"family": "AF_INET", "leader": False, "address": "/tmp/x"}, "not an IPv4 address and a port"),
+        ({"family": "agents", "leader": False}, "needs the address"),
     ],
 )
 def test_a_rank_that_cannot_be_launched_has_failed(agent: Agent, changes: dict[str, Any], reason: str) -> None:
@@ -155,6 +162,37 @@ def test_a_rank_that_cannot_be_launched_has_failed(agent: Agent, changes: dict[s
     assert (ended["job"], ended["state"], ended["units_done"]) == ("j", "failed", 0)
     assert reason in ended["reason"]
     assert agent.children() == []
+
+
+def test_a_leader_listens_on_one_address_only(agent: Agent) -> None:
+    agent.launch("j", family="AF_INET", bind="127.0.0.1")
+    host, port = agent.hear("listening")["address"]
+    [rank] = agent.children()
+    found = [connection.laddr for connection in rank.net_connections("inet")]
+    assert found == [("127.0.0.1", port)] and host == "127.0.0.1"
+
+
+def test_a_key_is_in_no_file_and_no_list_of_processes(agent: Agent) -> None:
+    key = "5ec2e75ec2e75ec2e7"
+    agent.launch("j", authkey=key)
+    agent.hear("started")
+    [rank] = agent.children()
+    for process in (rank.pid, agent.process.pid):
+        for name in ("cmdline", "environ"):
+            assert key.encode() not in Path(f"/proc/{process}/{name}").read_bytes()
+    agent.tell({"type": "kill", "job": "j", "reason": "enough"})
+    agent.hear("ended")
+    agent.tell({"type": "launch", "job": "k", "rank": "n1", "leader": True, "authkey": key})
+    agent.hear("ended")
+    agent.tell({"type": "launch", "authkey": key})
+    agent.hear("error")
+    agent.tell(f'{{"authkey": "{key}", \n'.encode())
+    agent.hear("error")
+    files = [path for path in agent.spool.rglob("*") if path.is_file()]
+    assert len(files) == 2
+    said = json.dumps(agent.heard).encode()
+    for text in (said, *(path.read_bytes() for path in files)):
+        assert key.encode() not in text and bytes.fromhex(key) not in text
 
 
 def test_a_job_from_launch_to_end(agent: Agent) -> None:

@@ -233,5 +233,7 @@ class Agent:
 
 
 def _shown(line: bytes) -> str:
-    """Return the beginning of a line as quoted in messages."""
+    """Return the beginning of a line as quoted in messages. A line with a key is not quoted."""
+    if b"authkey" in line:
+        return "a message with a key"
     return clipped(repr(line[:1000].decode(errors="replace")))
