@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("converters", "benchmarks", "orchestrator", "validation")
 SOURCES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
 BUILD_HOOK = ROOT / "hatch_build.py"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 PAGES += [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts]
 
 GROUND = {"bounds", "errors", "display", "files", "yaml_file", "stored", "cpus", "ranges", "states", "registry"}
