@@ -32,7 +32,7 @@ from tracebed.orchestrator.watching.view import View
 from tracebed.validation.metrics import metrics
 
 TRACEBED = (sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()")
-REPLAY = ("replay", "w.csv", "--policy", "pref", "--inventory", "emulated-4", "-o", "run")
+REPLAY = ("replay", "w.csv", "--policy", "pref", "-o", "run")
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
@@ -139,7 +139,7 @@ def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
         text=True,
     )
     replayed = subprocess.run(
-        [*TRACEBED, "-q", *REPLAY, "--speed", "200"],
+        [*TRACEBED, "-q", *REPLAY, "--inventory", "emulated-4", "--speed", "200"],
         cwd=tmp_path,
         check=True,
         capture_output=True,
@@ -198,8 +198,9 @@ def test_metrics_are_served_on_the_loopback_only(made: Path) -> None:
 
 def test_the_watcher_of_a_replay_ends_with_it(tmp_path: Path) -> None:
     write_workload(workload(), tmp_path / "w.csv")
+    (tmp_path / "nodes.yaml").write_text("linger_s: 0\nnodes: [{name: 'n[1-4]', cores: 8, emulated: true}]\n")
     replaying = subprocess.Popen(
-        [*TRACEBED, *REPLAY, "--speed", "100", "--metrics-file", "run.prom"],
+        [*TRACEBED, *REPLAY, "--inventory", "nodes.yaml", "--speed", "100", "--metrics-file", "run.prom"],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

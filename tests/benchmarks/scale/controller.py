@@ -18,7 +18,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,7 +27,7 @@ import click
 
 import tracebed.api as tb
 from tracebed.benchmarks.clock import Clock
-from tracebed.orchestrator.replay import loop
+from tracebed.orchestrator.replay import hearing, loop, outages, rounds
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.replay.loop import Options, Replayer
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -89,6 +89,8 @@ class ModelledTestbed:
     def __init__(self, count: int, cores: int, clock: VirtualClock, heartbeat_s: float) -> None:
         self.nodes: Sequence[Node] = [Node(f"n{number}", cores, emulated=True) for number in range(1, count + 1)]
         self.hosts: list[dict[str, Any]] = []
+        self.agents: dict[str, dict[str, Any]] = {}
+        self.out: dict[str, str] = {}
         self.clock = clock
         self.heartbeat_s = heartbeat_s
         self.sent = self.received = 0
@@ -104,6 +106,9 @@ class ModelledTestbed:
 
     def stop(self) -> None:
         """Do nothing: the agents are modelled."""
+
+    def drop(self, node: int, reason: str) -> None:
+        """Do nothing: no modelled agent is lost."""
 
     def _later(self, seconds: float, node: int, message: dict[str, Any]) -> None:
         heapq.heappush(self._queue, (self.clock.time + seconds, next(self._order), node, message))
@@ -202,7 +207,10 @@ class ModelledTestbed:
 @contextmanager
 def virtual_time(clock: VirtualClock) -> Iterator[None]:
     """Let the replayer read the virtual clock."""
-    with mock.patch.object(loop, "time", mock.Mock(monotonic=clock.now, process_time=time.process_time)):
+    virtual = mock.Mock(monotonic=clock.now, process_time=time.process_time)
+    with ExitStack() as stack:
+        for module in (hearing, loop, outages, rounds):
+            stack.enter_context(mock.patch.object(module, "time", virtual))
         yield
 
 

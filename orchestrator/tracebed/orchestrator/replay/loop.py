@@ -194,6 +194,7 @@ class Replayer:
     def close(self) -> float:
         """Record the jobs that have not ended, and return the time in trace s. Call it after `testbed.stop`."""
         self.rounds.now = max(self.rounds.now, self.timeline.now())
+        self.rounds.flush()
         cut_short(self.record, self.cluster, self.ranks.running, self.rounds.now, self.interrupted)
         return self.rounds.now
 

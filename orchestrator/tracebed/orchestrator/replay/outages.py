@@ -53,6 +53,7 @@ class Outages:
         self.patience_s = max(SILENCE, SILENCE * heartbeat_s)
         self._changes: list[Change] = []
         self._heard = [0.0] * len(testbed.nodes)
+        self._silent_at = 0.0  # no node can count as silent before, monotonic
         self._stuck: float | None = None  # since when jobs wait for lost nodes only, monotonic
 
     def begin(self, now: float) -> None:
@@ -93,10 +94,16 @@ class Outages:
 
     def check_silence(self, wall: float) -> None:
         """Give up the node whose agent has been silent for too long. Raises TestbedError if this aborts the replay."""
+        if wall < self._silent_at:  # the nodes are not searched in each round
+            return
         there = [node for node in range(len(self._heard)) if node not in self.lost]
         quietest = min(there, key=self._heard.__getitem__, default=None)
-        if quietest is not None and wall - self._heard[quietest] > self.patience_s:
+        if quietest is None:
+            return
+        if wall - self._heard[quietest] > self.patience_s:
             self._drop(quietest, f"has been silent for {self.patience_s:g} s")
+        else:
+            self._silent_at = self._heard[quietest] + self.patience_s
 
     def take_in(self, scheduler: Scheduler, hearing: Hearing, record: Record, rounds: Rounds) -> bool:
         """Pass the losses and returns of this round to the scheduler. Return whether there were any."""

@@ -6,15 +6,23 @@ A round is the input of the scheduler at one instant and the resulting decisions
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.witness import Witness
 
+OBSERVED = {"sample", "work", "loop"}
+"""Kinds of entries that only the witness reads. They may be written a little later than the events of jobs."""
+HOLD_S = 0.25
+"""Longest time for which observations are held back, wall s: a transaction for each heartbeat costs too much."""
+
 
 class Rounds:
     """The current round. Its events are written to the journal at once, its decisions at its end.
+
+    Observations are written together with the next event or decision, or after `HOLD_S`.
 
     Args:
         journal: the journal.
@@ -35,6 +43,8 @@ class Rounds:
         self.now = 0.0
         self.entries: list[Entry] = []
         self._ids, self._names = ids, names
+        self._held: list[Entry] = []
+        self._held_until = 0.0  # monotonic
 
     def advance(self, now: float) -> None:
         """Set the time of the round. No two rounds have the same time, so that times give the order of rounds."""
@@ -55,9 +65,19 @@ class Rounds:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write entries to the journal, and show them to the witness."""
-        self.journal.write(entries)
         for entry in entries:
             self.witness.take_in(entry)
+        now = time.monotonic()
+        if not self._held:
+            self._held_until = now + HOLD_S
+        self._held += entries
+        if now >= self._held_until or any(entry.kind not in OBSERVED for entry in entries):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the observations that are held back."""
+        self.journal.write(self._held)
+        self._held.clear()
 
     def end(self) -> None:
         """Write the entries of the round that have not been written."""
