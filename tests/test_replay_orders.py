@@ -22,7 +22,7 @@ from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
 from tracebed.benchmarks import clock
 from tracebed.cpus import parse_cpus
-from tracebed.orchestrator.replay import journal, loop
+from tracebed.orchestrator.replay import hearing, journal, loop, outages, rounds
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -83,6 +83,8 @@ class Modelled:
         self.units_per_core_second = EMULATED_RATE
         self.family = "AF_UNIX"
         self.hosts: list[dict[str, Any]] = []
+        self.agents: dict[str, dict[str, Any]] = {}
+        self.out: dict[str, str] = {}
         self.draw, self.deaths = draw, deaths
         self.pace = 10 ** draw.uniform(-4.0, -1.5)
         self.now = 0.0
@@ -136,6 +138,9 @@ class Modelled:
         events = [Event(node, {"time": self.now, **message}, self.now) for node, message in self._events]
         self._events.clear()
         return events
+
+    def drop(self, node: int, reason: str) -> None:
+        raise AssertionError(f"node {node} has failed: {reason}")
 
     def __enter__(self) -> Modelled:
         return self
@@ -273,7 +278,7 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     policy = Resizing if resizes else Crowding
     options = Options(1000.0, over_limit=draw.choice([*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0]))
     testbed = Modelled(inventory, draw, deaths)
-    for module in (loop, clock):
+    for module in (clock, hearing, loop, outages, rounds):
         monkeypatch.setattr(module, "time", testbed)
     run = carry_out(work, policy(seed, cancels), folder, inventory, options, testbed)
     states = Counter(run.jobs["state"])
