@@ -31,6 +31,8 @@ UNSENT_LIMIT = 8 * 2**20
 """Maximum size of the buffer for an agent that does not read, bytes."""
 STOP_S = 10.0
 """Time that `stop` waits for the end of an agent that was lost before, s."""
+DROP_S = 10.0
+"""Longest time between the decision to give an agent up and the report that its node is lost, s."""
 PINGS = 4
 """Number of pings by which the clock of a node is measured before the node is used."""
 
@@ -123,12 +125,25 @@ class Links:
                 self.drop(node, "has stopped reading messages")
 
     def drop(self, node: int, reason: str) -> None:
-        """Give up the agent of a node, report it as lost, and start another one in the background."""
-        link = self._links[node]
-        if link.up:
-            link.reported = True
-            self.events.append(Event(node, {"type": "lost", "reason": reason}, time.monotonic()))
-            self._give_up(link, partial(self._lost, link))
+        """End the agent of a node in the background, then report it as lost, and start another one.
+
+        The jobs of a lost node may start elsewhere, so their ranks must have ended before. A process that waits for a
+        disk cannot be killed, and a node may not be reached: then the node is reported as lost after `DROP_S`.
+        """
+        link, reported = self._links[node], False
+        if not link.up:
+            return
+
+        def report(words: str) -> None:
+            nonlocal reported
+            if not reported:
+                reported = True
+                self._lost(link, reason)
+
+        self._give_up(link, report)
+        timer = threading.Timer(DROP_S, lambda: self.post(lambda: report("")))
+        timer.daemon = True
+        timer.start()
 
     def turn(self, until: float | None) -> None:
         """Wait for messages or `until`, and process what has arrived and what is due."""

@@ -109,8 +109,8 @@ class Agent:
                 os.close(descriptor)
 
     def _lose_controller(self) -> None:
-        """Stop the ranks and wait for another controller, or end."""
-        if self.node and self.linger_s and not self.ending:
+        """Stop the ranks and wait for another controller, or end. Without a launch so far, there is nothing to keep."""
+        if self.node and self.node.jobs.launches and self.linger_s and not self.ending:
             self.outbox.lines = None
             self._close(self.lines)
             self.linger_until = time.monotonic() + self.linger_s

@@ -41,7 +41,8 @@ class Jobs:
         self.pauses = Pauses()
         self.stopped_at: float | None = None
         """Time at which the ranks were stopped, `time.monotonic()`; None: they run."""
-        self._launches = 0
+        self.launches = 0
+        """Number of launches so far."""
 
     def due(self) -> Iterator[float]:
         """Yield the times at which `tick` must be called, `time.monotonic()`."""
@@ -65,8 +66,8 @@ class Jobs:
         try:
             if job in self.ranks:
                 raise InputError("an earlier rank of the job has not ended on this node yet")
-            self._launches += 1
-            own = self.sockets / f"{self._launches}.socket"
+            self.launches += 1
+            own = self.sockets / f"{self.launches}.socket"
             launch = read_launch(message, self.node, own, self.pauses)
             if fields.text("family") == RELAYED:
                 self.relays.lead(job, str(own)) if leader else self.relays.follow(job, str(own), fields.text("address"))

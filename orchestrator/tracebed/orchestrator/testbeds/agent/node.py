@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -80,6 +81,8 @@ class Node:
             self._beat(late_s=round(late, 6))
 
     def _beat(self, **fields: Any) -> None:
+        with contextlib.suppress(OSError):
+            os.utime(self.here.spool)  # waits for a disk that hangs: a node whose jobs cannot write is silent
         sample = self.sampler.sample(rank.pid for rank in self.jobs.ranks.values())
         if self.ping is not None:
             fields["ping"], self.ping = self.ping, None

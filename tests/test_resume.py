@@ -1,0 +1,255 @@
+"""Replays that are killed with SIGKILL, and resumed: each job ends exactly once, and the pause is not in the times."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from redecided import decided, decided_again, emulated, workload
+from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
+from test_replayer import CPUS
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.recovery import recover
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+SPEED = 100.0
+INVENTORY = """
+grain_s: 0.02
+heartbeat_s: 0.2
+linger_s: {linger}
+nodes:
+  - {{name: "n[1-4]", cores: 2, emulated: true}}
+"""
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    """Return a replay of 12 jobs on four nodes, whose agents wait two minutes for another controller."""
+    case = Case(tmp_path, workload(12), INVENTORY.format(linger=120), "--speed", str(SPEED), "--policy", "pref")
+    yield case
+    case.end()
+
+
+def entries_of(folder: Path) -> list[journal.Entry]:
+    return journal.read(folder / "run" / JOURNAL)[1]
+
+
+def assert_sound(case: Case, run: Run, pauses: int, policy: str = "pref") -> None:
+    entries = entries_of(case.folder)
+    assert_every_job_ended_once(run, entries)
+    assert_no_rank_ran_twice(case.folder / "kept" / "spool")
+    assert run.info.state == "completed"
+    assert len(run.info.pauses) == pauses
+    assert not case.working
+    times = [entry.time for entry in entries if entry.kind in ("submit", "start", "effect", "end", "pause")]
+    assert times == sorted(times)
+    jobs = Jobs.of(workload(12), cores_per_node=2)
+    path = case.folder / "run" / JOURNAL
+    assert decided_again(path, jobs, emulated(4), registry.load(policy), Options(SPEED)) == decided(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["pref", "sd", "easy"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_replay_that_is_killed_at_random_instants_and_resumed_completes(
+    tmp_path: Path, policy: str, seed: int
+) -> None:
+    draw = random.Random(f"{policy} {seed}")
+    inventory = INVENTORY.format(linger=120)
+    case = Case(tmp_path, workload(12), inventory, "--speed", str(SPEED), "--policy", policy)
+    try:
+        for kill in range(3):
+            process = case.start("--resume", hook=KEEP)
+            case.wait_until(process, count("pause", kill) if kill else count("submit"))
+            time.sleep(draw.uniform(0.0, 1.0))
+            assert process.poll() is None, case.errors
+            case.kill(process)
+        run = case.finish(case.start("--resume", hook=KEEP))
+        assert_sound(case, run, 3, policy)
+        assert run.jobs["restarts"].sum() == 0  # all agents lived
+        assert sum(pause["lost"] for pause in run.info.pauses) == 0
+        assert "pauses" in {cause["signal"] for cause in run.info.health["causes"]}
+    finally:
+        case.end()
+
+
+KILL = """
+import os
+from tracebed.orchestrator.{module} import {name}
+inner, calls = {name}.{method}, [0]
+def method(self, *arguments, **named):
+    calls[0] += 1
+    if calls[0] == {call} and {before}:
+        os.kill(os.getpid(), 9)
+    result = inner(self, *arguments, **named)
+    if calls[0] == {call}:
+        os.kill(os.getpid(), 9)
+    return result
+{name}.{method} = method
+"""
+
+
+def killing(module: str, name: str, method: str, *, call: int = 1, before: bool = False) -> str:
+    """Return code that kills its process at a call of a method: before it, or after it."""
+    return KILL.format(module=module, name=name, method=method, call=call, before=before)
+
+
+INSTANTS = {
+    "before the agents start": killing("testbeds.testbed", "AgentTestbed", "start", before=True),
+    "after the agents have started": killing("testbeds.testbed", "AgentTestbed", "start"),
+    "after the clock has started": killing("replay.loop", "Replayer", "_begin"),
+    "between events and decisions": killing("replay.loop", "Replayer", "act", call=40, before=True),
+    "between decisions and messages": killing("replay.ranks", "Ranks", "send", call=40, before=True),
+    "after the messages": killing("replay.ranks", "Ranks", "send", call=40),
+    "before the agents stop": killing("testbeds.testbed", "AgentTestbed", "stop", before=True),
+    "after the agents have stopped": killing("testbeds.testbed", "AgentTestbed", "stop"),
+    "before the run is saved": killing("run", "Run", "save", before=True),
+    "after the run is saved": killing("run", "Run", "save"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instant", INSTANTS)
+def test_a_replay_that_is_killed_at_a_certain_instant_is_resumed(case: Case, instant: str) -> None:
+    process = case.start(hook=KEEP + INSTANTS[instant])
+    assert process.wait(120.0) == -9, case.errors
+    run = case.finish(case.start("--resume", hook=KEEP))
+    saved = "saved" in instant
+    begun = not saved and "agents start" not in instant and "agents have started" not in instant
+    assert_sound(case, run, int(begun))
+    assert run.jobs["restarts"].sum() == 0 or instant == "after the agents have stopped"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["act", "send"])
+def test_a_replay_that_is_killed_while_it_is_resumed_is_resumed_again(case: Case, first: str) -> None:
+    process = case.start()
+    case.wait_until(process, count("start", 3))
+    case.kill(process)
+    module, name = ("replay.loop", "Replayer") if first == "act" else ("replay.ranks", "Ranks")
+    for call in (2, 1):
+        hook = killing("replay.resumption", "Resumption", "carry_on") if call == 2 else ""
+        hook = hook or killing(module, name, first, call=10_000 if first == "act" else 1, before=True)
+        process = case.start("--resume", hook=hook)
+        if first == "act" and call == 1:
+            case.wait_until(process, count("pause", 2))
+            case.kill(process)
+        assert process.wait(120.0) == -9, case.errors
+    run = case.finish(case.start("--resume", hook=KEEP))
+    entries = entries_of(case.folder)
+    assert_sound(case, run, sum(entry.kind == "pause" for entry in entries))
+    assert run.jobs["restarts"].sum() == 0
+
+
+def test_the_pause_is_not_part_of_the_times(case: Case) -> None:
+    process = case.start()
+    case.wait_until(process, count("start", 3))
+    case.kill(process)
+    killed = max(entry.time for entry in case.entries())
+    time.sleep(3.0)
+    run = case.finish(case.start("--resume", hook=KEEP))
+    assert_sound(case, run, 1)
+    [pause] = run.info.pauses
+    assert pause["wall_s"] >= 3.0
+    assert killed <= pause["at"] < killed + 0.1 * SPEED
+    assert pause["adopted"] > 0
+    later = [entry.time for entry in entries_of(case.folder) if entry.time > pause["at"]]
+    assert later[0] < pause["at"] + 2.0 * SPEED  # the clock went on from there, not after the pause
+
+
+@pytest.mark.parametrize(("treatment", "states"), [("requeue", {"completed"}), ("fail", {"completed", "failed"})])
+def test_jobs_whose_agents_died_with_the_replayer_wait_again_or_fail(
+    tmp_path: Path, treatment: str, states: set[str]
+) -> None:
+    options = ("--speed", str(SPEED), "--policy", "pref", "--on-node-failure", treatment)
+    case = Case(tmp_path, workload(12), INVENTORY.format(linger=120), *options)
+    try:
+        process = case.start()
+        case.wait_until(process, count("launched", 2))
+        agents = case.agents()
+        case.kill(process)
+        for agent in agents:
+            agent.kill()
+        run = case.finish(case.start("--resume", hook=KEEP))
+        entries = entries_of(tmp_path)
+        assert_every_job_ended_once(run, entries, states=states)
+        assert set(run.jobs["state"]) == states
+        [pause] = run.info.pauses
+        assert pause["lost"] > 0 == pause["adopted"]
+        assert run.jobs["restarts"].sum() == (pause["lost"] if treatment == "requeue" else 0)
+        failed = run.jobs[run.jobs["state"] == "failed"]
+        assert failed["reason"].str.contains("was lost: its agent ended while the replay was stopped").all()
+        assert {outage["until"] is not None for outage in run.info.outages} == {True}
+        assert run.info.health["state"] == "unhealthy"
+    finally:
+        case.end()
+
+
+@pytest.mark.slow
+def test_a_replay_with_a_steady_clock_on_real_cpus_is_resumed(tmp_path: Path) -> None:
+    inventory = f"grain_s: 0.02\nheartbeat_s: 0.2\nlinger_s: 120\nnodes:\n  - {{name: n1, cpus: '{CPUS[0]}'}}\n"
+    work = workload(4, nodes=1)
+    case = Case(tmp_path, work, inventory, "--speed", str(SPEED), "--policy", "fcfs", "--clock", "steady")
+    try:
+        process = case.start()
+        case.wait_until(process, count("launched"))
+        case.kill(process)
+        run = case.finish(case.start("--resume"))
+        assert_every_job_ended_once(run, entries_of(tmp_path))
+        assert run.jobs["restarts"].sum() == 0
+    finally:
+        case.end()
+
+
+def test_another_command_does_not_resume_the_replay(case: Case) -> None:
+    process = case.start()
+    case.wait_until(process, count("start"))
+    case.kill(process)
+    before = case.working
+    case.options = (
+        "--inventory",
+        "i.yaml",
+        "-o",
+        "run",
+        "--policy",
+        "fcfs",
+        "--speed",
+        "50",
+        "--on-node-failure",
+        "fail",
+    )
+    assert case.start("--resume").wait(60.0) == 2
+    assert "had other policy, policy_parameters, parameters, speed" in case.errors
+    assert case.working == before
+    recover(before[0], case.folder / "recovered")
+    assert Run.load(case.folder / "recovered").info.state == "interrupted"
+    for agent in case.agents():
+        agent.kill()
+
+
+def test_a_resumed_replay_that_is_killed_can_be_recovered(case: Case) -> None:
+    for kind in ("start", "pause"):
+        process = case.start("--resume")
+        case.wait_until(process, count(kind))
+        case.kill(process)
+    [folder] = case.working
+    run, _ = recover(folder)
+    assert run.info.state == "interrupted"
+    assert len(run.info.pauses) == 1
+    for agent in case.agents():
+        agent.kill()
+
+
+def test_without_a_killed_replay_resume_starts_from_the_beginning(case: Case) -> None:
+    run = case.finish(case.start("--resume"))
+    assert "no replay to run was killed: the replay starts from the beginning" in case.errors
+    assert run.info.pauses == []
