@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from slurm_replayed import FOLDER, NODES, Recording
 from slurmd import reason_to_skip
 from test_scheduling import workload_of
 from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.runs import simulate
 from tracebed.orchestrator.run import Run
@@ -33,7 +34,7 @@ from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask
 from tracebed.orchestrator.scheduling.state import Decision, State
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Simulator
-from tracebed.orchestrator.slurm_conf import read
+from tracebed.orchestrator.slurm_conf import policy_parameters, read
 
 RECORDINGS = sorted(path.stem for path in FOLDER.glob("*.json"))
 ALL = (1 << NODES) - 1
@@ -232,8 +233,8 @@ def _plan(
 class EveryPass(Slurm):
     """Slurm that also makes the passes between two events."""
 
-    def _backfill(self, state: State) -> Generator[Decision, None, tuple[bool, bool]]:
-        started, _ = yield from super()._backfill(state)
+    def _backfill(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
+        started, _ = yield from super()._backfill(state, at)
         return started, bool(len(state.queue))
 
 
@@ -251,6 +252,27 @@ def test_passes_between_two_events_change_nothing(seed: int, each_second: bool) 
     kinds: tuple[type[Slurm], ...] = (Slurm, EveryPass)
     starts = [Simulator(Jobs.of(workload_of(jobs)), [1] * machine, kind(**parameters)).run().start for kind in kinds]
     assert starts[0] == pytest.approx(starts[1], abs=0.1)
+
+
+def test_a_trace_at_another_speed_has_the_same_schedule() -> None:
+    """Slurm's times are wall seconds: a trace that runs 8 times as fast is the same to Slurm."""
+    recording = Recording.load("search")
+    scaled = recording.workload.table.assign(
+        **{name: recording.workload.table[name] * 8.0 for name in ("submit_time", "run_time", "time_limit")}
+    )
+    fast = predict(
+        Workload(scaled, recording.workload.provenance), None, Slurm(bf_interval=1, bf_resolution=1, speed=8.0)
+    )
+    plain = predict(recording.workload, None, Slurm(bf_interval=1, bf_resolution=1))
+    assert fast.jobs["start"].to_numpy() == pytest.approx(plain.jobs["start"].to_numpy() * 8.0, abs=1e-3)
+
+
+def test_the_configuration_of_a_recorded_slurm_gives_the_parameters_of_its_simulation() -> None:
+    run = predict(Recording.load("search").workload, None, "slurm", policy_parameters={"bf_interval": 1})
+    assert policy_parameters(run.info)["bf_interval"] == 1
+    config = {"SchedulerParameters": "bf_interval=2,bf_window=60", "SchedulerType": "sched/backfill"}
+    info = replace(run.info, batch={"system": "slurm"}, policy_parameters=config, speed=4.0)
+    assert policy_parameters(info) == {"bf_interval": "2", "bf_window": "60", "speed": 4.0}
 
 
 @pytest.mark.parametrize(
@@ -287,16 +309,16 @@ SelectType=select/cons_tres
 def test_the_parameters_of_a_slurm_conf_are_read(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text(CONF)
-    conf = read(path, {field.name for field in fields(Slurm)})
+    conf = read(path)
     assert conf.parameters == {"bf_interval": "5", "bf_window": "2880", "batch_sched_delay": "1"}
     assert conf.differences == (
         "SchedulerParameters preempt_youngest_first is not modeled",
         "selecttype=select/cons_tres is not modeled; select/linear is assumed",
     )
     path.write_text("SchedulerType=sched/builtin\n")
-    assert read(path, ()).parameters == {"bf_interval": "-1"}
+    assert read(path).parameters == {"bf_interval": "-1"}
     with pytest.raises(InputError, match="cannot be read"):
-        read(tmp_path / "none", ())
+        read(tmp_path / "none")
 
 
 def test_simulate_takes_a_slurm_conf(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 
 WITHOUT_EFFECT = frozenset(
     (
@@ -38,21 +41,20 @@ class SlurmConf:
     differences: tuple[str, ...]
 
 
-def read(path: Path, known: Collection[str]) -> SlurmConf:
-    """Read a slurm.conf; the keys are not case-sensitive, and the last value of a key is valid.
-
-    Args:
-        path: the file.
-        known: names of the parameters of the policy.
+def read(path: Path) -> SlurmConf:
+    """Read a slurm.conf. The last value of a key is valid.
 
     Raises:
         InputError: the file cannot be read.
     """
-    keys: dict[str, str] = {}
-    for line in _lines(path):
-        key, equals, value = line.partition("=")
-        if equals:
-            keys[key.strip().lower()] = value.strip()
+    pairs = (line.partition("=") for line in _lines(path))
+    return of_config({key.strip(): value.strip() for key, equals, value in pairs if equals})
+
+
+def of_config(config: Mapping[str, str]) -> SlurmConf:
+    """Return what a configuration (key -> value) says about scheduling. The keys are not case-sensitive."""
+    known = {field.name for field in fields(Slurm)}
+    keys = {key.lower(): value for key, value in config.items()}
     parameters, differences = {}, []
     for text in filter(None, keys.get("schedulerparameters", "").split(",")):
         name, _, value = (part.strip() for part in text.partition("="))
@@ -66,6 +68,13 @@ def read(path: Path, known: Collection[str]) -> SlurmConf:
         if key in keys and keys[key] not in values:
             differences.append(f"{key}={keys[key]} is not modeled; {values[0]} is assumed")
     return SlurmConf(parameters, tuple(differences))
+
+
+def policy_parameters(info: RunInfo) -> dict[str, Any]:
+    """Return the parameters with which a policy simulates a run. Of a run of Slurm itself: its configuration."""
+    if not info.batch or info.policy != "slurm":
+        return dict(info.policy_parameters)
+    return {**of_config(info.policy_parameters).parameters, "speed": info.speed}
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -29,12 +29,9 @@ def parsed(options: Sequence[str]) -> dict[str, str]:
 
 def _of_slurm(path: Path) -> dict[str, str]:
     """Return the parameters of the policy `slurm` in a slurm.conf. Warn of settings that are not modeled."""
-    from dataclasses import fields
-
-    from tracebed.orchestrator.scheduling.policies.slurm import Slurm
     from tracebed.orchestrator.slurm_conf import read
 
-    conf = read(path, {field.name for field in fields(Slurm)})
+    conf = read(path)
     for difference in conf.differences:
         warn(f"{path}: {difference}")
     return conf.parameters

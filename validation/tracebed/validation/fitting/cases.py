@@ -14,6 +14,7 @@ from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.slurm_conf import policy_parameters
 
 SETTINGS = ("grain_s",)
 """Fields of `Overheads` that are settings of a testbed, not overheads. The runs record them."""
@@ -56,7 +57,7 @@ class Case:
             info.nodes,
             info.policy,
             name=self.name,
-            policy_parameters=info.policy_parameters,
+            policy_parameters=policy_parameters(info),
             runtime_model=RuntimeModel(info.parameters.get("runtime_model", RuntimeModel.IDEAL)),
             overheads=replace(overheads, **settings),
             speed=info.speed,

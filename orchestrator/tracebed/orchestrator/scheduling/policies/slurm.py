@@ -28,8 +28,8 @@ LEAST = {
 class Slurm(Shown):
     """Slurm with sched/backfill, select/linear and priority/basic: the main loop and the backfill pass.
 
-    The parameters have the names, units and defaults of slurm.conf, except those that end in `_s`, which describe the
-    clocks of slurmctld.
+    The parameters have the names, units and defaults of slurm.conf, except the last six, which describe the clocks of
+    slurmctld. All times of Slurm are wall seconds.
 
     Args:
         sched_interval: interval of the passes of the main loop over the whole queue, s; -1: no main loop.
@@ -45,6 +45,7 @@ class Slurm(Shown):
         bf_node_space_size: largest number of slots of the plan; 0: `bf_max_job_test`.
         bf_min_age_reserve: a job that waits for less time has no reservation and does not block the main loop, s.
         bf_job_part_count_reserve: number of jobs with a reservation; 0: any number.
+        speed: trace seconds per wall second.
         epoch_s: Unix time of second 0 of the trace, which sets the phase of whole seconds and of `bf_resolution`.
         sched_loop_s: period of the loop of slurmctld that starts the passes of the main loop.
         sched_phase_s: first instant of that loop.
@@ -67,6 +68,7 @@ class Slurm(Shown):
     bf_node_space_size: int = 0
     bf_min_age_reserve: int = 0
     bf_job_part_count_reserve: int = 0
+    speed: float = 1.0
     epoch_s: float = 0.0
     sched_loop_s: float = 1.0027
     sched_phase_s: float = 0.0
@@ -77,45 +79,43 @@ class Slurm(Shown):
         """Raise InputError if a parameter is out of range."""
         for name in (field.name for field in fields(self)):
             value, least = getattr(self, name), LEAST.get(name, 0)
-            if not least <= value < math.inf or (name.endswith("loop_s") and value == 0):
+            if not least <= value < math.inf or (value == 0 and (name == "speed" or name.endswith("loop_s"))):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Make the passes that are due, and request the next one."""
+        now = state.now / self.speed
         due = {"sched": math.inf, "bf": math.inf} | {
             name: state.notes[f"{name}_due"] for name in ("sched", "bf") if f"{name}_due" in state.notes
         }
-        if state.arrived or state.freed or state.now < min(due.values()):  # an event: both loops have work
-            self._call_for(due, state)
+        if state.arrived or state.freed or now < min(due.values()) - ROUNDING_S:  # an event: both loops have work
+            yield from self._catch_up(state, now)
+            due["sched"] = min(due["sched"], self._next_main(state, now))
+            due["bf"] = min(due["bf"], self._next_backfill(state, now))
         for name in sorted(due, key=due.__getitem__):
             at = due[name]
-            if at > state.now:
+            if at > now + ROUNDING_S:
                 continue
             due[name] = math.inf
             yield Note(f"{name}_last", at)
-            started, unfinished = yield from (self._main(state, at) if name == "sched" else self._backfill(state))
+            started, unfinished = yield from (self._main(state, at) if name == "sched" else self._backfill(state, at))
             if started:
-                due["bf"] = min(due["bf"], self._next_backfill(state, state.now, at if name == "bf" else None))
+                due["bf"] = min(due["bf"], self._next_backfill(state, now, at if name == "bf" else None))
             if unfinished:
-                again = self._next_backfill(state, state.now, at) if name == "bf" else self._next_full(state, at)
+                again = self._next_backfill(state, now, at) if name == "bf" else self._next_full(state, at)
                 due[name] = min(due[name], again)
         for name, at in due.items():
             yield Note(f"{name}_due", at)
         if min(due.values()) < math.inf:
-            yield Wake(min(due.values()))
+            yield Wake(min(due.values()) * self.speed)
 
     # -- the instants of the passes ---------------------------------------------------------------------------------
 
-    def _call_for(self, due: dict[str, float], state: State) -> None:
-        """Move the next passes forward for an event now."""
-        due["sched"] = min(due["sched"], self._next_main(state))
-        due["bf"] = min(due["bf"], self._next_backfill(state, state.now))
-
-    def _next_main(self, state: State) -> float:
+    def _next_main(self, state: State, now: float) -> float:
         """Return the next pass of the main loop, at least `batch_sched_delay` whole seconds after the last one."""
         if self.sched_interval < 0:
             return math.inf
-        at = next_multiple(self.sched_loop_s, state.now, origin=self.sched_phase_s)
+        at = next_multiple(self.sched_loop_s, now, origin=self.sched_phase_s)
         last = state.notes.get("sched_last")
         if last is not None:
             while self._second(at) - self._second(last) < self.batch_sched_delay:
@@ -128,22 +128,31 @@ class Slurm(Shown):
         at = max(last + self.sched_loop_s, since + self.sched_interval)
         return next_multiple(self.sched_loop_s, at, origin=self.sched_phase_s)
 
-    def _next_backfill(self, state: State, now: float, last: float | None = None) -> float:
-        """Return the next backfill pass for an event `now`, at least `bf_interval` after the last one.
+    def _catch_up(self, state: State, now: float) -> Iterator[Note]:
+        """Note the last backfill pass before `now` that was not made.
 
-        As long as jobs wait, a pass is made every `bf_interval`. Those between two events change nothing: the nodes,
-        the jobs and the plan are the same. They are not made, but they determine the instant of the next pass.
+        As long as jobs wait, Slurm makes a pass every `bf_interval`. The passes between two events change nothing,
+        because the nodes, the jobs and the plan are the same. They only determine the instant of the next pass.
         """
+        last = state.notes.get("bf_last")
+        if last is not None and self.bf_interval > 0 and len(state.queue) > len(state.arrived):
+            passes = math.ceil((now - last) / self._interval - ROUNDING_S) - 1
+            if passes > 0:
+                yield Note("bf_last", last + passes * self._interval)
+
+    def _next_backfill(self, state: State, now: float, last: float | None = None) -> float:
+        """Return the next backfill pass for an event `now`, at least `bf_interval` after the last one."""
         if self.bf_interval < 0:
             return math.inf
         last = state.notes.get("bf_last") if last is None else last
         if last is None:
             return next_multiple(self.bf_loop_s, now, origin=self.bf_phase_s, first=0)
-        interval = self.bf_interval + self.bf_loop_s - 1.0
-        waited = len(state.queue) > len(state.arrived)
-        if waited:
-            return next_multiple(interval, now, origin=last, first=1)
-        return next_multiple(self.bf_loop_s, max(now, last + interval), origin=last + interval)
+        return next_multiple(self.bf_loop_s, now, origin=last + self._interval, first=0)
+
+    @property
+    def _interval(self) -> float:
+        """Time between two backfill passes while jobs wait, s."""
+        return self.bf_interval + self.bf_loop_s - 1.0
 
     def _second(self, at: float) -> int:
         """Return the whole second of an instant, as Slurm's clock shows it."""
@@ -173,12 +182,12 @@ class Slurm(Shown):
                 break
         return started > 0, False
 
-    def _backfill(self, state: State) -> Generator[Decision, None, tuple[bool, bool]]:
+    def _backfill(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Start the jobs that a backfill pass plans for now. Return whether any started, and whether work is left."""
         pending = self._pending(state)
         if not pending:
             return False, False
-        cluster, second = state.cluster, self._second(state.now)
+        cluster, second = state.cluster, self._second(at)
         running = [Running(self._end(state, job), job, mask_of(cluster.owned(job))) for job in state.size]
         plan = backfill(
             second,
@@ -220,13 +229,13 @@ class Slurm(Shown):
 
     def _young(self, state: State, job: int) -> bool:
         """Return whether `job` waits for less than `bf_min_age_reserve`."""
-        return state.now - state.jobs.submit[job] < self.bf_min_age_reserve
+        return (state.now - state.jobs.submit[job]) / self.speed < self.bf_min_age_reserve
 
-    @staticmethod
-    def _limit(state: State, job: int) -> int:
+    def _limit(self, state: State, job: int) -> int:
         """Return the time limit of `job` in whole minutes, s."""
-        return max(1, math.ceil(state.jobs.limit[job] / MINUTE_S - ROUNDING_S)) * MINUTE_S
+        return max(1, math.ceil(state.jobs.limit[job] / self.speed / MINUTE_S - ROUNDING_S)) * MINUTE_S
 
     def _end(self, state: State, job: int) -> int:
         """Return the second at which the running `job` is expected to end."""
-        return self._second(state.expected_end[job] - state.jobs.limit[job]) + self._limit(state, job)
+        start = (state.expected_end[job] - state.jobs.limit[job]) / self.speed
+        return self._second(start) + self._limit(state, job)
