@@ -1,0 +1,259 @@
+"""The provider `slurm`: agents in a real allocation of Slurm, all of whose nodes are this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from redecided import workload
+from slurmd import Slurm, reason_to_skip
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.replay.loop import Options
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.orchestrator.testbeds.slurm import SlurmProvider, SlurmSettings
+from tracebed.orchestrator.testbeds.slurm_allocation import seconds
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
+from tracebed.testing import check_testbed
+
+pytestmark = pytest.mark.slow
+
+COUNT = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    slurm = Slurm(tmp_path_factory.mktemp("slurm") / "cluster", nodes=COUNT)
+    try:
+        slurm.up()
+        yield slurm
+    finally:
+        slurm.down()
+
+
+@pytest.fixture
+def slurm(cluster: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
+    """Yield the cluster. After the test, Slurm has no jobs."""
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    yield cluster
+    left = jobs(cluster)
+    cluster("scancel", "--me")
+    wait(lambda: not jobs(cluster), "end of the jobs")
+    assert left == []
+
+
+def jobs(slurm: Slurm) -> list[str]:
+    return slurm("squeue", "--noheader", "--format=%i %j %T").splitlines()
+
+
+def steps(slurm: Slurm) -> list[str]:
+    return slurm("squeue", "--steps", "--noheader", "--format=%j").split()
+
+
+def wait(ready: Callable[[], Any], what: str, most_s: float = 60.0) -> None:
+    until = time.monotonic() + most_s
+    while not ready():
+        assert time.monotonic() < until, f"no {what} after {most_s} s"
+        time.sleep(0.1)
+
+
+def group(count: int = COUNT, **settings: Any) -> Group:
+    nodes = tuple(Node(f"a{number}", 2, emulated=True, provider="slurm") for number in range(1, count + 1))
+    return Group("lent", "slurm", SlurmSettings(**settings), nodes, "mark")
+
+
+def inventory(group: Group, **parameters: Any) -> Inventory:
+    return Inventory("test", "agents", group.nodes, grain_s=0.02, groups=(group,), **parameters)
+
+
+def provider(folder: Path, count: int = COUNT, **settings: Any) -> SlurmProvider:
+    return SlurmProvider(group(count, **settings), folder, lambda step: None)
+
+
+def test_the_testbed_satisfies_its_contract(slurm: Slurm) -> None:
+    check_testbed(AgentTestbed, inventory(group(listen=True), network="tcp"))
+
+
+@pytest.mark.parametrize("network", ["tcp", "agents"])
+def test_a_replay_takes_an_allocation_and_releases_it(slurm: Slurm, tmp_path: Path, network: str) -> None:
+    lent = inventory(group(options=["--time=10"], listen=True), network=network)
+    run = replay(workload(nodes=COUNT), lent, "pref", tmp_path / "run", options=Options(speed=100))
+    assert set(run.jobs["state"]) == {"completed"}
+    assert run.info.parameters["testbed"] == "slurm"
+    wait(lambda: not jobs(slurm), "end of the allocation")
+
+
+def test_nodes_with_a_file_system_of_their_own_get_tracebed(slurm: Slurm, tmp_path: Path) -> None:
+    folder = tmp_path / "there"
+    with AgentTestbed(inventory(group(folder=str(folder))), tmp_path / "spool") as testbed:
+        assert sorted(path.name for path in folder.iterdir()) == ["n1", "n2", "n3"]
+        assert testbed.family == "agents"
+    assert not folder.exists()
+    assert jobs(slurm) == []
+
+
+def test_a_given_allocation_stays(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm("salloc", "--no-shell", "--nodes=2", "--time=5", "--job-name=mine")
+    number = jobs(slurm)[0].split()[0]
+    try:
+        with pytest.raises(TestbedError, match=f"allocation {number} has 2 nodes, but the group has 3"):
+            provider(tmp_path, job=int(number)).up()
+        given = provider(tmp_path, 2, job=int(number))
+        given.up()
+        assert not given.made
+        assert given.left_s is not None
+        assert 200 < given.left_s <= 300
+        channel = given.run(given.group.nodes[0], [])
+        wait(lambda: steps(slurm), "step")
+        given.down()
+        assert steps(slurm) == []
+        channel.kill()
+        monkeypatch.setenv("SLURM_JOB_ID", number)
+        inside = provider(tmp_path, 2)
+        inside.up()
+        assert not inside.made
+        inside.down()
+        assert jobs(slurm) == [f"{number} mine RUNNING"]
+    finally:
+        slurm("scancel", number)
+        wait(lambda: not jobs(slurm), "end of the allocation")
+    with pytest.raises(TestbedError, match=f"allocation {number} is .*, not RUNNING"):
+        provider(tmp_path, 2, job=int(number)).up()
+
+
+def test_another_process_uses_the_allocation_and_takes_it_down(slurm: Slurm, tmp_path: Path) -> None:
+    first, second = provider(tmp_path), provider(tmp_path)
+    first.up()
+    second.up()
+    assert (first.made, second.made) == (True, False)
+    assert len(jobs(slurm)) == 1
+    provider(tmp_path).down()
+    provider(tmp_path).down()
+    assert jobs(slurm) == []
+
+
+def test_an_allocation_that_slurm_refuses_is_an_error(slurm: Slurm, tmp_path: Path) -> None:
+    with pytest.raises(TestbedError, match=r"group lent: .*Invalid partition"):
+        provider(tmp_path, options=["--partition=none"]).up()
+    with pytest.raises(TestbedError, match=r"group lent: .*(node count|Requested node)"):
+        provider(tmp_path, COUNT + 1).up()
+
+
+def test_a_request_that_waits_too_long_is_withdrawn(slurm: Slurm, tmp_path: Path) -> None:
+    slurm("salloc", "--no-shell", "--nodes=3", "--time=5", "--job-name=other")
+    other = jobs(slurm)[0].split()[0]
+    with pytest.raises(TestbedError, match="salloc has not ended within 2 s") as caught:
+        provider(tmp_path, wait_s=2.0).up()
+    assert caught.value.transient
+    assert jobs(slurm) == [f"{other} other RUNNING"]
+    slurm("scancel", other)
+    wait(lambda: not jobs(slurm), "end of the allocation")
+
+
+def test_missing_commands_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TestbedError, match="the program squeue is missing"):
+        provider(tmp_path).up()
+
+
+def test_a_folder_that_nodes_do_not_share_is_noticed(slurm: Slurm, tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    lent = provider(absent)
+    with pytest.raises(TestbedError, match=rf"{absent} is missing \(set `folder:`"):
+        lent.up()
+    lent.down()
+
+
+def test_an_agent_that_stands_still_is_killed_with_its_step(slurm: Slurm, tmp_path: Path) -> None:
+    with AgentTestbed(inventory(group(1)), tmp_path / "spool") as testbed:
+        pid = testbed.agents["a1"]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        testbed.drop(0, "is silent")
+        kinds: list[str] = []
+        until = time.monotonic() + 60.0
+        while "back" not in kinds:
+            assert time.monotonic() < until, kinds
+            kinds += [event.message["type"] for event in testbed.receive(until)]
+        assert not Path("/proc", str(pid)).exists()
+
+
+CONTROLLER = """
+import json, sys, time
+from pathlib import Path
+from test_slurm_place import *
+
+folder = Path(sys.argv[1])
+testbed = AgentTestbed(inventory(group(2), linger_s=float(sys.argv[2])), folder / "spool")
+testbed.start()
+(folder / "part").write_text(json.dumps(testbed.agents))
+(folder / "part").rename(folder / "started")
+while True:
+    testbed.receive(None)
+"""
+
+
+def killed_controller(slurm: Slurm, folder: Path, linger_s: float) -> dict[str, Any]:
+    """Start a testbed in another process, kill the process, and return its agents."""
+    import json
+
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(folder), str(linger_s)], env=environment)
+    wait((folder / "started").exists, "testbed")
+    assert len(steps(slurm)) == 2
+    controller.kill()
+    controller.wait()
+    return json.loads((folder / "started").read_text())  # type: ignore[no-any-return]
+
+
+def test_agents_end_some_time_after_their_controller_was_killed(slurm: Slurm, tmp_path: Path) -> None:
+    killed_controller(slurm, tmp_path, linger_s=1.0)
+    wait(lambda: not steps(slurm), "end of the agents")
+    provider(tmp_path / "spool", 2).down()
+
+
+def test_down_releases_the_allocation_of_a_killed_controller(slurm: Slurm, tmp_path: Path) -> None:
+    left = killed_controller(slurm, tmp_path, linger_s=600.0)
+    provider(tmp_path / "spool", 2).down()
+    assert jobs(slurm) == []
+    assert not any(Path("/proc", str(facts["pid"])).exists() for facts in left.values())
+
+
+def test_another_controller_takes_over_the_agents(slurm: Slurm, tmp_path: Path) -> None:
+    left = killed_controller(slurm, tmp_path, linger_s=600.0)
+    testbed = AgentTestbed(inventory(group(2)), tmp_path / "spool")
+    testbed.start(adopt=left)
+    try:
+        assert {name: facts["pid"] for name, facts in testbed.agents.items()} == {
+            name: facts["pid"] for name, facts in left.items()
+        }
+    finally:
+        testbed.stop()
+    assert jobs(slurm) == []  # the first testbed had noted that it took the allocation
+
+
+@pytest.mark.parametrize(
+    "option", ["-N4", "partition=x", "--nodes=3", "--job-name=x", "--no-shell", "--node=1", "--job=2"]
+)
+def test_options_that_tracebed_sets_are_refused(option: str) -> None:
+    with pytest.raises(ValidationError):
+        SlurmSettings(options=[option])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("5:00", 300.0), ("1:02:03", 3723.0), ("2-00:00:01", 172801.0), ("UNLIMITED", None), ("NOT_SET", None)],
+)
+def test_times_left(text: str, expected: float | None) -> None:
+    assert seconds(text) == expected
