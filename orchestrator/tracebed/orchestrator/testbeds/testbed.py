@@ -223,8 +223,6 @@ class AgentTestbed:
         made = self._made()
         groups = zip(launchers, self.inventory.groups, strict=True)
         errors = concurrently([la.provider.down for la, group in groups if group.name in made], len(made))
-        for launcher in launchers:
-            launcher.provider.close()
         self._warn(errors)
         if made and not errors:
             (self.spool / MADE).unlink()
