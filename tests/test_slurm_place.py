@@ -23,7 +23,7 @@ from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.slurm import SlurmProvider, SlurmSettings
 from tracebed.orchestrator.testbeds.slurm_allocation import seconds
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
-from tracebed.testing import check_testbed
+from tracebed.testing import check_provider, check_testbed
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +80,10 @@ def inventory(group: Group, **parameters: Any) -> Inventory:
 
 def provider(folder: Path, count: int = COUNT, **settings: Any) -> SlurmProvider:
     return SlurmProvider(group(count, **settings), folder, lambda step: None)
+
+
+def test_the_provider_satisfies_its_contract(slurm: Slurm) -> None:
+    check_provider(SlurmProvider, group(2))
 
 
 def test_the_testbed_satisfies_its_contract(slurm: Slurm) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -22,9 +23,10 @@ from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
-from tracebed.testing import check_testbed
+from tracebed.testing import check_provider, check_testbed
 
 pytestmark = pytest.mark.slow
 
@@ -47,16 +49,17 @@ def away(network: Network) -> Iterator[Path]:
     for name, host in network.hosts.items():
         network.restore(name)
         assert list(host.home.iterdir()) == [], name
-    assert agents(network) == []
+    wait(lambda: not agents(network), "end of the agents")
 
 
 def agents(network: Network) -> list[str]:
-    """Return the processes of tracebed on the hosts."""
+    """Return the agents on the hosts."""
     found = []
     for name in network.hosts:
         for pid in call("ip", "netns", "pids", network.namespace(name)).split():
-            command = Path("/proc", pid, "cmdline").read_bytes().decode().split("\0")
-            found += [f"{name}: {command}"] if any("tracebed" in part for part in command) else []
+            with contextlib.suppress(OSError):  # the process has ended
+                command = Path("/proc", pid, "cmdline").read_bytes().decode().split("\0")
+                found += [f"{name}: {command}"] if AGENT_MODULE in command else []
     return found
 
 
@@ -88,6 +91,10 @@ def events(testbed: AgentTestbed, kind: str, most_s: float = 60.0) -> Any:
             if event.message["type"] == kind:
                 return event
     raise AssertionError(f"no event {kind} after {most_s} s")
+
+
+def test_the_provider_satisfies_its_contract(network: Network, away: Path) -> None:
+    check_provider(SshProvider, group(network, away, 2))
 
 
 @pytest.mark.parametrize("network_of_ranks", ["tcp", "agents"])
@@ -187,7 +194,9 @@ nodes = tuple(Node(name, 2, emulated=True, provider="ssh", address=address) for 
 group = Group("hosts", "ssh", settings, nodes, "hosts")
 testbed = AgentTestbed(inventory(group, linger_s=facts["linger_s"]), Path(facts["spool"]))
 testbed.start()
-Path(facts["started"]).write_text(json.dumps(testbed.agents))
+part = Path(facts["started"]).with_suffix(".part")
+part.write_text(json.dumps(testbed.agents))
+part.rename(facts["started"])
 while True:
     testbed.receive(None)
 """
@@ -213,7 +222,7 @@ def killed_controller(network: Network, away: Path, linger_s: float) -> tuple[Gr
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(facts)], env=environment)
-    wait(lambda: started.exists() and started.read_text(), "testbed")
+    wait(started.exists, "testbed")
     assert len(agents(network)) == 2
     controller.kill()
     controller.wait()

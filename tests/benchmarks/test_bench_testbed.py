@@ -53,7 +53,7 @@ def launch(testbed: Bench, job: str, nodes: int) -> dict[str, Any]:
         "type": "launch",
         "job": job,
         "members": names[:nodes],
-        "family": "AF_UNIX",
+        "family": testbed.family,
         "authkey": "00",
         "cpus": None,
         "cores": 1,
