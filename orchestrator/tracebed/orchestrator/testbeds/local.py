@@ -62,8 +62,12 @@ class LocalChannel:
         how = "closed its output" if status is None else f"ended with status {status}"
         if status is not None and status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
-        *_, last = ["", *self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()]
+        *_, last = ["", *self.errors()]
         return f"{how}: {last}" if last else how
+
+    def errors(self) -> list[str]:
+        """Return the lines of the standard error of the process."""
+        return self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
 
     def close(self) -> None:
         """Close the input of the process."""

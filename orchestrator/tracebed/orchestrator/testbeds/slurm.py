@@ -81,6 +81,11 @@ class StepChannel(LocalChannel):
         super().__init__(command, log, environment)
         self._end = end
 
+    def errors(self) -> list[str]:
+        """Return the lines of the standard error of the agent, or those of Slurm if there are no others."""
+        lines = super().errors()
+        return [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))] or lines
+
     def kill(self) -> None:
         """Kill the processes of the step on the node, and srun."""
         if self.poll() is None:
