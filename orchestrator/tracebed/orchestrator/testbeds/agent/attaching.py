@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import socket
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # not imported, so that `join` starts fast
+    from pathlib import Path
 
 CHUNK = 65536
 NAME = "agent.sock"
@@ -53,5 +55,7 @@ def _write(data: bytes) -> None:
     """Write all of `data` to standard output."""
     view = memoryview(data)
     while view:
-        with contextlib.suppress(BlockingIOError):
+        try:
             view = view[os.write(1, view) :]
+        except BlockingIOError:  # another process has made the output non-blocking
+            select.select((), (1,), ())
