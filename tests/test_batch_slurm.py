@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+import stat
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 import tracebed.api as tb
 from slurmd import Slurm, reason_to_skip
 from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.folder import working_folders
 
 REASON = reason_to_skip(accounting=True)
@@ -80,3 +87,106 @@ def test_a_job_that_outlives_its_limit_is_killed(slurm: Slurm, tmp_path: Path) -
     run = tb.replay_on(killed, speed=60, output=tmp_path / "run", configuration=slurm.conf)
     row = run.jobs.iloc[0]
     assert (row["state"], row["reason"], row["time_limit"]) == ("killed", "TIMEOUT: TimeLimit", 3600.0)
+
+
+def replay(jobs: Workload, output: Path, slurm: Slurm, *options: str) -> subprocess.Popen[str]:
+    """Start a replay as a process of its own."""
+    file = output.with_suffix(".parquet")
+    tb.write(jobs, file)
+    command = [Path(sys.executable).with_name("tracebed"), "replay", str(file), "--scheduler", "slurm"]
+    return subprocess.Popen(
+        [*command, "--scheduler-conf", str(slurm.conf), "-o", str(output), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def own_jobs(slurm: Slurm) -> list[str]:
+    """Return the states of the jobs of replays in the queue."""
+    lines = slurm("squeue", "-h", "-o", "%j %T").splitlines()
+    return [line.split()[1] for line in lines if line.startswith("tracebed-")]
+
+
+def test_a_signal_cancels_the_jobs_of_the_replay_only(slurm: Slurm, tmp_path: Path) -> None:
+    other = slurm("sbatch", "--parsable", "-N1", "-t5", "-o", "/dev/null", "--wrap", "sleep 300").strip()
+    jobs = workload(("runs", 0, 300, 2, 600), ("waits", 1, 300, 4, 600), ("later", 200, 10, 1, 600))
+    process = replay(jobs, tmp_path / "run", slurm)
+    slurm.until(lambda: sorted(own_jobs(slurm)) == ["PENDING", "RUNNING"], "the replay does not begin")
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode == 130, output
+    assert own_jobs(slurm) == []
+    assert slurm("squeue", "-h", "-j", other, "-o", "%T").strip() == "RUNNING"
+    slurm("scancel", other)
+    run = tb.Run.load(tmp_path / "run")
+    assert run.info.interruptions == ["SIGINT"]
+    assert run.jobs["state"].tolist() == ["interrupted"] * 3
+    assert run.jobs["start"].notna().tolist() == [True, False, False]
+
+
+def test_a_killed_replay_is_resumed_and_each_job_runs_once(slurm: Slurm, tmp_path: Path) -> None:
+    jobs = workload(
+        ("ends before", 0, 1, 1, 60),
+        ("ends meanwhile", 0.5, 8, 1, 60),
+        ("goes on", 1, 25, 2, 60),
+        ("is due meanwhile", 8, 1, 1, 60),
+        ("is due later", 20, 1, 4, 60),
+    )
+    output = tmp_path / "run"
+    process = replay(jobs, output, slurm)
+    slurm.until(lambda: own_jobs(slurm).count("RUNNING") == 2, "the jobs do not run")
+    time.sleep(2.0)  # the first job ends, and is observed
+    process.kill()
+    process.communicate()
+    (folder,) = working_folders(output)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    records = [*folder.glob("jobs/*.start"), *folder.glob("jobs/*.end")]
+    assert records
+    assert {stat.S_IMODE(path.stat().st_mode) for path in records} == {0o600}
+    recovered = CliRunner().invoke(tracebed, ["recover", str(folder), "-o", str(tmp_path / "recovered")])
+    assert recovered.exit_code == 0, recovered.output
+    assert tb.Run.load(tmp_path / "recovered").info.state == "interrupted"
+    other = CliRunner().invoke(
+        tracebed,
+        [
+            *("replay", str(output.with_suffix(".parquet")), "--scheduler", "slurm", "--speed", "2", "--resume"),
+            *("--scheduler-conf", str(slurm.conf), "-o", str(output)),
+        ],
+    )
+    assert "had other speed" in str(other.exception)
+    slurm.until(lambda: own_jobs(slurm).count("RUNNING") == 1, "the second job does not end")
+    resumed = replay(jobs, output, slurm, "--resume")
+    printed = resumed.communicate(timeout=100)[0]
+    assert resumed.returncode == 0, printed
+    run = tb.Run.load(output)
+    table = run.jobs.set_index("job_id")
+    assert table["state"].unique().tolist() == ["completed"]
+    assert np.allclose(table["end"] - table["start"], table["run_time"], atol=1.5)
+    assert table.loc["is due meanwhile", "submit"] > 8.5
+    assert len(run.info.pauses) == 1
+    assert run.info.pauses[0]["wall_s"] > 1
+    names = slurm("sacct", "-n", "-P", "-X", "-D", "-o", "JobName", "-S", "now-1hour").splitlines()
+    prefix = folder.name.rpartition("-")[2]
+    assert sorted(name for name in names if prefix in name) == [f"tracebed-{prefix}-{number}" for number in range(5)]
+    assert not working_folders(output)
+
+
+def test_a_controller_that_stands_still_or_restarts_loses_nothing(slurm: Slurm, tmp_path: Path) -> None:
+    """Submissions and observations fail meanwhile. A submission whose answer is lost is not repeated."""
+    jobs = workload(*((f"j{number}", number, 1.0, 1, 60) for number in range(8)))
+    process = replay(jobs, tmp_path / "run", slurm)
+    slurm.until(lambda: bool(own_jobs(slurm)), "the replay does not begin")
+    controller = next(server for server in slurm.servers if server.args[0] == "slurmctld")  # type: ignore[index]
+    controller.terminate()
+    controller.wait(30)
+    time.sleep(3.0)
+    slurm.serve("slurmctld", "-D")
+    output = process.communicate(timeout=200)[0]
+    assert process.returncode == 0, output
+    run = tb.Run.load(tmp_path / "run")
+    assert run.jobs["state"].unique().tolist() == ["completed"]
+    names = slurm("squeue", "-h", "-t", "all", "-o", "%j").split()
+    prefix = {name.rpartition("-")[0] for name in names if name.startswith("tracebed-")}
+    assert prefix
+    assert len(set(names)) == len(names)

@@ -23,6 +23,7 @@ def replay_on(
     options: Sequence[str] = (),
     configuration: Path | str | None = None,
     health: Path | str | None = None,
+    resume: bool = False,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -41,6 +42,7 @@ def replay_on(
         options: further options of each submission, `KEY=VALUE` or `KEY`.
         configuration: file of the configuration of the batch system (`slurm.conf`); by default that of the environment.
         health: file of the thresholds of health; by default those that tracebed provides.
+        resume: continue the newest replay to `output` that was killed, with the same arguments.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
 
@@ -62,7 +64,9 @@ def replay_on(
     thresholds = Thresholds.read(Path(health)) if health is not None else None
 
     def carry_out(folder: Path) -> Run:
-        run = session.replay(workload, folder, chosen, name=name, thresholds=thresholds, on_progress=on_progress)
+        run = session.replay(
+            workload, folder, chosen, name=name, thresholds=thresholds, resume=resume, on_progress=on_progress
+        )
         return Run.of(run)
 
     if output is not None:

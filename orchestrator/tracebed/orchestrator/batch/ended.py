@@ -164,5 +164,5 @@ def _overlap(held: Sequence[tuple[str, int, float, float]]) -> float:
         return 0.0
     table = pd.DataFrame(held, columns=["job", "node", "start", "end"]).sort_values(["node", "start", "end"])
     before = table.groupby("node")["end"].cummax().groupby(table["node"]).shift().to_numpy()
-    overlap = np.fmin(before, table["end"].to_numpy()) - table["start"].to_numpy()
+    overlap = np.minimum(before, table["end"].to_numpy()) - table["start"].to_numpy()
     return float(max(0.0, np.nanmax(overlap, initial=0.0)))

@@ -32,6 +32,9 @@ def health(run: Run, jobs: Sequence[WatchedJob], steps: Sequence[float], thresho
     disturbed = int(np.isin(states, DISTURBED).sum()) + sum(job.state not in DISTURBED for job in again)
     figures = {
         "interrupted": Value(int(info.state == "interrupted"), "; ".join(filter(None, info.interruptions))),
+        "pauses": Value(
+            len(info.pauses), f"{sum(each['wall_s'] for each in info.pauses):.3g} s" if info.pauses else ""
+        ),
         "jobs_disturbed": Value(disturbed / len(table), f"{disturbed:,} of {len(table):,} jobs" if disturbed else ""),
         "submission_late_s": _largest(late, table["job_id"]),
         "clock_step_s": Value(sum(map(abs, steps))),

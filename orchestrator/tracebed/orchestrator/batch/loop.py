@@ -8,7 +8,7 @@ jobs in the order of the workload. All jobs are observed by one request about on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -127,6 +127,17 @@ class BatchReplayer:
         self.interrupted = self.interrupted or reason
         self._inbox.put(None)
 
+    def resume(self, submitted: int, calling: Iterable[int], in_flight_s: float) -> None:
+        """Continue after the submissions of a killed replayer.
+
+        Args:
+            submitted: number of jobs whose submission had begun.
+            calling: jobs whose submission had no outcome.
+            in_flight_s: time for which such a submission may still be under way, wall s.
+        """
+        self._next = submitted
+        self._unsure = dict.fromkeys(calling, self.clock.now() + in_flight_s)
+
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
         """Replay until all jobs have ended.
 
@@ -240,7 +251,7 @@ class BatchReplayer:
     def _take_poll(self, polled: Polled, submit: Callable[[int], None]) -> None:
         self.polls["polls"] += 1
         if step := self.clock.check():
-            self._note("step", None, seconds=step)
+            self._note("step", None, seconds=step, wall=self.clock.steps[-1][0])
         if polled.error is not None:
             self.polls["failed"] += 1
             if not polled.error.transient or self.clock.now() > self._answered + LOST_S:
@@ -250,8 +261,9 @@ class BatchReplayer:
         for number, failed_at in list(self._unsure.items()):
             if polled.began > failed_at:
                 del self._unsure[number]
-                if self.name(number) in polled.found:  # the answer to the submission was lost
-                    self.adopt(number, polled.found[self.name(number)])
+                own, found = self.records.read(self.name(number)), polled.found.get(self.name(number))
+                if found is not None or own is not None:  # the answer to the submission was lost
+                    self._adopt(number, found.id if found is not None else own.id if own is not None else "")
                 elif self.interrupted is None:
                     submit(number)
         for number, job in enumerate(self.jobs):
@@ -261,11 +273,11 @@ class BatchReplayer:
                     self._note("ended" if job.ended else "observed", number, **job.facts())
         self._cancel_hopeless()
 
-    def adopt(self, number: int, found: Observation) -> None:
-        """Take over a job that was found in the batch system, although its submission was not confirmed."""
+    def _adopt(self, number: int, id: str) -> None:
+        """Take over a job of the batch system whose submission was not confirmed."""
         job = self.jobs[number]
-        job.id, job.called = found.id, job.called or self.clock.now()
-        self._note("submitted", number, id=found.id, called=job.called, latency_s=job.latency_s)
+        job.id, job.called = id, job.called or self.clock.now()
+        self._note("submitted", number, id=id, called=job.called, latency_s=job.latency_s)
 
     def _cancel_hopeless(self) -> None:
         """Cancel jobs that can never start, once all other jobs have ended."""

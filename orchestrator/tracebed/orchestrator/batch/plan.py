@@ -58,9 +58,7 @@ class Plan:
         kind = jobs.column("kind").astype(object)
         counts |= {
             "jobs without a time limit: that of the batch system": int(np.isnan(asked).sum()),
-            f"time limits rounded up to multiples of {limit_step_s:g} s of wall time": int(
-                (limit > asked + 1e-6).sum()
-            ),
+            f"time limits rounded up to multiples of {limit_step_s:g} wall s": int((limit > asked + 1e-6).sum()),
             "jobs exceed their limit: the batch system kills them": int((run_time > limit).sum()),
             "jobs that are not rigid: run at the requested size": int((kind != Kind.RIGID).sum()),
             "jobs that depend on another job: dependency ignored": int((jobs.column("after") != "").sum()),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,23 +14,25 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import Workload
-from tracebed.errors import TestbedError
+from tracebed.errors import TracebedError
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSystem, Settings, SystemFacts
 from tracebed.orchestrator.batch.ended import ended_run
 from tracebed.orchestrator.batch.health import health
 from tracebed.orchestrator.batch.loop import POLL_S, BatchReplayer
+from tracebed.orchestrator.batch.past import SCHEMA, Past
 from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.records import Records
 from tracebed.orchestrator.batch.wall import WallClock
+from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.ending import lateness
-from tracebed.orchestrator.replay.folder import WorkingFolder
-from tracebed.orchestrator.replay.journal import Journal, copy
+from tracebed.orchestrator.replay.folder import WorkingFolder, working_folders
+from tracebed.orchestrator.replay.journal import Entry, Journal, copy
+from tracebed.orchestrator.replay.recovery import KILLED
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 
-SCHEMA = "tracebed-batch-journal/1"
 LEAD_S = 0.5
 """Shortest time from the start of the replay to the first submission, wall s. The first submission is at a whole
 second, because batch systems keep whole seconds: repetitions then have the same phase."""
@@ -62,6 +65,7 @@ def replay(
     *,
     name: str = "workload",
     thresholds: Thresholds | None = None,
+    resume: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
     """Replay `workload` on a batch system, which decides; write the run to `output` and return it.
@@ -74,6 +78,8 @@ def replay(
         options: the options.
         name: the name of the workload, for reports.
         thresholds: the limits of the health of the run; None: those that tracebed provides.
+        resume: whether to continue the newest replay to `output` that was killed, with the same arguments. Its jobs go
+            on meanwhile. If there is no such replay, the replay starts from the beginning.
         on_progress: called periodically with the number of jobs that have ended so far.
 
     Raises:
@@ -81,25 +87,62 @@ def replay(
         TestbedError: the batch system does not answer. The working folder is kept, and jobs may go on.
         KeyboardInterrupt: a signal arrived before the first submission.
     """
+    thresholds = thresholds or Thresholds.read()
     system = BATCH_SYSTEMS.load(options.scheduler)(options.settings)
     facts = system.facts()
     plan = Plan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
     check_target(output)
     info = _info(workload, name, options, facts)
+    left = working_folders(output)[-1:] if resume else []
+    if resume and not left:
+        warnings.warn(f"no replay to {output} was killed: the replay starts from the beginning", stacklevel=2)
     with noted() as signals, contextlib.ExitStack() as stack:
-        folder = WorkingFolder(output)
+        folder = WorkingFolder(output, left=next(iter(left), None))
         stack.callback(folder.close)
         try:
-            run = _carry_out(plan, system, facts, info, options, folder, signals, thresholds, on_progress)
-            run.save(output, journal=copy(folder.path / JOURNAL, folder.path / f"copy-{JOURNAL}"))
+            past = Past(folder.path) if left else None
+            if past is not None:
+                past.check(info, plan)
+                info = past.info
+            run = _carry_out(plan, system, facts, info, options, folder, past, signals, thresholds, on_progress)
+            scratch = folder.path / f"copy-{JOURNAL}"
+            scratch.unlink(missing_ok=True)
+            run.save(output, journal=copy(folder.path / JOURNAL, scratch))
         except BaseException as error:
             if not folder.keep:
                 folder.remove()
-            elif isinstance(error, TestbedError):
-                error.hint = f"jobs of the replay may go on; its records are in {folder.path}"
+            elif isinstance(error, TracebedError):
+                hint = "jobs of the replay may go on: the same command with --resume continues it"
+                error.hint = "; ".join(filter(None, (error.hint, hint)))
             raise
         folder.remove()
     return run
+
+
+def recovered(folder: Path) -> Run:
+    """Return the run of a killed replay from its working folder, without the batch system.
+
+    Jobs that had not ended at the last entry of the journal are interrupted, also if the batch system goes on with
+    them. `--resume` waits for them instead.
+
+    Raises:
+        InputError: the journal is missing or damaged.
+    """
+    past, clock = Past(folder), WallClock()
+    clock.steps[:] = past.steps
+    thresholds = Thresholds.parse(*past.facts["thresholds"])
+    origin, first, speed = past.facts["origin"], past.plan.submit[0], past.info.speed
+    return _concluded(
+        past.plan,
+        past.jobs,
+        past.info,
+        clock,
+        lambda wall: first + (wall - origin) * speed,
+        past.facts["resolution_s"],
+        KILLED,
+        origin + (past.last - first) / speed,
+        thresholds,
+    )
 
 
 def _info(workload: Workload, name: str, options: BatchOptions, facts: SystemFacts) -> RunInfo:
@@ -134,45 +177,99 @@ def _carry_out(
     info: RunInfo,
     options: BatchOptions,
     folder: WorkingFolder,
+    past: Past | None,
     signals: Signals,
-    thresholds: Thresholds | None,
+    thresholds: Thresholds,
     on_progress: Callable[[int], None] | None,
 ) -> Run:
     """Replay, and return the run."""
     clock = WallClock()
-    prefix = f"tracebed-{folder.path.name.rpartition('-')[2]}-"
-    start = {"schema": SCHEMA, "info": info.as_dict(), "plan": plan.as_dict(), "prefix": prefix}
-    origin = float(math.ceil(clock.now() + LEAD_S))
-    with contextlib.closing(Journal(folder.path / JOURNAL, start | {"origin": origin})) as journal:
-        records = Records(folder.path / "jobs")
+    known: Mapping[str, Any] = past.facts if past is not None else {}
+    if past is None:
+        known = {
+            "schema": SCHEMA,
+            "info": info.as_dict(),
+            "plan": plan.as_dict(),
+            "prefix": f"tracebed-{folder.path.name.rpartition('-')[2]}-",
+            "origin": float(math.ceil(clock.now() + LEAD_S)),
+            "resolution_s": facts.resolution_s,
+            "thresholds": [thresholds.text, thresholds.where],
+        }
+    with contextlib.closing(Journal(folder.path / JOURNAL, known if past is None else {})) as journal:
         replayer = BatchReplayer(
-            plan, system, records, journal, prefix=prefix, speed=options.speed, origin=origin, clock=clock
+            plan,
+            system,
+            Records(folder.path / "jobs"),
+            journal,
+            prefix=known["prefix"],
+            speed=options.speed,
+            origin=known["origin"],
+            clock=clock,
         )
+        if past is not None:
+            past.restore(replayer)
+            _note_pause(replayer, info, past)
         signals.notify(replayer.interrupt)
         folder.keep = True
         replayer.run(on_progress)
-    run = ended_run(
+    info.batch |= _measured(replayer)
+    return _concluded(
         plan,
         replayer.jobs,
         info,
-        trace=replayer.trace,
+        clock,
+        replayer.trace,
+        facts.resolution_s,
+        replayer.interrupted,
+        clock.now(),
+        thresholds,
+    )
+
+
+def _note_pause(replayer: BatchReplayer, info: RunInfo, past: Past) -> None:
+    """Record the time in which no replayer ran. The jobs of the batch system went on."""
+    pauses = [dict(entry.data) for entry in past.entries if entry.kind == "pause"]
+    now = replayer.trace(replayer.clock.now())
+    running = sum(job.pending for job in replayer.jobs)
+    pause = {"at": past.last, "wall_s": round((now - past.last) / info.speed, 3), "adopted": running, "lost": 0}
+    replayer.journal.write([Entry(0, now, "pause", None, None, pause)])
+    info.pauses = [*pauses, pause]
+
+
+def _concluded(
+    plan: Plan,
+    jobs: Sequence[WatchedJob],
+    info: RunInfo,
+    clock: WallClock,
+    trace: Callable[[float], float],
+    resolution_s: float,
+    interrupted: str | None,
+    end: float,
+    thresholds: Thresholds,
+) -> Run:
+    """Return the run of a replay that has ended, with its lateness and its health."""
+    run = ended_run(
+        plan,
+        jobs,
+        info,
+        trace=trace,
         recorded=clock.without_steps,
-        resolution_s=facts.resolution_s,
-        interrupted=replayer.interrupted,
-        end=clock.now(),
+        resolution_s=resolution_s,
+        interrupted=interrupted,
+        end=end,
     )
     late = (run.jobs["submit"] - run.jobs["submit_planned"]).dropna() / info.speed
     info.lateness_ms = lateness(late.tolist())
-    info.batch |= {"epoch_s": origin - plan.submit[0] / options.speed, **_measured(replayer)}
-    info.health = health(run, replayer.jobs, [size for _, size in clock.steps], thresholds or Thresholds.read())
+    info.health = health(run, jobs, [size for _, size in clock.steps], thresholds)
     return run
 
 
 def _measured(replayer: BatchReplayer) -> dict[str, object]:
     """Return what the replay measured about the batch system and the clock."""
-    calls = np.array(replayer.latencies) * 1e3
+    plan, calls = replayer.plan, np.array(replayer.latencies) * 1e3
     quantiles = dict(zip(("p50", "p99", "max"), np.percentile(calls, [50, 99, 100]), strict=True)) if len(calls) else {}
     return {
+        "epoch_s": replayer.origin - plan.submit[0] / replayer.speed,
         "submission_ms": {name: round(float(value), 3) for name, value in quantiles.items()},
         **replayer.polls,
         "poll_s": POLL_S,

@@ -98,7 +98,8 @@ class WatchedJob:
     def facts(self) -> dict[str, Any]:
         """Return the last observation as JSON values, for the journal."""
         seen = vars(self.seen) if self.seen is not None else {}
-        return {"state": str(self.state) if self.ended else "", "reason": self.reason, "seen": seen}
+        nodes = {"first_nodes": self.first_nodes, "stairs": self.stairs}
+        return {"state": str(self.state), "reason": self.reason, "seen": seen, **nodes}
 
 
 def never_starts(jobs: Iterable[WatchedJob]) -> bool:

@@ -302,7 +302,8 @@ def replay(
     if scheduler is not None:
         jobs = load_workload(workload)
         settings = (partition, scheduler_options, scheduler_conf)
-        return concluded(replay_on(jobs, workload.name, scheduler, settings, speed, health, output), output, as_json)
+        run = replay_on(jobs, workload.name, scheduler, settings, speed, health, resume, output)
+        return concluded(run, output, as_json)
     assert policy is not None and inventory is not None  # checked above
     import tracebed.api as tb
     from tracebed.display import time_text
@@ -371,7 +372,10 @@ def recover(folder: Path, output: Path | None, as_json: bool) -> int:
     """
     from tracebed.orchestrator.replay.recovery import recover as recover_run
 
-    run, output = recover_run(folder, output)
+    on_batch_system = (folder / "jobs").is_dir()
+    if on_batch_system:
+        from tracebed.orchestrator.batch.session import recovered as make
+    run, output = recover_run(folder, output, make if on_batch_system else None)
     summary(run, output, as_json)
     say(f"tracebed: {folder} is no longer needed, unless for the output of its jobs")
     return ExitCode.OK

@@ -21,7 +21,7 @@ OF_SCHEDULERS = ("partition", "scheduler_options", "scheduler_conf")
 """Parameters that need `--scheduler`."""
 OF_TESTBEDS = (
     *("policy", "policy_options", "priority", "interval", "over_limit", "inventory", "balance", "calibration"),
-    *("clock", "live", "metrics_port", "metrics_file"),
+    *("clock", "on_node_failure", "drain", "live", "metrics_port", "metrics_file"),
 )
 """Parameters that a replay with `--scheduler` does not have."""
 
@@ -87,6 +87,7 @@ def replay_on(
     settings: tuple[str | None, Sequence[str], Path | None],
     speed: float,
     health: Path | None,
+    resume: bool,
     output: Path,
 ) -> Run:
     """Replay a workload on a batch system, with a progress bar.
@@ -98,6 +99,7 @@ def replay_on(
         settings: partition, further options of each submission, and file of the configuration.
         speed: trace seconds per wall second.
         health: file of the thresholds of health.
+        resume: whether to continue a replay that was killed.
         output: folder of the run.
     """
     import tracebed.api as tb
@@ -113,6 +115,7 @@ def replay_on(
             options=options,
             configuration=configuration,
             health=health,
+            resume=resume,
             name=name,
             on_progress=bar.update,
         )

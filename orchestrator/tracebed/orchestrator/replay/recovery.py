@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
@@ -42,7 +42,7 @@ def facts_of(info: RunInfo, jobs: Jobs, inventory: Inventory, thresholds: Thresh
     }
 
 
-def recover(folder: Path, output: Path | None = None) -> tuple[Run, Path]:
+def recover(folder: Path, output: Path | None = None, make: Callable[[Path], Run] | None = None) -> tuple[Run, Path]:
     """Make a run from the working folder of a killed replay, save it, and return the run and its folder.
 
     `folder` is not changed.
@@ -50,6 +50,7 @@ def recover(folder: Path, output: Path | None = None) -> tuple[Run, Path]:
     Args:
         folder: the working folder of a replay.
         output: the folder of the run; None: the output of the replay, which must not exist.
+        make: function that makes the run from the folder; None: that for replays on a testbed.
 
     Raises:
         InputError: the journal is missing or damaged, the replay is still running, or the run cannot be written.
@@ -57,7 +58,7 @@ def recover(folder: Path, output: Path | None = None) -> tuple[Run, Path]:
     target = output_of(folder)
     if target is not None and is_running(folder):
         raise InputError("the replay is still running", where=str(folder), hint="interrupt it, or wait until it ends")
-    run = recovered(folder / JOURNAL)
+    run = make(folder) if make is not None else recovered(folder / JOURNAL)
     if output is None and (target is None or target.exists()):
         what = f"{target} exists" if target else "the output of the replay is unknown"
         raise InputError(what, where=str(folder), hint="choose a folder for the run with -o")

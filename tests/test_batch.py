@@ -1,0 +1,410 @@
+"""Replays on a batch system without one: meanings of states, parsers, observations, clocks, runs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.batch import slurm as slurm_module
+from tracebed.orchestrator.batch import slurm_output, wall
+from tracebed.orchestrator.batch.base import Observation, Phase, Settings
+from tracebed.orchestrator.batch.ended import ended_run
+from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.records import OwnRecord, Records
+from tracebed.orchestrator.batch.slurm import Slurm
+from tracebed.orchestrator.batch.slurm_states import STATES, is_hopeless, meaning
+from tracebed.orchestrator.batch.watched import CERTAIN, GIVEN_UP, WatchedJob, never_starts
+from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
+from tracebed.states import JobState
+
+SQUEUE = """\
+2|tracebed-1a2b3c4d-1|PENDING|N/A|N/A||PartitionConfig
+3|tracebed-1a2b3c4d-2|PENDING|1795347500|1795347560||Resources
+1|tracebed-1a2b3c4d-0|RUNNING|1795347423|1795347483|n[1-2]|None
+4|tracebed-1a2b3c4d-3|COMPLETING|1795347423|1795347430|n3|None
+5|tracebed-1a2b3c4d-4|CANCELLED|1795347424|1795347424||None
+6|tracebed-1a2b3c4d-5|TIMEOUT|1795347423|1795347484|n[4,6-7]|TimeLimit
+"""
+"""Output of squeue of Slurm 22.05.8 in the format of `slurm_output.QUEUE_FORMAT`."""
+SACCT = """\
+1|tracebed-1a2b3c4d-0|CANCELLED by 0|1795347423|1795347424|n[1-2]|None
+2|tracebed-1a2b3c4d-1|PENDING|Unknown|Unknown|None assigned|None
+7|tracebed-1a2b3c4d-6|NODE_FAIL|1795347423|1795347484|n1|None
+"""
+
+
+def test_recorded_output_of_squeue_is_read() -> None:
+    jobs = {each.id: each for each in slurm_output.observations(SQUEUE)}
+    phases = {job: each.phase.value for job, each in jobs.items()}
+    assert phases == {"2": "waiting", "3": "waiting", "1": "running", "4": "ending", "5": "ended", "6": "ended"}
+    assert jobs["1"].nodes == ("n1", "n2")
+    assert (jobs["1"].start, jobs["1"].end) == (1795347423.0, None)  # the end of a running job is its limit
+    assert (jobs["3"].start, jobs["3"].nodes) == (None, ())  # the start of a pending job is a forecast
+    assert (jobs["5"].state, jobs["5"].start) == (JobState.CANCELLED, None)  # never started
+    assert (jobs["6"].state, jobs["6"].end, jobs["6"].reason) == (JobState.KILLED, 1795347484.0, "TimeLimit")
+    assert [job for job, each in jobs.items() if each.hopeless] == ["2"]
+
+
+def test_recorded_output_of_sacct_is_read() -> None:
+    jobs = {each.id: each for each in slurm_output.observations(SACCT)}
+    assert (jobs["1"].state, jobs["1"].start) == (JobState.CANCELLED, 1795347423.0)
+    assert (jobs["2"].phase, jobs["2"].start) == (Phase.WAITING, None)
+    assert jobs["7"].state is JobState.FAILED
+
+
+@given(st.text(), st.sampled_from(sorted(STATES)), st.sampled_from(["", " by 0", "+"]))
+def test_every_state_has_a_meaning_and_others_are_unknown(text: str, known: str, mark: str) -> None:
+    assert meaning(known + mark) == STATES[known]
+    first = text.split()[0].rstrip("+").upper() if text.split() else ""
+    assert (meaning(text).phase is Phase.UNKNOWN) == (first not in STATES)
+
+
+def test_all_states_of_squeue_are_known() -> None:
+    """The states in the manual of squeue(1) of Slurm 22.05 and those that later versions added."""
+    manual = """BOOT_FAIL CANCELLED COMPLETED CONFIGURING COMPLETING DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PENDING
+        PREEMPTED RUNNING RESV_DEL_HOLD REQUEUE_FED REQUEUE_HOLD REQUEUED RESIZING REVOKED SIGNALING SPECIAL_EXIT
+        STAGE_OUT STOPPED SUSPENDED TIMEOUT LAUNCH_FAILED POWER_UP_NODE RECONFIG_FAIL UPDATE_DB EXPEDITING"""
+    assert set(manual.split()) == set(STATES)
+    ended = {word for word, each in STATES.items() if each.phase is Phase.ENDED}
+    assert all((STATES[word].state is not JobState.UNKNOWN) == (word in ended) for word in STATES)
+
+
+def test_a_limit_of_a_user_is_not_hopeless() -> None:
+    assert is_hopeless("PartitionNodeLimit")
+    assert is_hopeless("launch_failed_requeued_held")
+    for reason in ("Resources", "Priority", "QOSMaxJobsPerUserLimit", "ReqNodeNotAvail", "Dependency", "BeginTime"):
+        assert not is_hopeless(reason)
+
+
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}-?", fullmatch=True)
+NUMBERS = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 12), st.integers(1, 4)), min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(NAMES, NUMBERS), min_size=1, max_size=4))
+def test_lists_of_hosts_are_expanded(groups: list[tuple[str, list[tuple[int, int, int]]]]) -> None:
+    parts, expected = [], []
+    for name, ranges in groups:
+        texts = []
+        for first, more, width in ranges:
+            texts.append(f"{first:0{width}d}" + (f"-{first + more:0{width}d}" if more else ""))
+            shown = len(f"{first:0{width}d}")
+            expected += [f"{name}{number:0{shown}d}" for number in range(first, first + more + 1)]
+        parts.append(f"{name}[{','.join(texts)}]")
+    assert slurm_output.hosts(",".join(parts)) == expected
+
+
+def test_hosts_with_several_ranges_and_none() -> None:
+    assert slurm_output.hosts("a[1-2]b[08,10],c,d.e-f_1") == ["a1b08", "a1b10", "a2b08", "a2b10", "c", "d.e-f_1"]
+    assert slurm_output.hosts("None assigned") == slurm_output.hosts("") == []
+
+
+@given(st.text(st.sampled_from("n[]-,0123 \n|"), max_size=20))
+def test_a_text_is_a_list_of_hosts_or_an_error(text: str) -> None:
+    try:
+        hosts = slurm_output.hosts(text)
+    except TestbedError as error:
+        assert "hosts" in str(error)
+    else:
+        assert all(host and not set(host) & set("[],| \n") for host in hosts)
+
+
+def test_a_huge_list_of_hosts_is_an_error() -> None:
+    for text in ("n[1-999999999]", "n[1-1000]m[1-1000]", ",".join(["n[1-60000]"] * 2)):
+        with pytest.raises(TestbedError, match="more than 100,000 hosts"):
+            slurm_output.hosts(text)
+
+
+def test_nodes_are_listed_once() -> None:
+    nodes, states = slurm_output.nodes("n1|2|2|idle\nn1|2|2|idle\nn2|48|2|drained*\n")
+    assert nodes == [NodeFacts("n1", 2, 2), NodeFacts("n2", 48, 2)]
+    assert states == {"n1": "idle", "n2": "drained*"}
+    with pytest.raises(TestbedError, match="not a node"):
+        slurm_output.nodes("slurm is down")
+
+
+def test_configuration_is_read() -> None:
+    text = (
+        "Configuration data as of now\nAuthInfo = (null)\nSchedulerParameters  = bf_interval=1,x\nKillWait = 30 sec\n"
+    )
+    assert slurm_output.configuration(text) == {"SchedulerParameters": "bf_interval=1,x", "KillWait": "30 sec"}
+
+
+@pytest.mark.parametrize("option", ["wrap=x", "time=5", "job-name=x", "array=1-2", "-x", "A=b", "a=b\nc", ""])
+def test_options_that_a_replay_cannot_have_are_refused(option: str) -> None:
+    with pytest.raises(InputError):
+        Slurm(Settings(options=(option,)))
+
+
+# -- observations ------------------------------------------------------------------------------------------------------
+
+WAITS = Observation("1", "x-0", Phase.WAITING, "PENDING")
+RUNS = Observation("1", "x-0", Phase.RUNNING, "RUNNING", start=100.0, nodes=("n1",))
+FAILED = Observation("1", "x-0", Phase.ENDED, "NODE_FAIL", JobState.FAILED, start=100.0, end=110.0, nodes=("n1",))
+DONE = replace(FAILED, word="COMPLETED", state=JobState.COMPLETED)
+NEW = replace(RUNS, phase=Phase.UNKNOWN, word="DREAMING")
+OWN = OwnRecord("1", 100.2, 110.3, completed=True)
+
+
+def watched() -> WatchedJob:
+    return WatchedJob(id="1", called=99.0)
+
+
+def test_a_final_state_without_a_record_is_observed_twice() -> None:
+    job = watched()
+    job.observe(RUNS, None, 101)
+    assert not job.observe(FAILED, None, 102)
+    job.observe(WAITS, None, 103)  # Slurm has requeued the job
+    assert not job.observe(FAILED, None, 104)
+    assert job.observe(FAILED, None, 105)
+    assert (job.state, job.reason) == (JobState.FAILED, "NODE_FAIL")
+
+
+def test_a_final_state_with_a_record_is_certain() -> None:
+    job = watched()
+    assert job.observe(DONE, OWN, 111)
+    assert (job.ended, job.state, job.reason) == (True, JobState.COMPLETED, "")
+
+
+def test_a_job_that_is_missing_once_has_not_ended() -> None:
+    job = watched()
+    assert not job.observe(None, None, 101)
+    job.observe(RUNS, None, 102)
+    assert not job.observe(None, None, 103)
+    assert job.observe(None, OWN, 104)
+    assert job.state is JobState.COMPLETED
+    job = watched()
+    for _ in range(CERTAIN):
+        job.observe(None, None, 101)
+    assert (job.ended, job.state) == (True, JobState.UNKNOWN)
+    assert "no longer knows the job" in job.reason
+
+
+def test_an_unknown_state_does_not_end_a_job_at_once() -> None:
+    job = watched()
+    for _ in range(GIVEN_UP - 1):
+        assert not job.observe(NEW, None, 101)
+    assert job.observe(NEW, None, 101)
+    assert (job.state, job.reason) == (JobState.UNKNOWN, "state DREAMING, which tracebed does not know")
+    job = watched()
+    assert [job.observe(NEW, OWN, 101) for _ in range(CERTAIN)] == [False] * (CERTAIN - 1) + [True]
+    assert job.state is JobState.COMPLETED
+
+
+@given(st.lists(st.sampled_from([None, WAITS, RUNS, FAILED, DONE, NEW]), max_size=8), st.booleans())
+def test_a_job_ends_once_and_only_after_a_final_or_repeated_observation(
+    seen: list[Observation | None], recorded: bool
+) -> None:
+    job, own = watched(), OWN if recorded else None
+    for index, each in enumerate(seen):
+        job.observe(each, own, 100.0 + index)
+        if job.ended:
+            last = seen[max(0, index - CERTAIN + 1) : index + 1]
+            assert each not in (WAITS, RUNS)
+            assert (each in (FAILED, DONE) and recorded) or len({repr(item) for item in last}) == 1
+            break
+
+
+def test_hopeless_jobs_are_only_those_that_wait_alone() -> None:
+    stuck = watched()
+    stuck.observe(replace(WAITS, hopeless=True), None, 100)
+    assert never_starts([stuck, WatchedJob()])
+    runs = watched()
+    runs.observe(RUNS, None, 100)
+    assert not never_starts([stuck, runs])
+    assert not never_starts([WatchedJob()])
+
+
+# -- clocks and times --------------------------------------------------------------------------------------------------
+
+
+def test_a_step_of_the_wall_clock_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"wall": 1000.0, "monotonic": 5.0}
+    monkeypatch.setattr(wall.time, "time", lambda: now["wall"])
+    monkeypatch.setattr(wall.time, "monotonic", lambda: now["monotonic"])
+    clock = wall.WallClock()
+    for step in (0.0, 3600.0, 0.001):
+        now = {"wall": now["wall"] + 10.0 + step, "monotonic": now["monotonic"] + 10.0}
+        assert clock.check() == pytest.approx(step if step > 1 else 0.0)
+    assert clock.now() == 1030.0
+    assert clock.without_steps(1010.0) == 1010.0
+    assert clock.without_steps(4630.0) == pytest.approx(1030.0)
+    assert [round(size) for _, size in clock.steps] == [3600]
+    assert clock.drift_s == pytest.approx(0.001)
+
+
+def plan(count: int = 2, **changed: list[float]) -> Plan:
+    table = pd.DataFrame(
+        {
+            "job_id": [f"j{number}" for number in range(count)],
+            "submit_time": np.arange(count, dtype=float),
+            "run_time": 10.0,
+            "nodes": 1,
+            "time_limit": 60.0,
+        }
+    ).assign(**changed)
+    return Plan.of(Workload(table, Provenance(system=System(4, 1))), speed=1.0, limit_step_s=60.0)
+
+
+def run_of(jobs: list[WatchedJob], interrupted: str | None = None) -> Run:
+    """Return the run of observed jobs, whose first submission is at 100 s since 1970."""
+    info = RunInfo("replay", "emulated", [NodeFacts("n1", 1), NodeFacts("n2", 1)], {}, "slurm")
+    return ended_run(
+        plan(len(jobs)),
+        jobs,
+        info,
+        trace=lambda time: time - 100.0,
+        recorded=lambda time: time,
+        resolution_s=1.0,
+        interrupted=interrupted,
+        end=200.0,
+    )
+
+
+def ended(start: float, end: float, own: OwnRecord | None, node: str = "n1") -> WatchedJob:
+    """Return a job that Slurm started and ended in these whole seconds."""
+    job = WatchedJob(id="1", called=100.0)
+    for _ in range(CERTAIN):
+        job.observe(replace(DONE, start=start, end=end, nodes=(node,)), own, end)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("own", "start", "launched", "end"),
+    [
+        ((101.4, 111.6), 1.4, 1.4, 11.6),  # within the seconds of Slurm
+        ((102.3, 111.6), 2.0, 2.3, 11.6),  # a slow launch: the nodes were allocated before
+        ((101.4, 110.9), 1.4, 1.4, 11.0),  # the nodes were released later
+        (None, 2.0, math.nan, 11.0),  # killed hard
+    ],
+)
+def test_times_of_slurm_are_refined_by_the_records_of_jobs(
+    own: tuple[float, float] | None, start: float, launched: float, end: float
+) -> None:
+    record = OwnRecord("1", *own, completed=True) if own is not None else None
+    row = run_of([ended(101.0, 111.0, record)]).jobs.iloc[0]
+    np.testing.assert_allclose([row["start"], row["launched"], row["end"]], [start, launched, end], atol=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.001, 20), st.floats(0, 3), st.floats(0, 0.5), st.booleans()), max_size=6))
+def test_jobs_one_after_the_other_never_overlap(stays: list[tuple[float, float, float, bool]]) -> None:
+    """Slurm starts a job after the end of the one before; whole seconds and launch delays must not change that."""
+    jobs, now = [], 100.0
+    for run_s, gap_s, delay_s, recorded in stays:
+        start, end = now + gap_s, now + gap_s + delay_s + run_s
+        own = OwnRecord("1", start + delay_s, end, completed=True) if recorded else None
+        jobs.append(ended(math.floor(start), math.floor(end), own))
+        now = end
+    if jobs:
+        assert run_of(jobs).info.resolution_s <= 1e-9
+
+
+def test_clocks_of_nodes_that_differ_are_the_resolution_of_the_run(tmp_path: Path) -> None:
+    first = ended(101.0, 111.0, OwnRecord("1", 101.4, 111.62, completed=True))
+    second = ended(111.0, 121.0, OwnRecord("2", 111.6, 121.6, completed=True))
+    run = run_of([first, second])
+    assert run.info.resolution_s == pytest.approx(0.02)
+    Run.load(run.save(tmp_path / "run"))
+
+
+def test_a_resized_job_has_its_staircase() -> None:
+    job = watched()
+    job.observe(replace(RUNS, start=101.0, nodes=("n1", "n2")), None, 102.0)
+    job.observe(replace(RUNS, start=101.0, nodes=("n1",)), None, 105.0)
+    own = OwnRecord("1", 101.4, 111.6, completed=True)
+    job.observe(replace(DONE, start=101.0, end=111.0, nodes=("n1",)), own, 112.0)
+    rows = run_of([job]).allocations
+    assert rows[["node", "count", "start", "end"]].round(6).to_numpy().tolist() == [[0, 1, 1.4, 11.6], [1, 1, 1.4, 5.0]]
+
+
+def test_an_interrupted_run_has_jobs_in_each_state(tmp_path: Path) -> None:
+    runs, waits = watched(), watched()
+    runs.observe(replace(RUNS, start=101.0), None, 102.0)
+    waits.observe(WAITS, None, 102.0)
+    done = ended(101.0, 111.0, OwnRecord("1", 101.4, 111.6, completed=True), "n2")
+    run = run_of([runs, waits, done, WatchedJob()], "SIGTERM")
+    assert run.jobs["state"].tolist() == ["interrupted", "interrupted", "completed", "interrupted"]
+    assert run.info.interruptions == ["SIGTERM"]
+    Run.load(run.save(tmp_path / "run"))
+
+
+def test_limits_are_whole_minutes_of_wall_time() -> None:
+    table = pd.DataFrame(
+        {"job_id": list("abcd"), "submit_time": 0.0, "run_time": 1.0, "nodes": 1, "time_limit": [1, 600, 601, np.nan]}
+    )
+    made = Plan.of(Workload(table, Provenance()), speed=10.0, limit_step_s=60.0)
+    assert made.limit[:3] == [600.0, 600.0, 1200.0]
+    assert math.isnan(made.limit[3])
+    assert made.limit_s(2, 10.0) == 120.0
+    assert made.limit_s(3, 10.0) is None
+    assert made.counts["jobs without a time limit: that of the batch system"] == 1
+    assert made.counts["time limits rounded up to multiples of 60 wall s"] == 2
+
+
+# -- the script of a job -----------------------------------------------------------------------------------------------
+
+
+def run_job(records: Records, name: str, run_s: float, **environment: str) -> subprocess.Popen[bytes]:
+    request = records.request(name, 1, run_s, None)
+    command = [str(request.script), *request.arguments]
+    return subprocess.Popen(command, env={**os.environ, "SLURM_JOB_ID": "7", **environment}, start_new_session=True)
+
+
+def test_a_job_records_its_start_and_end(tmp_path: Path) -> None:
+    records = Records(tmp_path / "a folder; $(touch x)")
+    job = run_job(records, "x-0", 0.2, SLURM_JOB_NODELIST="n[1-2]")
+    assert job.wait(60) == 0
+    own = records.read("x-0")
+    assert own is not None and own.end is not None
+    assert (own.id, own.completed, own.restarts) == ("7", True, 0)
+    assert own.end - own.start >= 0.2
+    assert {path.stat().st_mode & 0o777 for path in records.folder.glob("x-0.*")} == {0o600}
+    assert not list(tmp_path.rglob("x"))
+
+
+def test_a_job_that_is_ended_records_that(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    job = run_job(records, "x-0", 600)
+    for _ in itertools.count():
+        if records.read("x-0") is not None:
+            break
+        assert job.poll() is None
+    os.killpg(job.pid, 15)
+    assert job.wait(60) == 143
+    own = records.read("x-0")
+    assert own is not None and own.end is not None
+    assert not own.completed
+
+
+def test_a_record_of_an_earlier_start_is_replaced(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    assert run_job(records, "x-0", 0).wait(60) == 0
+    (tmp_path / "x-0.start").write_text("job=7\nhost=h\nnodes=\nrestarts=1\nstart=1795347423731879178\n")
+    own = records.read("x-0")
+    assert own is not None
+    assert (own.restarts, own.end) == (1, None)
+
+
+@pytest.mark.parametrize("text", ["", "job=7", "job=7\nstart=x\nrestarts=0", "\0\0", "a\nb=\n"])
+def test_a_damaged_record_counts_as_missing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x-0.end").write_text(text)
+    assert Records(tmp_path).read("x-0") is None
+
+
+def test_slurm_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(InputError, match="is not installed"):
+        Slurm(Settings()).facts()
+    assert slurm_module.TIMEOUT_S > 0
