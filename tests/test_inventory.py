@@ -82,6 +82,18 @@ def test_names_of_nodes_are_one_name_or_a_range() -> None:
             parse_names(text, most=10)
 
 
+@given(before=st.from_regex(r"[a-z._-]{0,5}", fullmatch=True), after=st.from_regex(r"[a-z._-]{0,5}", fullmatch=True),
+       first=st.integers(0, 2000), count=st.integers(1, 300), padded=st.integers(0, 6))  # fmt: skip
+def test_a_range_has_one_name_for_each_number(before: str, after: str, first: int, count: int, padded: int) -> None:
+    start = f"{first:0{padded}d}"
+    names = list(parse_names(f"{before}[{start}-{first + count - 1}]{after}", most=300))
+    assert len(set(names)) == count == len(parse_names(f"{before}[{start}-{first + count - 1}]{after}", most=300))
+    width = len(start) if start.startswith("0") else 0
+    for name, number in zip(names, range(first, first + count), strict=True):
+        assert name == f"{before}{number:0{width}d}{after}"
+        assert list(parse_names(name, most=1)) == [name]
+
+
 def test_named_cpus_and_sockets(tmp_path: Path) -> None:
     read = load(
         tmp_path,

@@ -153,9 +153,7 @@ class _Inventory:
             if member_of not in orders:
                 names = {"all"}.union(*(ancestors[name] for name in member_of))
                 orders[member_of] = _merged(host.place, [merged[name] for name in sorted(names, key=rank)])
-            return _merged(
-                host.place, [orders[member_of], *host.variables, *self._beside("host_vars", host.name)]
-            )  # fmt: skip
+            return _merged(host.place, [orders[member_of], *host.variables, *self._beside("host_vars", host.name)])
 
         return of
 

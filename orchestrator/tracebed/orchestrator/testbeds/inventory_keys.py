@@ -120,9 +120,7 @@ class NodeItem(NodeKeys):
             raise ValueError(f"{cores} cores cannot be split into {sockets} equal sockets")
         for name in self.names:
             address = self.address and self.address.replace("{node}", name)
-            yield Node(
-                name, cores, sockets or 1, cpus, self.emulated, self.duty, self.memory_mib, provider, address
-            )  # fmt: skip
+            yield Node(name, cores, sockets or 1, cpus, self.emulated, self.duty, self.memory_mib, provider, address)
 
     def _split(self, provider: str) -> Iterator[Node]:
         """Yield as many nodes of `cores` cores as this machine has CPUs for, or as there are names."""

@@ -16,7 +16,7 @@ from tracebed.ranges import parse_names
 from tracebed.yaml_file import MAX_CHARACTERS, read_text, shown
 
 USER_FILE = Path("~/.ssh/config")
-"""The configuration of the user, which SSH reads without being told."""
+"""The configuration of the user. SSH reads it by default."""
 BLOCKS = ("host", "match")
 """Keywords that begin a block of options for some hosts."""
 DEEPEST = 16
