@@ -124,10 +124,13 @@ def test_many_nodes_share_rows(tmp_path: Path) -> None:
 
 def test_faults_are_told(made: Path) -> None:
     view = view_of(made)
-    view.take_in([Entry(9, view.now + 1, "lost", None, "n2", {"reason": "its agent was killed"})])
+    view.take_in([Entry(9, view.now + 1, "down", None, "n2", {"reason": "its agent was killed"})])
     view.take_in([Entry(9, view.now, "error", view.jobs.ids[0], "n2", {"what": "the job has just ended"})])
-    assert dict(view.fault_counts) == {"lost": 1}
+    assert (dict(view.fault_counts), view.nodes_out) == ({"down": 1}, [1])
     assert "node lost: n2, its agent was killed" in text_of(view)
+    assert "1 out" in text_of(view) and "1 nodes out" in line(view)
+    view.take_in([Entry(10, view.now + 1, "up", None, "n2", {})])
+    assert view.nodes_out == []
 
 
 def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
@@ -139,7 +142,7 @@ def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
         text=True,
     )
     replayed = subprocess.run(
-        [*TRACEBED, "-q", *REPLAY, "--inventory", "emulated-4", "--speed", "200"],
+        [*TRACEBED, "-q", *REPLAY, "--inventory", "emulated-4", "--speed", "60"],
         cwd=tmp_path,
         check=True,
         capture_output=True,
@@ -147,10 +150,8 @@ def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
     out, _ = watcher.communicate(timeout=60)
     states = [json.loads(line) for line in out.splitlines()]
     assert watcher.returncode == 0, replayed.stderr
-    assert len(states) > 2
     assert [state["time_s"] for state in states] == sorted(state["time_s"] for state in states)
     assert not states[0]["ended"] and states[-1]["ended"]
-    assert states[0]["jobs"]["planned"] > 0
     assert any(state["jobs"]["running"] for state in states)
     assert 'tracebed_jobs{state="waiting"}' in (tmp_path / "run.prom").read_text()
     once = subprocess.run([*TRACEBED, "watch", "run"], cwd=tmp_path, check=True, capture_output=True, text=True)

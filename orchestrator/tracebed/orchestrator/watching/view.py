@@ -23,9 +23,8 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.states import JobState
 
 FAULTS = {
-    "lost": "node lost",
-    "out": "node out",
-    "back": "node back",
+    "down": "node lost",
+    "up": "node back",
     "requeue": "job requeued",
     "error": "error",
     "pause": "replay resumed",
@@ -142,13 +141,13 @@ class View:
     @property
     def nodes_out(self) -> list[int]:
         """The nodes that were lost and have not returned."""
-        return []
+        return sorted(self._retold.cluster.out)
 
     @property
     def nodes_busy(self) -> int:
         """The number of nodes that jobs hold."""
         cluster = self._retold.cluster
-        return len(cluster) - len(cluster.idle)
+        return len({node for job in self.running for node in cluster.owned(job)})
 
     def holdings(self, since: float) -> Iterator[Holding]:
         """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
