@@ -18,6 +18,7 @@ from tracebed.orchestrator.testbeds import ssh_host
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings, checked_host
 from tracebed.orchestrator.testbeds.ssh_host import ssh_config
+from tracebed.testing import check_provider
 
 PYTHONS = Path("~/.pyenv/versions").expanduser()
 
@@ -377,3 +378,8 @@ def test_a_released_place_is_used_again(place: Place) -> None:
         release()
         release()
     assert len(place.sessions) == 1
+
+
+@pytest.mark.slow
+def test_the_provider_passes_the_checks(place: Place) -> None:
+    check_provider(SshProvider, place.provider(3).group)
