@@ -42,7 +42,7 @@ class NamespaceProvider:
     made = False
 
     def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
-        self.group, self.folder = group, folder
+        self.group, self.folder, self.say = group, folder, say
         self.numbers = {node.name: number for number, node in enumerate(group.nodes, 1)}
         self.tag = f"tb{os.getpid()}"
         self.disks = Path(tempfile.gettempdir()) / f"{self.tag}-disks"
@@ -66,6 +66,7 @@ class NamespaceProvider:
             ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "link", "set", "eth0", "up")
+        self.say("the namespaces are made")
 
     def down(self) -> None:
         for path in Path("/run/netns").glob(f"{self.tag}*"):

@@ -20,7 +20,7 @@ from tracebed.validation.budget import ErrorBudget, error_budget
 
 def emulated(count: int, cores: int = 2) -> Inventory:
     nodes = tuple(Node(f"n{number}", cores, 1, None, True) for number in range(1, count + 1))
-    return Inventory("test", "local", nodes, grain_s=0.02)
+    return Inventory("test", "agents", nodes, grain_s=0.02)
 
 
 def workload(jobs: int = 12, *, nodes: int = 4, malleable: float = 0.7, seed: int = 1) -> Workload:

@@ -152,7 +152,7 @@ def test_the_interval_of_a_median_covers_it() -> None:
 @pytest.mark.usefixtures("_own_folder", "no_process_is_left")
 def test_the_first_replay_measures_the_rate_and_later_ones_use_it(tmp_path: Path) -> None:
     cpus = tuple(sorted(os.sched_getaffinity(0)))[:1]
-    inventory = Inventory("i", "local", (Node("n1", 1, cpus=cpus),))
+    inventory = Inventory("i", "agents", (Node("n1", 1, cpus=cpus),))
     with AgentTestbed(inventory, tmp_path / "spool") as testbed:
         first = rate_of(testbed, windows=3)
         second = rate_of(testbed, windows=3)
@@ -165,7 +165,7 @@ def test_the_first_replay_measures_the_rate_and_later_ones_use_it(tmp_path: Path
 
 @pytest.mark.usefixtures("no_process_is_left")
 def test_emulated_nodes_have_no_rate(tmp_path: Path) -> None:
-    inventory = Inventory("i", "local", (Node("n1", 2, emulated=True),))
+    inventory = Inventory("i", "agents", (Node("n1", 2, emulated=True),))
     with AgentTestbed(inventory, tmp_path / "spool") as testbed:
         assert rate_of(testbed) is None
         assert rates.measure(testbed, [0], 1, 0.01) is None
@@ -182,7 +182,7 @@ def work_of(run: Path) -> tuple[int, dict[str, object], object]:
 @pytest.mark.usefixtures("_own_folder", "no_process_is_left")
 def test_replays_do_the_same_work_by_the_stored_rate_or_that_of_a_calibration(tmp_path: Path) -> None:
     cpus = tuple(sorted(os.sched_getaffinity(0)))[:1]
-    inventory = Inventory("i", "local", (Node("n1", 1, cpus=cpus),), grain_s=0.02)
+    inventory = Inventory("i", "agents", (Node("n1", 1, cpus=cpus),), grain_s=0.02)
     workload = tb.Workload(pd.DataFrame({"job_id": ["a"], "submit_time": [0.0], "run_time": [5.0], "nodes": [1]}))
     made = calibration(duty=0.3)
     for name, chosen in (("first", None), ("second", None), ("calibrated", made)):

@@ -196,7 +196,7 @@ def test_an_interrupted_run_is_explained_until_its_interruption(tmp_path: Path, 
 
 def test_uneven_nodes(tmp_path: Path, work: Workload) -> None:
     nodes = tuple(Node(f"n{number}", cores, 1, None, True) for number, cores in enumerate((1, 2, 2, 1)))
-    replay(work, Inventory("uneven", "local", nodes, grain_s=0.02), "pref", tmp_path / "run", options=Options(SPEED))
+    replay(work, Inventory("uneven", "agents", nodes, grain_s=0.02), "pref", tmp_path / "run", options=Options(SPEED))
     complete_budget(work, tmp_path / "run")
 
 

@@ -47,7 +47,7 @@ def jobs_of(count: int, seconds: float, *, nodes: int = 1) -> Workload:
 
 def computing(duty: float) -> Inventory:
     """Return an inventory of one computing node of one CPU."""
-    return Inventory("test", "local", (Node("n1", 1, 1, CPUS[:1], duty=duty),), grain_s=0.02)
+    return Inventory("test", "agents", (Node("n1", 1, 1, CPUS[:1], duty=duty),), grain_s=0.02)
 
 
 def state_of(run: Run, name: str) -> str | None:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 def inventory(*nodes: Node, emulated: int = 0, heartbeat_s: float = 1.0) -> Inventory:
     more = tuple(Node(f"n{i}", 4, 1, None, True) for i in range(emulated))
-    return Inventory("test", "local", nodes + more, heartbeat_s=heartbeat_s)
+    return Inventory("test", "agents", nodes + more, heartbeat_s=heartbeat_s)
 
 
 def launch(testbed: base.Testbed, node: int, job: str, units: int) -> None:

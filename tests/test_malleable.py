@@ -131,14 +131,14 @@ def affinities(process: psutil.Process) -> list[str]:
 @contextmanager
 def emulated(tmp_path: Path, *cores: int, network: str = "auto") -> Iterator[AgentTestbed]:
     nodes = tuple(Node(f"n{i}", count, 1, None, True) for i, count in enumerate(cores))
-    with AgentTestbed(Inventory("test", "local", nodes, network=network), tmp_path / "spool") as testbed:
+    with AgentTestbed(Inventory("test", "agents", nodes, network=network), tmp_path / "spool") as testbed:
         yield testbed
 
 
 @contextmanager
 def computing(tmp_path: Path, *masks: Sequence[int]) -> Iterator[AgentTestbed]:
     nodes = tuple(Node(f"n{i}", len(mask), 1, tuple(mask)) for i, mask in enumerate(masks))
-    with AgentTestbed(Inventory("test", "local", nodes), tmp_path / "spool") as testbed:
+    with AgentTestbed(Inventory("test", "agents", nodes), tmp_path / "spool") as testbed:
         yield testbed
 
 

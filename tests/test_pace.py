@@ -39,7 +39,7 @@ def jobs_in_a_row(count: int = 3, seconds: float = 5.0) -> Workload:
 
 
 def computing(duty: float | None = None) -> Inventory:
-    return Inventory("test", "local", (Node("n1", 1, 1, (CPUS[0],), duty=duty),), grain_s=0.02)
+    return Inventory("test", "agents", (Node("n1", 1, 1, (CPUS[0],), duty=duty),), grain_s=0.02)
 
 
 def test_a_node_has_its_own_duty_else_the_proposed_one_else_the_default() -> None:
@@ -48,8 +48,8 @@ def test_a_node_has_its_own_duty_else_the_proposed_one_else_the_default() -> Non
     assert Node("n", 1).duty_or(None) == DEFAULT_DUTY
     assert Node("n", 1, emulated=True).duty_or(0.9) == 0.0
     nodes = (Node("a", 1, duty=1.0), Node("b", 1))
-    assert Inventory("test", "local", nodes).duty(0.8) == [1.0, 0.8]
-    assert Inventory("test", "local", nodes[1:]).duty() == DEFAULT_DUTY
+    assert Inventory("test", "agents", nodes).duty(0.8) == [1.0, 0.8]
+    assert Inventory("test", "agents", nodes[1:]).duty() == DEFAULT_DUTY
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ class Stopper(threading.Thread):
 @pytest.mark.parametrize("kind", ["emulated", "computed"])
 def test_a_rank_that_is_stopped_does_not_change_the_schedule(tmp_path: Path, kind: str) -> None:
     """A pause of two seconds is 200 trace seconds by the wall clock. The jobs need 150."""
-    inventory = Inventory("test", "local", emulated(1).nodes, grain_s=1.0) if kind == "emulated" else computing(1.0)
+    inventory = Inventory("test", "agents", emulated(1).nodes, grain_s=1.0) if kind == "emulated" else computing(1.0)
     options = Options(100, clock="steady")
     stopper = Stopper(tmp_path, 2.0)
     stopper.start()
@@ -158,7 +158,7 @@ def test_a_steady_clock_that_stands_still_for_too_long_ends_the_replay(
     monkeypatch.setattr(pace, "STALL_S", 1.0)
     stopper = Stopper(tmp_path, 20.0)
     stopper.start()
-    inventory = Inventory("test", "local", emulated(1).nodes, grain_s=0.1)
+    inventory = Inventory("test", "agents", emulated(1).nodes, grain_s=0.1)
     run = replay(jobs_in_a_row(), inventory, "fcfs", tmp_path / "run", options=Options(10, clock="steady"))
     assert run.info.state == "interrupted"
     [reason] = run.info.interruptions
@@ -189,7 +189,7 @@ def test_a_replay_that_a_standing_clock_ends_has_the_decisions_of_its_journal(
 
 def test_a_rank_that_dies_lets_the_steady_clock_go_on(tmp_path: Path) -> None:
     Stopper(tmp_path, 0.1, signal.SIGKILL).start()
-    inventory = Inventory("test", "local", emulated(1).nodes, grain_s=0.5)
+    inventory = Inventory("test", "agents", emulated(1).nodes, grain_s=0.5)
     run = replay(jobs_in_a_row(2), inventory, "fcfs", tmp_path / "run", options=Options(10, clock="steady"))
     assert run.jobs["state"].tolist() == ["failed", "completed"]
     assert run.jobs["reason"][0].startswith("was killed by signal 9")

@@ -156,7 +156,7 @@ def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(
     """This also holds if jobs are cancelled and ranks are killed."""
     work, cancels = crowd(50, 7), 0.04 * hostile
     nodes = tuple(Node(f"n{number}", 4, 2, None, True) for number in range(4))
-    inventory = Inventory("test", "local", nodes, grain_s=0.004)
+    inventory = Inventory("test", "agents", nodes, grain_s=0.004)
     testbed = (Deadly if hostile else Watched)(inventory, tmp_path / "spool")
     options = Options(1000.0, balance=balance)
     run = carry_out(work, Crowding(5, cancels), tmp_path, inventory, options, testbed)
@@ -197,7 +197,7 @@ MATE_AND_GUEST = {
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="a guest needs a CPU beside its mate's; this machine has one")
 def test_a_guest_computes_on_the_highest_cpu_while_its_mate_keeps_the_other(tmp_path: Path) -> None:
-    inventory = Inventory("test", "local", (Node("n1", 2, 1, tuple(CPUS[:2])),), grain_s=0.02)
+    inventory = Inventory("test", "agents", (Node("n1", 2, 1, tuple(CPUS[:2])),), grain_s=0.02)
     work, parameters = Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"}
     run = replay(work, inventory, "sd", tmp_path / "run", policy_parameters=parameters, options=Options(speed=200))
     low, high = (str(cpu) for cpu in CPUS[:2])
@@ -244,7 +244,7 @@ def test_a_guest_that_is_cancelled_before_its_core_is_free_never_runs(
 ) -> None:
     """The guest ends at once, not with the next event."""
     monkeypatch.setattr(loop, "LOOK_S", GUARD_S)
-    inventory = Inventory("test", "local", (Node("n1", 2, 1, None, True),), grain_s=60.0, heartbeat_s=GUARD_S)
+    inventory = Inventory("test", "agents", (Node("n1", 2, 1, None, True),), grain_s=60.0, heartbeat_s=GUARD_S)
     testbed = Watched(inventory, tmp_path / "spool")
     work = Workload(pd.DataFrame(MATE_AND_GUEST))
     run = carry_out(work, Impatient(), tmp_path, inventory, Options(speed=100.0), testbed)
@@ -340,7 +340,7 @@ def test_a_job_that_has_done_its_work_can_no_longer_be_cancelled(tmp_path: Path)
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])
 def test_limits_of_guests_and_mates_use_their_intended_speed(tmp_path: Path, policy: str) -> None:
     work = workload(12)
-    inventory = Inventory("test", "local", tuple(Node(f"n{n}", 2, 1, None, True) for n in range(4)), grain_s=0.02)
+    inventory = Inventory("test", "agents", tuple(Node(f"n{n}", 2, 1, None, True) for n in range(4)), grain_s=0.02)
     options = Options(speed=1000, over_limit=OverLimit.KILL)
     run = replay(work, inventory, policy, tmp_path / "run", options=options)
     assert set(run.jobs["state"]) <= {"completed", "killed"}

@@ -108,7 +108,7 @@ def test_a_replay_that_computes_shrinks_and_expands_on_real_cpus(tmp_path: Path)
     nodes = tuple(Node(f"n{cpu}", 1, 1, (cpu,)) for cpu in CPUS[:2])
     run = replay(
         Workload(pd.DataFrame(table)),
-        Inventory("test", "local", nodes, grain_s=0.02),
+        Inventory("test", "agents", nodes, grain_s=0.02),
         "pref",
         tmp_path / "run",
         options=Options(speed=100, balance="dynamic"),
@@ -233,10 +233,10 @@ def test_a_killed_replayer_leaves_its_journal_and_the_earlier_run(tmp_path: Path
 def test_a_replay_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown policy"):
         replay(workload(2), emulated(2), "best", tmp_path / "run")
-    mixed = Inventory("mixed", "local", (*emulated(1).nodes, Node("c1", 1, 1, (CPUS[0],))))
+    mixed = Inventory("mixed", "agents", (*emulated(1).nodes, Node("c1", 1, 1, (CPUS[0],))))
     with pytest.raises(InputError, match="mixes computing and emulated nodes"):
         replay(workload(2), mixed, "fcfs", tmp_path / "run")
-    absent = Inventory("absent", "local", (Node("c1", 1, 1, (4095,)),))
+    absent = Inventory("absent", "agents", (Node("c1", 1, 1, (4095,)),))
     with pytest.raises(InputError, match="4095"):
         replay(workload(2), absent, "fcfs", tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

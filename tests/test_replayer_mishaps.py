@@ -135,7 +135,7 @@ def test_hundreds_of_jobs_under_a_restless_policy(tmp_path: Path, balance: str, 
     }
     work = Workload(pd.DataFrame(table))
     nodes = tuple(Node(f"n{number}", 2, 1, None, True) for number in range(6))
-    inventory = Inventory("test", "local", nodes, grain_s=0.002)
+    inventory = Inventory("test", "agents", nodes, grain_s=0.002)
     options = Options(2000.0, balance=balance)
     run = carry_out(work, Restless(5, cancels=cancels), tmp_path, inventory, options)
     assert_sound(run)
@@ -196,7 +196,7 @@ def test_a_rank_that_is_killed_fails_its_job_and_frees_its_nodes(tmp_path: Path,
 def test_a_stopped_agent_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outages, "SILENCE", 1.0)
     monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.END_S", 0.05)
-    nodes = Inventory("test", "local", emulated(2).nodes, heartbeat_s=0.05)
+    nodes = Inventory("test", "agents", emulated(2).nodes, heartbeat_s=0.05)
 
     def stop_one(ended: int) -> None:
         for child in psutil.Process().children():
@@ -385,7 +385,7 @@ NAMES = ["two words", "ä/ö/漢字", "line\nbreak", "x" * 300, "漢" * 300, "..
 @pytest.mark.parametrize("execution", ["computed", "emulated"])
 def test_jobs_of_any_name_and_of_zero_length(tmp_path: Path, execution: str, balance: str) -> None:
     table = {"job_id": NAMES, "submit_time": 0.0, "run_time": [0.0, 1e-9, 1e-4, 0.01, 1.0] * 2, "time_limit": 10.0}
-    nodes = emulated(2) if execution == "emulated" else Inventory("test", "local", (Node("c", 1, 1, (CPUS[0],)),))
+    nodes = emulated(2) if execution == "emulated" else Inventory("test", "agents", (Node("c", 1, 1, (CPUS[0],)),))
     work = Workload(pd.DataFrame(table | {"nodes": len(nodes.nodes)}))
     run = replay(work, nodes, "fcfs", tmp_path / "run", options=Options(100.0, balance=balance))
     assert run.jobs["job_id"].tolist() == NAMES

@@ -354,7 +354,9 @@ def test_a_replay_on_nodes_of_several_providers(
     provider: None, tmp_path: Path, here: int, there: int, network: str, family: str, address: type
 ) -> None:
     nodes = inventory(here, there, network=network)
-    run = replay(workload(12), nodes, "pref", tmp_path / "run", options=Options(speed=1000.0))
+    steps: list[str] = []
+    run = replay(workload(12), nodes, "pref", tmp_path / "run", options=Options(speed=1000.0), on_step=steps.append)
+    assert steps == ["the namespaces are made"]
     assert set(run.jobs["state"]) == {"completed"}
     assert run.info.parameters["testbed"] == ("local+namespace" if here else "namespace")
     _, entries = journal.read(tmp_path / "run" / JOURNAL)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("no_process_is_left")
 def real(*cpus: int, heartbeat_s: float = 1.0) -> Inventory:
     """Return an inventory with one node per CPU."""
     nodes = tuple(Node(f"n{cpu}", 1, 1, (cpu,)) for cpu in cpus)
-    return Inventory("test", "local", nodes, heartbeat_s=heartbeat_s)
+    return Inventory("test", "agents", nodes, heartbeat_s=heartbeat_s)
 
 
 # -- samples -----------------------------------------------------------------------------------------------------------

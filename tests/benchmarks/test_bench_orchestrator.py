@@ -140,7 +140,7 @@ def test_lateness_of_600_submissions_at_100x(benchmark: Any, tmp_path: Path) -> 
         "time_limit": 20.0,
         "nodes": rng.integers(1, 3, 600),
     }
-    inventory = Inventory("bench", "local", tuple(Node(f"n{i}", 8, 1, None, True) for i in range(4)))
+    inventory = Inventory("bench", "agents", tuple(Node(f"n{i}", 8, 1, None, True) for i in range(4)))
     work = Workload(pd.DataFrame(table))
 
     def run() -> dict[str, float]:

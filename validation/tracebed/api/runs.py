@@ -215,6 +215,7 @@ def replay(
     resume: bool = False,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
+    on_step: Callable[[str], None] | None = None,
 ) -> Run:
     """Run a workload under a policy on a testbed: each job is processes that compute, or sleep on emulated nodes.
 
@@ -242,6 +243,8 @@ def replay(
         resume: whether to continue the newest replay to `output` that was killed. The other arguments must be the same.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
+        on_step: called with each step of making nodes ready that takes long, such as an installation. Any thread may
+            call it.
 
     Raises:
         InputError: the workload or the inventory cannot be used, a name is unknown, a number is out of its range, or
@@ -277,6 +280,7 @@ def replay(
             thresholds=thresholds,
             resume=resume,
             on_progress=on_progress,
+            on_step=on_step,
         )
         return Run.of(run)
 

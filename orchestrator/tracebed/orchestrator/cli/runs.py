@@ -341,6 +341,7 @@ def replay(
             resume=resume,
             name=workload.name,
             on_progress=bar.update,
+            on_step=lambda step: say(f"tracebed: {step}"),
         )
     _name_rate(run.info.calibration)
     return concluded(run, output, as_json)

@@ -27,7 +27,7 @@ from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workl
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
-from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
 from tracebed.orchestrator.testbeds.rates import rate_of
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
 
@@ -45,6 +45,7 @@ def replay(
     thresholds: Thresholds | None = None,
     resume: bool = False,
     on_progress: Callable[[int], None] | None = None,
+    on_step: Callable[[str], None] | None = None,
 ) -> Run:
     """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
 
@@ -66,6 +67,7 @@ def replay(
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. If there is
             no such replay, the replay starts from the beginning.
         on_progress: called periodically with the number of jobs that have ended so far.
+        on_step: called with each step of making nodes ready that takes long. Any thread may call it.
 
     Raises:
         InputError: the workload cannot be replayed, the replay to resume had other arguments, or the run cannot be
@@ -119,7 +121,10 @@ def replay(
             contextlib.closing(Journal(folder.path / JOURNAL, {} if past else facts)) as journal,
             contextlib.closing(make_clock(options.clock, inventory, folder.path)) as clock,
         ):
-            testbed = make_testbed(inventory, folder.path / "spool", **({"drain": True} if options.drain else {}))
+            extras: dict[str, Any] = {"drain": True} if options.drain else {}
+            if on_step is not None and inventory.testbed == AGENTS:
+                extras["say"] = on_step
+            testbed = make_testbed(inventory, folder.path / "spool", **extras)
             replayer = Replayer(jobs, testbed, inventory, chosen, options, journal, clock, folder.secret)
             signals.notify(replayer.interrupt)
             if calibration is not None and calibration.units_per_core_second:
