@@ -71,7 +71,7 @@ def test_a_quiet_node_is_healthy() -> None:
         ({"pressure": {"cpu": 0.0, "io": 0.3, "memory": 0}}, "io_pressure", "degraded"),
         ({"pressure": {"cpu": 0.0, "io": 0.0, "memory": 0.5}}, "memory_pressure", "unhealthy"),
         ({"memory": {"total_mib": 8000, "free_mib": 100, "swap_mib": 0}}, "memory_free_mib", "unhealthy"),
-        ({"disk": FACTS["disk"] | {"free_mib": 100}}, "disk_free_mib", "degraded"),
+        ({"disk": FACTS["disk"] | {"free_mib": 100.0}}, "disk_free_mib", "degraded"),
         ({"disk": FACTS["disk"] | {"shared_free_mib": 1}}, "shared_free_mib", "degraded"),
         ({"cgroup": FACTS["cgroup"] | {"cpus": 3.5}}, "cpu_quota", "unhealthy"),
         ({"cgroup": FACTS["cgroup"] | {"memory_mib": 3999}}, "memory_limit", "unhealthy"),
