@@ -153,6 +153,13 @@ def test_an_allocation_that_slurm_refuses_is_an_error(slurm: Slurm, tmp_path: Pa
         provider(tmp_path, options=["--partition=none"]).up()
 
 
+def test_an_allocation_shorter_than_the_replay_is_refused(slurm: Slurm, tmp_path: Path) -> None:
+    lent = inventory(group(options=["--time=1"]))
+    with pytest.raises(TestbedError, match=r"lent for [0-9]+ s more, but the replay takes at least [0-9]+ s"):
+        replay(workload(nodes=COUNT), lent, "easy", tmp_path / "run", options=Options(speed=1))
+    assert jobs(slurm) == []
+
+
 def test_a_request_that_waits_too_long_is_withdrawn(slurm: Slurm, tmp_path: Path) -> None:
     slurm("salloc", "--no-shell", "--nodes=3", "--time=5", "--job-name=other")
     other = jobs(slurm)[0].split()[0]

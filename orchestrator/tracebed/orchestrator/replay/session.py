@@ -19,6 +19,7 @@ from tracebed.orchestrator.replay.journal import Journal, copy
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
+from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.replay.recovery import facts_of, recovered
 from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.signals import Signals, noted
@@ -132,7 +133,10 @@ def replay(
             past = past if past and past.begun else None
             if past:
                 _restore(replayer, info, past)
-            run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress)
+            least_s = (
+                0.0 if past else shortest_replay(workload, inventory, options.speed, over_limit=options.over_limit)
+            )
+            run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress, least_s)
             run.save(output, journal=copy(journal.path, folder.path / f"copy-{JOURNAL}"))
         folder.remove()
     if signals.came and info.state == "completed":
@@ -208,12 +212,20 @@ def _carry_out(
     signals: Signals,
     past: Resumption | None,
     on_progress: Callable[[int], None] | None,
+    least_s: float,
 ) -> Run:
-    """Start the testbed, replay, stop the testbed, complete `info`, and return the run."""
+    """Start the testbed, replay, stop the testbed, complete `info`, and return the run.
+
+    The replay does not begin if the nodes are lent for less than `least_s`.
+    """
     testbed = replayer.testbed
     try:
         with signals.at_once():
             testbed.start(adopt=past.agents(replayer) if past else None)
+            left_s = getattr(testbed, "left_s", None)  # testbeds of other packages need not have it
+            if left_s is not None and left_s < least_s:
+                what = f"the nodes are lent for {left_s:.0f} s more, but the replay takes at least {least_s:.0f} s"
+                raise TestbedError(what, hint="take a longer allocation, or replay at a higher --speed")
             if replayer.orders.rate is None and not past and (rate := rate_of(testbed)):
                 replayer.orders.rate = rate.units_per_core_second.median
                 info.calibration = rate.facts()

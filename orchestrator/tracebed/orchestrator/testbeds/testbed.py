@@ -91,6 +91,12 @@ class AgentTestbed:
         if any(host.get("kernel_of_jobs") == "numpy" for host in self.hosts):
             warnings.warn("jobs compute with the slower NumPy kernel (no C compiler at installation)", stacklevel=2)
 
+    @property
+    def left_s(self) -> float | None:
+        """Time until the first of the nodes is taken away, s; None: unlimited, or not known to the providers."""
+        left = [getattr(launcher.provider, "left_s", None) for launcher in self._launchers]
+        return min((left_s for left_s in left if left_s is not None), default=None)
+
     def _bring_up(self) -> None:
         """Bring up the nodes of all providers concurrently. With `drain`, nodes that are not ready fail later."""
         errors = concurrently([launcher.make_ready for launcher in self._launchers], len(self._launchers))
