@@ -133,9 +133,8 @@ def replay(
             past = past if past and past.begun else None
             if past:
                 _restore(replayer, info, past)
-            least_s = (
-                0.0 if past else shortest_replay(workload, inventory, options.speed, over_limit=options.over_limit)
-            )
+            least_s = shortest_replay(workload, inventory, options.speed, over_limit=options.over_limit)
+            least_s = 0.0 if past else least_s  # a part of the replay is done already
             run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress, least_s)
             run.save(output, journal=copy(journal.path, folder.path / f"copy-{JOURNAL}"))
         folder.remove()
