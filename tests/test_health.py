@@ -93,7 +93,8 @@ def stopping(seconds: float, folder: Path | None = None) -> Callable[[int], None
 
 
 def carry_out(folder: Path, work: Workload, nodes: Inventory, speed: float, on_progress: Callable[[int], None]) -> Run:
-    return replay(work, nodes, "fcfs", folder / "run", options=Options(speed), on_progress=on_progress)
+    options = Options(speed, on_node_failure="abort")
+    return replay(work, nodes, "fcfs", folder / "run", options=options, on_progress=on_progress)
 
 
 # -- disturbances ------------------------------------------------------------------------------------------------------

@@ -80,12 +80,18 @@ class Hearing:
         self.ranks.try_held()
 
     def lose(self, job: int, node: int, state: str, reason: str) -> None:
-        """End the running `job` because `node` is lost, unless the job is ending already."""
+        """End the running `job` because `node` is lost, unless the job is ending already.
+
+        A job that failed while it had a rank on `node` failed because of the loss, which its other ranks saw first.
+        """
         active = self.ranks.running[job]
+        failed = active.outcome is not None and active.outcome[0] == "failed" and node in active.alive
         active.lose(node)
         if active.outcome is None:
             active.outcome = (state, reason)
             self.orders.kill(job, reason)
+        elif failed:
+            active.outcome = (state, reason)
         self.ranks.check_ended(job)
         self.ranks.try_held()
 
