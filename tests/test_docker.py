@@ -22,6 +22,7 @@ from tracebed.orchestrator.testbeds.docker import containers, engine
 from tracebed.orchestrator.testbeds.docker.channel import Frames, unpack
 from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, Settings
 from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
+from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 
 # Without an engine.
@@ -74,6 +75,18 @@ def test_other_addresses_are_refused(address: str, tls: Path | None, what: str) 
 def test_settings_that_contradict_each_other(keys: dict[str, Any], what: str) -> None:
     with pytest.raises(ValidationError, match=what):
         Settings(**keys)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two nodes need two CPUs; this machine has one")
+def test_containers_of_a_group_are_parts_of_one_machine(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.yaml"
+    text = "groups: {{boxes: {{provider: docker, nodes: [{{name: 'n[1-2]', {keys}}}]}}}}\n"
+    file.write_text(text.format(keys="cpus: auto"))
+    cpus = [node.cpus for node in load_inventory(file).nodes]
+    assert len(set(cpus)) == 2
+    file.write_text(text.format(keys="cpus: 0"))
+    with pytest.raises(InputError, match="nodes 'n1' and 'n2' share CPU 0"):
+        load_inventory(file)
 
 
 def test_the_environment_names_the_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -35,20 +36,21 @@ settle_s: 0.2
 simulators:
   tracebed: {{calibration: calibration.yaml}}
 """
-INVENTORIES = {
+NODES = {
     "real": """\
 # Nodes of one CPU each: pinned jobs compute for a part of their time (duty), so that other processes do not matter.
 name: demo
-nodes:
-  - {{name: "n[1-{count}]", cpus: auto, cores: 1}}
+{place}nodes:
+{indent}  - {{name: "n[1-{count}]", cpus: auto, cores: 1}}
 """,
     "emulated": """\
-# This machine has too few CPUs for nodes of their own: jobs sleep for the time that their work would take.
+# Emulated nodes: jobs sleep for the time that their work would take.
 name: demo
-nodes:
-  - {{name: "n[1-{count}]", cores: 1, emulated: true}}
+{place}nodes:
+{indent}  - {{name: "n[1-{count}]", cores: 1, emulated: true}}
 """,
 }
+PLACES = {"local": "", "docker": "groups:\n  demo:\n    provider: docker\n    base: {base}\n    "}
 
 
 @click.command()
@@ -61,17 +63,33 @@ nodes:
     metavar="FOLDER",
     help="Folder of the workload, the runs and the report.",
 )
+@click.option(
+    "--on",
+    "place",
+    type=click.Choice(list(PLACES)),
+    default="local",
+    show_default=True,
+    help="Nodes that are processes of this machine, or containers of Docker or Podman.",
+)
+@click.option(
+    "--base",
+    default="python:3-slim",
+    show_default=True,
+    metavar="IMAGE",
+    help="Image with Python 3.11 or newer that containers are based on.",
+)
 @click.option("--emulated", is_flag=True, help="Use four emulated nodes even if this machine has CPUs for real ones.")
 @json_option
-def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
+def demo(output: Path, place: str, base: str, emulated: bool, as_json: bool) -> ExitCode:
     """Draw a small workload, calibrate this machine, replay the workload five times, predict it, and give a verdict.
 
     Each CPU (up to 8) is a node; jobs are processes that compute, shrink and expand. It takes about 80 seconds. Every
     step is a command that is shown; the files that it leaves can be used in others.
 
     \b
-    Example:
+    Examples:
       tracebed demo && xdg-open tracebed-demo/verdict/tracebed.html
+      tracebed demo --on docker
     """
     cpus = len(os.sched_getaffinity(0))
     emulated = emulated or cpus < 2
@@ -84,7 +102,9 @@ def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
             raise InputError("holds something else than a demo", where=str(output), hint="name another folder with -o")
         if verdict.exists():
             shutil.rmtree(verdict)  # the runs of an earlier demo had another calibration
-        inventory.write_text(INVENTORIES["emulated" if emulated else "real"].format(count=nodes), encoding="utf-8")
+        text = NODES["emulated" if emulated else "real"]
+        where, indent = PLACES[place].format(base=json.dumps(base)), "    " if place != "local" else ""
+        inventory.write_text(text.format(place=where, indent=indent, count=nodes), encoding="utf-8")
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", where=str(output), hint="name another folder with -o"
@@ -95,24 +115,40 @@ def demo(output: Path, emulated: bool, as_json: bool) -> ExitCode:
         ("malleable", scaled, "--share 0.7 --seed 1 -o", mixed),
         ("calibrate --inventory", inventory, f"--speed {SPEED} --repetitions 1 -o", output / "calibration.yaml"),
     )
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), _ready(inventory):
         for step in steps:
             if status := _run(*step):
                 return status
-        repetitions = REPETITIONS
-        while True:
-            suite.write_text(SUITE.format(speed=SPEED, repetitions=repetitions), encoding="utf-8")
-            if (status := _run("validate", suite, "-o", verdict)) == ExitCode.USAGE:
-                return status
-            lost = _excluded(verdict / "verdict.json")
-            if repetitions > REPETITIONS or not 0 < lost < REPETITIONS:
-                break
-            say(f"\n{lost} of {REPETITIONS} repetitions excluded; as many others are replayed.")
-            repetitions += lost
+        if status := _validate(suite, verdict):
+            return status
     if as_json:
         click.echo((verdict / "verdict.json").read_text(encoding="utf-8"), nl=False)
     say(f"\nOpen {verdict / 'tracebed.html'} in a browser.")
     return ExitCode.OK
+
+
+@contextlib.contextmanager
+def _ready(inventory: Path) -> Iterator[None]:
+    """Make the nodes ready once for all steps, and remove what was made at the end."""
+    _run("nodes up", inventory)
+    try:
+        yield
+    finally:
+        _run("nodes down", inventory)
+
+
+def _validate(suite: Path, verdict: Path) -> ExitCode:
+    """Replay and compare; again with more repetitions if some were disturbed. Return the status of an error, or OK."""
+    repetitions = REPETITIONS
+    while True:
+        suite.write_text(SUITE.format(speed=SPEED, repetitions=repetitions), encoding="utf-8")
+        if (status := _run("validate", suite, "-o", verdict)) == ExitCode.USAGE:
+            return status
+        lost = _excluded(verdict / "verdict.json")
+        if repetitions > REPETITIONS or not 0 < lost < REPETITIONS:
+            return ExitCode.OK
+        say(f"\n{lost} of {REPETITIONS} repetitions excluded; as many others are replayed.")
+        repetitions += lost
 
 
 def _excluded(verdict: Path) -> int:

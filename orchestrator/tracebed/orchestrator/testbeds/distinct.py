@@ -42,13 +42,15 @@ class Distinct:
         Raises:
             InputError: a name or a CPU occurs twice, or there are too many nodes.
         """
+        one_machine = getattr(settings, "splits_this_machine", False)
         for node in nodes:
             if node.name in self._names:
                 raise InputError(f"two nodes have the name {node.name!r}")
             self._names.add(node.name)
             if len(self._names) > LARGEST:
                 raise InputError(f"the inventory has more than {LARGEST:,} nodes")
-            machine = "" if node.provider == "local" else f"{node.provider} {settings!r} {node.address or node.name}"
+            host = "" if one_machine else node.address or node.name
+            machine = "" if node.provider == "local" else f"{node.provider} {settings!r} {host}"
             for cpu in node.cpus or ():
                 owner = self._owners.setdefault((machine, cpu), node.name)
                 if owner != node.name:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -34,6 +34,9 @@ MEMORY = "rw,nosuid,nodev,noexec,mode=1777"
 
 class Settings(BaseSettings):
     """The keys of a group of containers."""
+
+    splits_this_machine: ClassVar[bool] = True
+    """Nodes of a group are parts of one machine, which `cpus: auto` takes to be this one."""
 
     daemon: str | None = None
     """Address of the container engine. None: as for the command `docker`."""

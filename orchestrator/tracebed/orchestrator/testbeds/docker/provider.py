@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -133,7 +134,7 @@ class DockerProvider:
             TestbedError: the container does not run, or another replay computes on its CPUs.
         """
         container = self._container(node)
-        claims = claim_cpus(node.cpus) if node.cpus is not None and self.engine.here else []
+        claims: list[socket.socket] = []
 
         def release() -> None:
             for claim in claims:
@@ -144,10 +145,13 @@ class DockerProvider:
         command = [PYTHON, "-P", "-m", AGENT_MODULE, *arguments]
         log = self.folder / "agents" / f"{node.name}.log"
         try:
+            if node.cpus is not None and self.engine.here:
+                claims += claim_cpus(node.cpus)
             return ExecChannel(self.engine, container, command, environment, self._carrier(), log, release)
         except TestbedError as error:
             release()
-            raise TestbedError(error.what, where=f"node {node.name}", transient=error.transient) from error
+            where = f"node {node.name}"
+            raise TestbedError(error.what, where=where, hint=error.hint, transient=error.transient) from error
         except BaseException:
             release()
             raise
@@ -317,7 +321,9 @@ class DockerProvider:
                 self.engine.client.api.remove_container(container, v=True, force=True)
 
         with self.engine.errors("the containers cannot be removed"):
-            list(pool.map(remove, [facts["Id"] for facts in self._find().values()]))
+            if found := self._find():
+                self.say(f"removing {len(found)} containers")
+            list(pool.map(remove, [facts["Id"] for facts in found.values()]))
             for network in self._networks():
                 network.remove()
         self._containers = {}
