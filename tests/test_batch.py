@@ -325,7 +325,11 @@ def test_a_resized_job_has_its_staircase() -> None:
     job.observe(replace(RUNS, start=101.0, nodes=("n1",)), None, 105.0)
     own = OwnRecord("1", 101.4, 111.6, completed=True)
     job.observe(replace(DONE, start=101.0, end=111.0, nodes=("n1",)), own, 112.0)
-    rows = run_of([job]).allocations
+    run = run_of([job])
+    assert run.reconfigurations[["kind", "nodes_from", "nodes_to", "applied"]].to_numpy().tolist() == [
+        ["shrink", 2, 1, 5.0]
+    ]
+    rows = run.allocations
     assert rows[["node", "count", "start", "end"]].round(6).to_numpy().tolist() == [[0, 1, 1.4, 11.6], [1, 1, 1.4, 5.0]]
 
 

@@ -190,3 +190,25 @@ def test_a_controller_that_stands_still_or_restarts_loses_nothing(slurm: Slurm, 
     prefix = {name.rpartition("-")[0] for name in names if name.startswith("tracebed-")}
     assert prefix
     assert len(set(names)) == len(names)
+
+
+def test_a_shrunk_job_releases_nodes_and_the_run_has_its_staircase(slurm: Slurm, tmp_path: Path) -> None:
+    """Slurm 22.05 shrinks a running job at once, and does not expand it again."""
+    jobs = workload(("wide", 0, 25, 4, 60), ("waits", 1, 5, 2, 60))
+    process = replay(jobs, tmp_path / "run", slurm)
+    slurm.until(lambda: sorted(own_jobs(slurm)) == ["PENDING", "RUNNING"], "the replay does not begin")
+    listed = slurm("squeue", "-h", "-t", "R", "-o", "%i %j").split()
+    job = listed[listed.index(next(word for word in listed if word.startswith("tracebed-"))) - 1]
+    time.sleep(2.0)  # the job is observed with all its nodes
+    slurm("scontrol", "update", f"JobId={job}", "NumNodes=2")
+    slurm("scontrol", "update", f"JobId={job}", "NumNodes=4", check=False)  # refused
+    assert slurm("squeue", "-h", "-j", job, "-o", "%D").strip() == "2"
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode == 0, output
+    run = tb.Run.load(tmp_path / "run")
+    assert run.jobs["state"].tolist() == ["completed", "completed"]
+    assert run.reconfigurations[["kind", "nodes_from", "nodes_to"]].to_numpy().tolist() == [["shrink", 4, 2]]
+    wide, waits = (run.allocations[run.allocations["job_id"] == name] for name in ("wide", "waits"))
+    assert wide["count"].tolist() == [2, 2]
+    assert wide["end"].nunique() == 2
+    assert waits["start"].iloc[0] < run.jobs["end"].iloc[0] - 10  # on the released nodes, while the first job runs

@@ -75,12 +75,25 @@ def ended_run(
         deadline=plan.deadline,
     )
     allocations = _ranges(held, info.nodes)
+    resizes = [resize for number, job in enumerate(jobs) for resize in _resizes(plan.ids[number], job, trace)]
     info.counts = {"jobs": len(plan), **Counter(str(row[3]) for row in rows)}
     info.warnings = [f"{count:,} {what}" for what, count in plan.counts.items()] + info.warnings
     info.resolution_s = _overlap(held)
     if JobState.INTERRUPTED in table["state"].to_numpy():
         info.state, info.interruptions = "interrupted", [interrupted or ""]
-    return Run(info, table, allocations)
+    return Run(info, table, allocations, pd.DataFrame(resizes) if resizes else None)
+
+
+def _resizes(job_id: str, job: WatchedJob, trace: Callable[[float], float]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the table `reconfigurations` of a job: all stages at the time of the observation."""
+    before = job.first_nodes
+    for at, nodes in job.stairs:
+        if len(nodes) != len(before):
+            kind = "expand" if len(nodes) > len(before) else "shrink"
+            times = dict.fromkeys(("asked", "decided", "applied", "ended"), trace(at))
+            sizes = {"nodes_from": len(before), "nodes_to": len(nodes)}
+            yield {"job_id": job_id, "kind": kind, **sizes, **times, "state": "applied"}
+        before = nodes
 
 
 def _times(job: WatchedJob, resolution_s: float) -> tuple[float | None, float | None, float | None]:
