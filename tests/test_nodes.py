@@ -71,7 +71,7 @@ def test_a_quiet_node_is_healthy() -> None:
         ({"pressure": {"cpu": 0.0, "io": 0.3, "memory": 0}}, "io_pressure", "degraded"),
         ({"pressure": {"cpu": 0.0, "io": 0.0, "memory": 0.5}}, "memory_pressure", "unhealthy"),
         ({"memory": {"total_mib": 8000, "free_mib": 100, "swap_mib": 0}}, "memory_free_mib", "unhealthy"),
-        ({"disk": FACTS["disk"] | {"free_mib": 100.0}}, "disk_free_mib", "degraded"),
+        ({"disk": FACTS["disk"] | {"free_mib": 100}}, "disk_free_mib", "degraded"),
         ({"disk": FACTS["disk"] | {"shared_free_mib": 1}}, "shared_free_mib", "degraded"),
         ({"cgroup": FACTS["cgroup"] | {"cpus": 3.5}}, "cpu_quota", "unhealthy"),
         ({"cgroup": FACTS["cgroup"] | {"memory_mib": 3999}}, "memory_limit", "unhealthy"),
@@ -272,6 +272,24 @@ def test_an_ssh_configuration_goes_from_facts_to_a_replay(config: Path, tmp_path
     run = tb.replay(work, "easy", one, speed=1e6, output=tmp_path / "run")
     assert run.info.parameters["testbed"] == "ssh"
     assert Run.load(tmp_path / "run").info.nodes[0].cores == len(cpus)
+
+
+@pytest.mark.slow
+def test_an_ansible_inventory_is_replayed_on(tmp_path: Path) -> None:
+    with Sshd(tmp_path / "server") as server:
+        (tmp_path / "known").write_text(server.known())
+        (tmp_path / "hosts.yaml").write_text(
+            "all:\n  children:\n    spare:\n      hosts:\n        n[1:3]:\n      vars:\n"
+            f"        ansible_host: {server.address}\n        ansible_port: {server.port}\n"
+            f"        ansible_ssh_private_key_file: {server.key}\n        tracebed_known_hosts: {tmp_path / 'known'}\n"
+            "        tracebed_cores: 2\n        tracebed_emulated: true\n"
+        )
+        work = tb.scale(tb.generate("cirne", jobs=10, nodes=8, seed=3), nodes=3)
+        run = tb.replay(work, "easy", tmp_path / "hosts.yaml", speed=1e6)
+        assert run.info.parameters["testbed"] == "ssh"
+        assert set(run.jobs["state"]) == {"completed"} and run.jobs["nodes"].max() > 1
+        assert [node.name for node in run.info.nodes] == ["n1", "n2", "n3"]
+        assert call("down", tmp_path / "hosts.yaml").stdout == "nothing to remove\n"  # the replay has removed it
 
 
 @pytest.mark.slow

@@ -182,7 +182,8 @@ def inventory(nodes: Inventory | Path | str) -> Inventory:
     """Return an inventory: itself, or that of a name or path.
 
     Args:
-        nodes: an inventory, the name of one that tracebed ships (`local`, `emulated-4`), or the path of a YAML file.
+        nodes: an inventory, the name of one that tracebed ships (`local`, `emulated-4`), or the path of a file: an
+            inventory of tracebed or of Ansible in YAML, or an SSH configuration.
 
     Raises:
         InputError: there is no such inventory, or the file is not valid.

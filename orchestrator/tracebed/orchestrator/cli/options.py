@@ -255,5 +255,5 @@ def inventory_option(*, required: bool = False, what: str = "Inventory of nodes"
         type=InventoryName(),
         required=required,
         metavar="NAME|FILE",
-        help=f"{what}: {{names}}, or a YAML file.",
+        help=f"{what}: {{names}}, or a file (YAML, Ansible, SSH configuration).",
     )
