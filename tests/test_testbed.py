@@ -96,6 +96,25 @@ def test_nodes_with_other_clocks_and_networks_pass_the_checks(provider: None) ->
     check_provider(namespaces.NamespaceProvider)
 
 
+class Awkward(LocalProvider):
+    """A provider whose channels raise errors that the testbed does not know."""
+
+    def run(self, node: Node, arguments: Any) -> LocalChannel:
+        channel = super().run(node, arguments)
+        channel.last_words = lambda: {}["status"]  # type: ignore[assignment]
+        return channel
+
+
+def test_an_error_of_a_provider_does_not_leave_the_node_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_S", 0.05)
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Awkward)
+    with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
+        psutil.Process(testbed.agents["n0"]["pid"]).kill()
+        assert hear(testbed, "lost").message["reason"] == "cannot be ended: 'status'"
+        hear(testbed, "back")
+        works(testbed, 0, "a")
+
+
 def test_the_local_provider_passes_the_checks() -> None:
     check_provider(LocalProvider)
 

@@ -238,7 +238,7 @@ class Links:
     def _heard_first(self, link: Link, message: dict[str, Any], now: float) -> None:
         """Process a message of an agent that is not up yet: its `hello`, then the echoes of the first pings."""
         kind = message["type"]
-        if kind == "error":
+        if kind == "error" and not link.hello:
             error = TestbedError(message["what"], where=link.where, hint=message.get("hint"))
             self._give_up(link, lambda words: self._fail(link, error))
             return
@@ -278,8 +278,14 @@ class Links:
             del self._describers[link.machine]
 
         def work() -> None:
-            words = "" if channel is None else channel.last_words()
-            end()
+            words = ""
+            try:
+                try:
+                    words = "" if channel is None else channel.last_words()
+                finally:
+                    end()
+            except Exception as error:  # noqa: BLE001  an error of a provider must not leave the node out forever
+                words = words or f"cannot be ended: {error}"
             self.post(lambda: then(words))
 
         thread = threading.Thread(target=work, name=f"end of {link.node.name}", daemon=True)

@@ -15,7 +15,7 @@ from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.links import Links
-from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 
 END_S = 4.0
@@ -66,7 +66,7 @@ class AgentTestbed:
             TestbedError: an agent does not start; the message has the reason.
         """
         self.inventory.check_here()
-        self._links = Links(self.inventory)
+        self._links, self._returned, self._bind = Links(self.inventory), [], {}
         try:
             self.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
             by_node: dict[str, Launcher] = {}
@@ -120,14 +120,11 @@ class AgentTestbed:
     def _choose_family(self, launchers: Mapping[str, Launcher]) -> str:
         """Return the family of the connections between ranks."""
         network = self.inventory.network
-        providers = [launcher.provider for launcher in self._launchers]
-        if network == "auto" and all(provider.shared for provider in providers):
+        if network == "auto" and all(launcher.provider.shared for launcher in self._launchers):
             return "AF_UNIX"
-        # Two networks of containers are apart even if one provider has made them.
-        networks = {getattr(provider, "network", provider.name) for provider in providers}
-        if network == "agents" or (network == "auto" and len(networks) > 1):
-            return "agents"
-        found = {index: launchers[node.name].provider.bind(node) for index, node in enumerate(self.nodes)}
+        if network == "agents" or (network == "auto" and len(self._launchers) > 1):
+            return "agents"  # the addresses of different groups may be in networks that are not connected
+        found = {index: self._address(launchers[node.name], node) for index, node in enumerate(self.nodes)}
         self._bind = {index: address for index, address in found.items() if address is not None}
         closed = [self.nodes[index].name for index, address in found.items() if address is None]
         if not closed:
@@ -136,6 +133,15 @@ class AgentTestbed:
             return "agents"
         what = "`network: tcp` needs an address on which ranks may listen"
         raise TestbedError(what, where=f"node {closed[0]}", hint="use `network: auto` or `network: agents`")
+
+    def _address(self, launcher: Launcher, node: Node) -> str | None:
+        """Return the address of a node on which ranks may listen; None: there is none, or the node is left out."""
+        try:
+            return launcher.provider.bind(node)
+        except TestbedError:
+            if not self.drain:
+                raise
+            return None
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
