@@ -48,6 +48,7 @@ NOT_RUN = {
     "docs/how-to/elastisim.md": 2,
     "docs/how-to/repeat.md": 1,
     "docs/how-to/replay.md": 1,
+    "docs/how-to/survive.md": 1,
     "docs/how-to/sweep.md": 1,
     "docs/how-to/write-a-policy.md": 1,
     "docs/reference/import.md": 1,
