@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -10,20 +11,28 @@ from typing import Any
 
 import docker
 import pytest
+import yaml
+from click.testing import CliRunner
 
 import dockerd
 from redecided import workload
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.cli import demo as demo_module
+from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.base import Event
+from tracebed.orchestrator.testbeds.docker import containers
 from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, Settings
 from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
+from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_process_is_left")]
 
 GUARD_S = 120.0
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Boxes:
@@ -98,6 +107,71 @@ def test_groups_on_separate_networks_use_the_channels_of_their_agents(boxes: Box
         assert testbed.family == "agents"
     run = replay(workload(6), inventory, "pref", tmp_path / "run", options=Options(speed=200))
     assert set(run.jobs["state"]) == {"completed"}
+
+
+COMPOSE = yaml.safe_load((ROOT / "docs/testbeds/compose.yaml").read_text(encoding="utf-8"))
+
+
+def test_containers_of_compose_are_those_of_tracebed() -> None:
+    """The documented file for `docker compose` has the same options as the containers that the provider makes."""
+    assert COMPOSE["networks"] == {
+        "nodes": {"internal": True, "driver_opts": {"com.docker.network.bridge.inhibit_ipv4": "true"}}
+    }
+    for name, service in COMPOSE["services"].items():
+        made = containers.options(Settings(), Node(name, 2, emulated=True), "compose", "tracebed-node")
+        ours = {key: value for key, value in made.items() if value is not None and key not in ("name", "detach")}
+        ours["tmpfs"] = [f"{path}:{flags}" for path, flags in ours["tmpfs"].items()]
+        ours["labels"] = {key: ours["labels"][key] for key in (TESTBED_LABEL, NODE_LABEL)}
+        assert {key: value for key, value in service.items() if key != "networks"} == ours
+        assert service["networks"] == ["nodes"]
+
+
+def test_a_replay_in_containers_of_compose(boxes: Boxes, tmp_path: Path) -> None:
+    """Containers with the options of the file for `docker compose`, made with the SDK, run a replay and stay."""
+    boxes.inventory(["n1"])
+    with closing(boxes.provider()) as provider:
+        provider.up()  # which builds the image `tracebed-node`
+        provider.down()
+    label = f"compose-{tmp_path.parent.name}-{os.getpid()}"
+    network = boxes.client.networks.create(
+        label, internal=True, options=COMPOSE["networks"]["nodes"]["driver_opts"], check_duplicate=True
+    )
+    made = []
+    try:
+        for service in COMPOSE["services"].values():
+            keys = {key: value for key, value in service.items() if key not in ("networks", "tmpfs", "labels")}
+            keys["tmpfs"] = dict(mount.split(":", 1) for mount in service["tmpfs"])
+            keys["labels"] = {**service["labels"], TESTBED_LABEL: label}
+            made.append(boxes.client.containers.run(detach=True, network=network.name, **keys))
+        settings = Settings(daemon=boxes.address, existing=label)
+        nodes = tuple(Node(name, 2, emulated=True, provider="docker") for name in COMPOSE["services"])
+        groups = (Group("compose", "docker", settings, nodes, "mark"),)
+        inventory = Inventory("compose", "agents", nodes, grain_s=0.02, groups=groups)
+        run = replay(workload(6, nodes=2), inventory, "pref", tmp_path / "run", options=Options(speed=200))
+        assert set(run.jobs["state"]) == {"completed"}
+        for container in made:
+            container.reload()
+            assert container.status == "running"
+    finally:
+        for container in made:
+            container.remove(force=True)
+        network.remove()
+
+
+def test_the_demo_in_containers(container_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_module, "SPEED", 60000)
+    monkeypatch.setenv("DOCKER_HOST", container_engine)
+    command = ["demo", "--on", "docker", "--base", dockerd.BASE, "--emulated", "-o", str(tmp_path / "demo")]
+    result = CliRunner().invoke(tracebed, command)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "demo/verdict/tracebed.html").is_file()
+    with closing(docker.DockerClient(container_engine)) as client:
+        names = [container.name for container in client.containers.list(all=True)]
+    group = load_inventory(tmp_path / "demo/inventory.yaml").groups[0]
+    assert not [name for name in names if containers.testbed_label(group) in name]
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    result = CliRunner().invoke(tracebed, command)
+    assert isinstance(result.exception, TestbedError) and "start Docker" in str(result.exception)
 
 
 def await_event(testbed: AgentTestbed, node: int, kind: str, meanwhile: Callable[[], None] = lambda: None) -> Event:

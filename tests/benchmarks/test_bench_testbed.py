@@ -9,21 +9,31 @@ from typing import Any
 
 import pytest
 
+import dockerd
 from tracebed.benchmarks.kernels import calibrate, compute
 from tracebed.benchmarks.program import Program
-from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
+from tracebed.orchestrator.testbeds.docker.containers import Settings
+from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 ENDLESS = Program("pils", 0, 10**12, 10**9, rate=1e6)
 """Malleability points every quarter or full millisecond, on four nodes or one."""
 
 
+def containers(address: str, count: int, spool: Path, **parameters: Any) -> Inventory:
+    """Return an inventory of emulated nodes that are containers."""
+    nodes = tuple(Node(f"n{number}", 1, emulated=True, provider="docker") for number in range(count))
+    settings = Settings(daemon=address, base=dockerd.BASE)
+    groups = (Group("bench", "docker", settings, nodes, str(spool)),)
+    return Inventory("bench", AGENTS, nodes, groups=groups, **parameters)
+
+
 class Bench(AgentTestbed):
     """Four emulated nodes, and their unprocessed events."""
 
-    def __init__(self, spool: Path) -> None:
+    def __init__(self, spool: Path, inventory: Inventory | None = None) -> None:
         nodes = tuple(Node(f"n{i}", 1, 1, None, True) for i in range(4))
-        super().__init__(Inventory("bench", AGENTS, nodes, heartbeat_s=3600.0), spool)
+        super().__init__(inventory or Inventory("bench", AGENTS, nodes, heartbeat_s=3600.0), spool)
         self.queue: list[dict[str, Any]] = []
 
     def hear(self, *kinds: str) -> dict[str, Any]:
@@ -85,6 +95,20 @@ def test_round_trip_of_a_line_with_an_agent(benchmark: Any, testbed: Bench) -> N
 
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_from_launch_to_started(benchmark: Any, testbed: Bench, nodes: int) -> None:
+    launch_repeatedly(benchmark, testbed, nodes)
+
+
+@pytest.mark.parametrize("network", ["tcp", "agents"])
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_from_launch_to_started_in_containers(
+    benchmark: Any, tmp_path: Path, container_engine: str, nodes: int, network: str
+) -> None:
+    inventory = containers(container_engine, 4, tmp_path, network=network, heartbeat_s=3600.0)
+    with Bench(tmp_path, inventory) as testbed:
+        launch_repeatedly(benchmark, testbed, nodes)
+
+
+def launch_repeatedly(benchmark: Any, testbed: Bench, nodes: int) -> None:
     jobs = iter(range(10**6))
     running: list[str] = []
 
@@ -132,6 +156,20 @@ def test_start_and_stop_of_agents(benchmark: Any, tmp_path: Path, agents: int) -
             pass
 
     benchmark.pedantic(start_and_stop, rounds=2)
+
+
+def test_start_and_stop_of_containers(benchmark: Any, tmp_path: Path, container_engine: str) -> None:
+    """100 containers, from none to a `hello` of each agent, and their removal. The image has been built before."""
+    with AgentTestbed(containers(container_engine, 1, tmp_path / "first"), tmp_path):
+        pass
+
+    def start_and_stop() -> None:
+        testbed = AgentTestbed(containers(container_engine, 100, tmp_path), tmp_path)
+        began = time.monotonic()
+        with testbed:
+            benchmark.extra_info["up_s"] = time.monotonic() - began
+
+    benchmark.pedantic(start_and_stop, rounds=1)
 
 
 def test_units_of_the_kernel(benchmark: Any) -> None:

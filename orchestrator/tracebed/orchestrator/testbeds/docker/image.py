@@ -51,7 +51,7 @@ def node_image(engine: Engine, base: str, say: Callable[[str], None]) -> str:
     tag = f"{NAME}:{digest.hexdigest()[:16]}"
     with engine.errors(f"the image {tag} cannot be read"):
         try:
-            return str(engine.client.images.get(tag).id)
+            return _named(engine.client.images.get(tag))
         except docker.errors.ImageNotFound:
             pass
     say(f"building the image {tag} from {base}")
@@ -73,6 +73,14 @@ def node_image(engine: Engine, base: str, say: Callable[[str], None]) -> str:
             hint=f"the base {base} needs Python 3.11 or newer, as python3",
             transient=error.transient,
         ) from error
+    with engine.errors(f"the image {tag} cannot be named"):
+        return _named(image)
+
+
+def _named(image: Image) -> str:
+    """Give an image of nodes the name that containers made otherwise can use, and return its ID."""
+    if f"{NAME}:latest" not in image.tags:
+        image.tag(NAME, "latest")
     return str(image.id)
 
 
