@@ -87,8 +87,8 @@ def works(testbed: AgentTestbed, node: int, job: str) -> None:
     begun = time.monotonic()
     launch(testbed, node, job, 1000)
     ended = hear(testbed, "ended", node)
-    assert (ended.message["job"], ended.message["state"]) == (job, "completed")
-    assert begun < ended.message["time"] <= ended.time <= time.monotonic()
+    assert (ended.message["job"], ended.message["state"]) == (job, "completed"), ended.message
+    assert begun - testbed._links[node].clock.error_s < ended.message["time"] <= ended.time <= time.monotonic()
 
 
 @needs_namespaces

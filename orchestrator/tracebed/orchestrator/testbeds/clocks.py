@@ -27,6 +27,7 @@ class NodeClock:
     Attributes:
         offset_s: time of the node minus time of this machine, s.
         round_trip_s: round trip of the ping that gave the offset, s; None: not measured yet.
+        error_s: largest error of the offset when it was measured, s.
     """
 
     def __init__(self, *, same: bool = False) -> None:
@@ -34,7 +35,7 @@ class NodeClock:
         self.same = same
         self.offset_s = 0.0
         self.round_trip_s: float | None = None
-        self._error_s = 0.0
+        self.error_s = 0.0
         self._measured = 0.0
 
     @property
@@ -57,21 +58,28 @@ class NodeClock:
         round_trip = max(0.0, (arrived - sent) - (answered - received))
         offset = ((received - sent) + (answered - arrived)) / 2
         error = round_trip / 2
-        kept = self._error_s + DRIFT * (arrived - self._measured)
+        kept = self.error_s + DRIFT * (arrived - self._measured)
         if self.round_trip_s is None or error <= kept or abs(offset - self.offset_s) > error + kept:
-            self.round_trip_s, self._error_s, self._measured = round_trip, error, arrived
+            self.round_trip_s, self.error_s, self._measured = round_trip, error, arrived
             self.offset_s = 0.0 if self.same and abs(offset) <= error else offset
 
-    def convert(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return an event of the node with times of this machine."""
+    def convert(self, message: dict[str, Any], arrived: float) -> dict[str, Any]:
+        """Return an event of the node with times of this machine, none of which is after its arrival.
+
+        Args:
+            message: the event.
+            arrived: time of its arrival.
+        """
         if not self.offset_s:
             return message
-        converted = message | {
-            name: message[name] - self.offset_s for name in TIMES if isinstance(message.get(name), int | float)
-        }
+
+        def here(time: float) -> float:
+            return min(time - self.offset_s, arrived)
+
+        times = {name: here(message[name]) for name in TIMES if isinstance(message.get(name), int | float)}
         if samples := message.get("samples"):
-            converted["samples"] = [[ended - self.offset_s, *rest] for ended, *rest in samples]
-        return converted
+            return message | times | {"samples": [[here(ended), *rest] for ended, *rest in samples]}
+        return message | times
 
     def facts(self) -> Mapping[str, float | None]:
         """Return the offset and its round trip for `run.json`, s."""

@@ -233,7 +233,7 @@ class Links:
                 describer = self._describers.setdefault(link.machine, link.index)
                 if describer != link.index:  # another agent samples the same machine
                     del message["sample"]["host"]
-        self.events.append(Event(link.index, link.clock.convert(message), now))
+        self.events.append(Event(link.index, link.clock.convert(message, now), now))
 
     def _heard_first(self, link: Link, message: dict[str, Any], now: float) -> None:
         """Process a message of an agent that is not up yet: its `hello`, then the echoes of the first pings."""
@@ -265,7 +265,7 @@ class Links:
             link.reported = False
             self.out.pop(name, None)
             self.events.append(Event(link.index, {"type": "back"}, time.monotonic()))
-        self.events += [Event(link.index, link.clock.convert(message), at) for message, at in link.early]
+        self.events += [Event(link.index, link.clock.convert(message, at), at) for message, at in link.early]
         link.early.clear()
 
     # -- lost agents -----------------------------------------------------------------------------------------------
