@@ -1,10 +1,12 @@
 """Compare simulations with recorded runs of a real Slurm.
 
     python tests/slurm_accuracy.py FILE.csv...
+    python tests/slurm_accuracy.py --passes FILE.json...
 
 Columns of a file: job_id, submit_time, run_time, nodes, time_limit, logged_start and logged_end, as written by
 record_slurm.py. For each file and policy: the share of the jobs that start within 1.5 s of their recorded start, and
-the errors of the makespan, the mean wait and the mean response time.
+the errors of the makespan, the mean wait and the mean response time. The second form compares single decisions, made in
+the recorded state of Slurm.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from slurm_replayed import Agreement, Recording
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Overheads
@@ -76,14 +79,20 @@ def errors(path: Path, policy: str, parameters: dict[str, Any] | None = None) ->
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.csv")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--defaults", action="store_true", help="recorded with Slurm's default SchedulerParameters")
+    parser.add_argument("--passes", action="store_true", help="compare single decisions; files of record_slurm.py")
     given = parser.parse_args()
+    if given.passes:
+        found = [Recording.load(path.stem, path.parent).agreement() for path in given.files]
+        total = Agreement(*map(sum, zip(*found, strict=True)))
+        sys.stdout.write("".join(f"{name}: {count:,}\n" for name, count in total._asdict().items()))
+        return
     sys.stdout.write("| recorded run | policy | placed | makespan | wait | response |\n|---|---|---|---|---|---|\n")
     for path in given.files:
         for policy in POLICIES:
-            found = errors(path, policy, {} if given.defaults else None)
-            sys.stdout.write(f"| {path.stem} | {policy} | {found} |\n")
+            found_errors = errors(path, policy, {} if given.defaults else None)
+            sys.stdout.write(f"| {path.stem} | {policy} | {found_errors} |\n")
 
 
 if __name__ == "__main__":

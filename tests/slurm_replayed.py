@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Planned, Running, backfill
-from tracebed.orchestrator.scheduling.policies.slurm_nodes import mask_of
+from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of
 
 FOLDER = Path(__file__).parent / "slurm_recordings"
 NODES = 8
@@ -34,6 +34,23 @@ class Pass:
     running: list[Running]
     planned: list[Planned]
     started: list[int] = field(default_factory=list)
+    chosen: int = 0
+    """Nodes of a start of the main loop."""
+
+
+class Agreement(NamedTuple):
+    """Numbers of decisions, and of those of the model that are equal."""
+
+    passes: int
+    """Backfill passes with a plan."""
+    clear: int
+    """Those whose state is known: see `Recording.clear`."""
+    equal: int
+    """Those of them with the same jobs, instants and nodes."""
+    starts: int
+    """Starts by the main loop."""
+    same: int
+    """Those with the same job and nodes."""
 
 
 @dataclass
@@ -48,9 +65,9 @@ class Recording:
     parameters: dict[str, int]
 
     @classmethod
-    def load(cls, name: str) -> Recording:
-        """Read a recording of the folder."""
-        found = json.loads((FOLDER / f"{name}.json").read_text())
+    def load(cls, name: str, folder: Path = FOLDER) -> Recording:
+        """Read a recording of a folder."""
+        found = json.loads((folder / f"{name}.json").read_text())
         pairs = (text.split("=") for text in found["parameters"].split(","))
         return cls(name, found["zero"], found["jobs"], found["events"], {key: int(value) for key, value in pairs})
 
@@ -92,6 +109,7 @@ class Recording:
                     for job, start, end, nodes in plan
                 ]
                 here = Pass(at, second, idle, *known, [] if kind == "start" else planned)
+                here.chosen = planned[0].nodes if kind == "start" else 0
                 for one in planned:
                     if one.start > second and kind == "backfill":
                         continue
@@ -106,6 +124,20 @@ class Recording:
         """Return whether the second of a pass is unambiguous, and no job has just ended (its nodes are completing)."""
         ends = self.times("end").values()
         return (self.zero + here.at) % 1.0 > CLOCK_S and not any(0 <= here.at - end < 0.05 for end in ends)
+
+    def agreement(self) -> Agreement:
+        """Return how often the model decides as Slurm did in the same state."""
+        passes = clear = equal = starts = same = 0
+        for here in self.passes():
+            if here.planned:
+                passes += 1
+                clear += self.clear(here)
+                equal += self.clear(here) and self.modeled(here) == here.planned
+            elif here.chosen:
+                starts += 1
+                head = here.queue[0]
+                same += here.started == [head] and here.chosen == best_fit(here.idle, self.nodes(head))
+        return Agreement(passes, clear, equal, starts, same)
 
     def modeled(self, here: Pass) -> list[Planned]:
         """Return what the model plans in the state of a pass; a start has no end."""
