@@ -52,7 +52,7 @@ NOT_RUN = {
     "docs/how-to/sweep.md": 1,
     "docs/how-to/write-a-policy.md": 1,
     "docs/reference/import.md": 1,
-    "docs/reference/policies/slurm.md": 3,
+    "docs/reference/policies/slurm.md": 1,
     "docs/reference/tolerances.md": 1,
     "docs/testbeds/slurm.md": 1,
     "docs/testbeds/ssh.md": 1,
