@@ -1,12 +1,14 @@
 """Compare simulations with recorded runs of a real Slurm.
 
     python tests/slurm_accuracy.py FILE.csv...
+    python tests/slurm_accuracy.py --noise RUN-1.csv RUN-2.csv
     python tests/slurm_accuracy.py --passes FILE.json...
 
 Columns of a file: job_id, submit_time, run_time, nodes, time_limit, logged_start and logged_end, as written by
 record_slurm.py. For each file and policy: the share of the jobs that start within 1.5 s of their recorded start, and
-the errors of the makespan, the mean wait and the mean response time. The second form compares single decisions, made in
-the recorded state of Slurm.
+the errors of the makespan, the mean wait and the mean response time. The second form compares two
+recorded runs of a workload, and divides the error of the simulation (RMS of the starts) by their difference. The third
+form compares single decisions, made in the recorded state of Slurm.
 """
 
 from __future__ import annotations
@@ -66,14 +68,28 @@ def compare(recorded: pd.DataFrame, start: Any, end: Any) -> Errors:
     )
 
 
-def errors(path: Path, policy: str, parameters: dict[str, Any] | None = None) -> Errors:
-    """Return the errors of the simulation of a recorded run under `policy`."""
-    recorded = read(path)
+def simulated(recorded: pd.DataFrame, policy: str, parameters: dict[str, Any] | None = None) -> tuple[Any, Any]:
+    """Return the starts and ends of the simulation of a recorded run under `policy`, s."""
     submission = recorded.drop(columns=["logged_start", "logged_end"]).assign(cores_per_node=1)
     workload = Workload(submission, Provenance(system=System(NODES, 1)))
     given = POLICIES[policy] if parameters is None else parameters
     run = predict(workload, None, policy, policy_parameters=given, overheads=LATENCIES)
-    return compare(recorded, run.jobs["start"].to_numpy() + LATENCIES.launch_s, run.jobs["end"].to_numpy())
+    return run.jobs["start"].to_numpy() + LATENCIES.launch_s, run.jobs["end"].to_numpy()
+
+
+def errors(path: Path, policy: str, parameters: dict[str, Any] | None = None) -> Errors:
+    """Return the errors of the simulation of a recorded run under `policy`."""
+    recorded = read(path)
+    return compare(recorded, *simulated(recorded, policy, parameters))
+
+
+def noise(first: Path, second: Path) -> tuple[Errors, float]:
+    """Return the differences of the second recorded run to the first, and the noise ratio of the simulation."""
+    a, b = read(first), read(second)
+    starts = [run["logged_start"].to_numpy() for run in (a, b)]
+    start, _ = simulated(a, "slurm")
+    own, *ours = (float(np.sqrt(((x - y) ** 2).mean())) for x, y in (starts, (start, starts[0]), (start, starts[1])))
+    return compare(a, starts[1], b["logged_end"].to_numpy()), sum(ours) / 2.0 / own
 
 
 def main() -> None:
@@ -81,8 +97,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--defaults", action="store_true", help="recorded with Slurm's default SchedulerParameters")
+    parser.add_argument("--noise", action="store_true", help="compare two recorded runs of a workload")
     parser.add_argument("--passes", action="store_true", help="compare single decisions; files of record_slurm.py")
     given = parser.parse_args()
+    if given.noise:
+        found_noise, ratio = noise(*given.files)
+        sys.stdout.write(f"| {given.files[0].stem} | {found_noise} | {ratio:.2f} |\n")
+        return
     if given.passes:
         found = [Recording.load(path.stem, path.parent).agreement() for path in given.files]
         total = Agreement(*map(sum, zip(*found, strict=True)))
