@@ -102,7 +102,7 @@ def test_a_replay_takes_an_allocation_and_releases_it(slurm: Slurm, tmp_path: Pa
 def test_nodes_with_a_file_system_of_their_own_get_tracebed(slurm: Slurm, tmp_path: Path) -> None:
     folder = tmp_path / "there"
     with AgentTestbed(inventory(group(folder=str(folder))), tmp_path / "spool") as testbed:
-        assert sorted(path.name for path in folder.iterdir()) == ["n1", "n2", "n3"]
+        assert sorted(path.name for path in folder.glob("n*")) == ["n1", "n2", "n3"]
         assert testbed.family == "agents"
     assert not folder.exists()
     assert jobs(slurm) == []
@@ -206,11 +206,32 @@ from test_slurm_place import *
 folder = Path(sys.argv[1])
 testbed = AgentTestbed(inventory(group(2), linger_s=float(sys.argv[2])), folder / "spool")
 testbed.start()
+start_a_job(testbed, "a1", "a2")
 (folder / "part").write_text(json.dumps(testbed.agents))
 (folder / "part").rename(folder / "started")
 while True:
     testbed.receive(None)
 """
+
+
+def events(testbed: AgentTestbed, kind: str, most_s: float = 60.0) -> Any:
+    """Return the next event of a kind."""
+    until = time.monotonic() + most_s
+    while time.monotonic() < until:
+        for event in testbed.receive(until):
+            if event.message["type"] == kind:
+                return event
+    raise AssertionError(f"no event {kind} after {most_s} s")
+
+
+def start_a_job(testbed: AgentTestbed, *names: str) -> None:
+    """Start an endless job on each of the nodes: an agent that never had a job ends with its controller."""
+    program = {"benchmark": "pils", "serial_units": 0, "parallel_units": 10**12, "iterations": 10**6, "rate": 1e6}
+    for index, name in enumerate(names):
+        launch = {"type": "launch", "job": f"on {name}", "rank": name, "leader": True, "members": [name]}
+        launch |= {"address": None, "family": testbed.family, "authkey": "00", "cpus": None, "cores": 1}
+        testbed.send(index, launch | {"program": program, "duty": 0})
+        events(testbed, "started")
 
 
 def killed_controller(slurm: Slurm, folder: Path, linger_s: float) -> dict[str, Any]:

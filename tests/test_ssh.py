@@ -257,6 +257,17 @@ def test_down_keeps_the_folders_of_others(place: Place) -> None:
     kept.parent.rmdir()
 
 
+def test_down_leaves_a_parent_folder_that_others_use_now(place: Place, tmp_path: Path) -> None:
+    parent = tmp_path / "made"
+    place.provider(folder=str(parent / "a")).up()
+    place.provider(folder=str(parent / "b")).up()
+    place.provider(folder=str(parent / "a")).down()
+    (parent / "thesis.tex").touch()
+    assert sorted(path.name for path in parent.iterdir()) == [".tracebed-parent", "b", "thesis.tex"]
+    place.provider(folder=str(parent / "b")).down()
+    assert [path.name for path in parent.iterdir()] == ["thesis.tex"]
+
+
 def test_a_folder_with_other_files_is_not_used(place: Place, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()

@@ -46,14 +46,16 @@ def away(network: Network) -> Iterator[Path]:
     folder = network.hidden / str(time.monotonic_ns())
     folder.mkdir()
     yield folder
-    for name, host in network.hosts.items():
+    for name in network.hosts:
         network.restore(name)
-        assert list(host.home.iterdir()) == [], name
+    left = [path for host in network.hosts.values() for path in host.home.iterdir()]
+    SshProvider(group(network, folder), folder, print).down()  # so that a failed test leaves the hosts clean
+    assert left == []
     wait(lambda: not agents(network), "end of the agents")
 
 
 def agents(network: Network) -> list[str]:
-    """Return the agents on the hosts."""
+    """Return the agents on the hosts, and their ranks, which have the same command line."""
     found = []
     for name in network.hosts:
         for pid in call("ip", "netns", "pids", network.namespace(name)).split():
@@ -194,12 +196,23 @@ nodes = tuple(Node(name, 2, emulated=True, provider="ssh", address=address) for 
 group = Group("hosts", "ssh", settings, nodes, "hosts")
 testbed = AgentTestbed(inventory(group, linger_s=facts["linger_s"]), Path(facts["spool"]))
 testbed.start()
+start_a_job(testbed, "n1", "n2")
 part = Path(facts["started"]).with_suffix(".part")
 part.write_text(json.dumps(testbed.agents))
 part.rename(facts["started"])
 while True:
     testbed.receive(None)
 """
+
+
+def start_a_job(testbed: AgentTestbed, *names: str) -> None:
+    """Start an endless job on each of the nodes: an agent that never had a job ends with its controller."""
+    program = {"benchmark": "pils", "serial_units": 0, "parallel_units": 10**12, "iterations": 10**6, "rate": 1e6}
+    for index, name in enumerate(names):
+        launch = {"type": "launch", "job": f"on {name}", "rank": name, "leader": True, "members": [name]}
+        launch |= {"address": None, "family": testbed.family, "authkey": "00", "cpus": None, "cores": 1}
+        testbed.send(index, launch | {"program": program, "duty": 0})
+        events(testbed, "started")
 
 
 def killed_controller(network: Network, away: Path, linger_s: float) -> tuple[Group, dict[str, Any]]:
@@ -223,7 +236,7 @@ def killed_controller(network: Network, away: Path, linger_s: float) -> tuple[Gr
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(facts)], env=environment)
     wait(started.exists, "testbed")
-    assert len(agents(network)) == 2
+    assert len(agents(network)) == 4  # an agent and a rank on each of the two hosts
     controller.kill()
     controller.wait()
     return hosts, json.loads(started.read_text())
@@ -237,7 +250,7 @@ def test_agents_end_some_time_after_their_controller_was_killed(network: Network
 
 def test_down_removes_what_a_killed_controller_has_left(network: Network, away: Path) -> None:
     hosts, _ = killed_controller(network, away, linger_s=600.0)
-    assert len(agents(network)) == 2
+    assert len(agents(network)) == 4
     SshProvider(hosts, away, print).down()
     assert agents(network) == []
 

@@ -37,7 +37,11 @@ from pathlib import Path
 MARK = "TRACEBED_NODE"
 """Environment variable of all commands on a node: folder, node and stamp, separated by line feeds."""
 MADE = ".tracebed-node"
-"""File in a folder that `install` made. It lists the parent folders that `install` made too."""
+"""File in a folder that `install` made."""
+PARENT = ".tracebed-parent"
+"""File in a parent folder that `install` made. The last folder that is removed from there takes the parent along."""
+DOOMED = ".removed-"
+"""Part of the name of a folder that is being removed."""
 END_S = 5.0
 """Time in which killed processes must disappear, s."""
 
@@ -92,18 +96,29 @@ def environment(digest: str) -> str:
     return f"env-{digest}-{sysconfig.get_python_version()}"
 
 
+def make(folder: Path) -> bool:
+    """Make a folder and its missing parents. Return whether this call made the folder."""
+    if folder.exists():
+        return False
+    if make(folder.parent):
+        (folder.parent / PARENT).touch()
+    try:
+        folder.mkdir()
+    except FileExistsError:  # another host that shares the folder was faster
+        return False
+    return True
+
+
 def install(folder: Path, digest: str, wheel: bytes) -> None:
     """Unpack the wheel into its environment, unless it exists. Another host may do the same in the same folder."""
     found = hashlib.sha256(wheel).hexdigest()[: len(digest)]
     if found != digest:
         raise ValueError(f"the wheel was damaged on its way: its digest is {found}, not {digest}")
     os.umask(0o077)
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    made = make(folder)
     if not made and not (folder / MADE).exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} has files that are not of tracebed")
-    with (folder / MADE).open("a") as file:
-        file.writelines(f"{path}\n" for path in made[1:])
+    (folder / MADE).touch()
     make_temporary(folder)
     target = folder / environment(digest)
     if target.exists():
@@ -171,17 +186,24 @@ def remove(folder: Path) -> bool:
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} has files that are not of tracebed")
         return False
-    doomed = folder.with_name(f"{folder.name}.removed-{os.uname().nodename}-{os.getpid()}")
+    doomed = folder.with_name(f"{folder.name}{DOOMED}{os.uname().nodename}-{os.getpid()}")
     try:
         folder.rename(doomed)  # hosts may share the folder, and only one of them can remove it
     except FileNotFoundError:
         return False
-    parents = (doomed / MADE).read_text().splitlines()
     shutil.rmtree(doomed)
-    for parent in parents:
-        with contextlib.suppress(OSError):  # it is used for something else now
-            Path(parent).rmdir()
+    for parent in folder.parents:
+        with contextlib.suppress(OSError):  # another host that shares the folder does the same
+            if not (parent / PARENT).exists() or any(belongs(path) for path in parent.iterdir()):
+                break
+            (parent / PARENT).unlink()
+            parent.rmdir()  # fails if the folder is used for something else now
     return True
+
+
+def belongs(path: Path) -> bool:
+    """Return whether `install` made a folder, also if the folder is being removed."""
+    return DOOMED in path.name or (path / MADE).exists() or (path / PARENT).exists()
 
 
 def pack(spool: Path, node: str) -> None:
