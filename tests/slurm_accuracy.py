@@ -105,7 +105,7 @@ def main() -> None:
         sys.stdout.write(f"| {given.files[0].stem} | {found_noise} | {ratio:.2f} |\n")
         return
     if given.passes:
-        found = [Recording.load(path.stem, path.parent).agreement() for path in given.files]
+        found = [Recording.load(path.name.partition(".json")[0], path.parent).agreement() for path in given.files]
         total = Agreement(*map(sum, zip(*found, strict=True)))
         sys.stdout.write("".join(f"{name}: {count:,}\n" for name, count in total._asdict().items()))
         return

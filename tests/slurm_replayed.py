@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Iterator
@@ -67,7 +68,9 @@ class Recording:
     @classmethod
     def load(cls, name: str, folder: Path = FOLDER) -> Recording:
         """Read a recording of a folder."""
-        found = json.loads((folder / f"{name}.json").read_text())
+        file = folder / f"{name}.json"
+        text = file.read_bytes() if file.exists() else gzip.decompress(Path(f"{file}.gz").read_bytes())
+        found = json.loads(text)
         pairs = (text.split("=") for text in found["parameters"].split(","))
         return cls(name, found["zero"], found["jobs"], found["events"], {key: int(value) for key, value in pairs})
 
