@@ -210,6 +210,23 @@ def test_a_replay_with_a_steady_clock_on_real_cpus_is_resumed(tmp_path: Path) ->
         case.end()
 
 
+def test_a_replay_whose_nodes_do_not_start_when_it_is_resumed_can_be_resumed_later(case: Case) -> None:
+    process = case.start()
+    case.wait_until(process, count("start", 3))
+    agents = case.agents()
+    case.kill(process)
+    for agent in agents:
+        agent.kill()
+    hook = "from tracebed.errors import TestbedError\n"
+    hook += "from tracebed.orchestrator.testbeds.local import LocalProvider\n"
+    hook += "def refuse(self, node, arguments): raise TestbedError('the node is switched off')\n"
+    hook += "LocalProvider.run = refuse\n"
+    assert case.start("--resume", hook=hook).wait(60.0) == 4
+    assert "the node is switched off" in case.errors
+    assert len(case.working) == 1
+    assert_sound(case, case.finish(case.start("--resume", hook=KEEP)), 1)
+
+
 def test_another_command_does_not_resume_the_replay(case: Case) -> None:
     process = case.start()
     case.wait_until(process, count("start"))

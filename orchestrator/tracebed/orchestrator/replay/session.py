@@ -217,7 +217,7 @@ def _carry_out(
 
     The replay does not begin if the nodes are lent for less than `least_s`.
     """
-    testbed = replayer.testbed
+    testbed, started = replayer.testbed, False
     try:
         with signals.at_once():
             testbed.start(adopt=past.agents(replayer) if past else None)
@@ -228,12 +228,12 @@ def _carry_out(
             if replayer.orders.rate is None and not past and (rate := rate_of(testbed)):
                 replayer.orders.rate = rate.units_per_core_second.median
                 info.calibration = rate.facts()
-        folder.keep = True
+        folder.keep = started = True
         info.hosts = testbed.hosts
         replayer.journal.add_facts({"hosts": info.hosts, "calibration": info.calibration})
         replayer.run(on_progress, begin=past.carry_on if past else None)
     except TestbedError as error:
-        if not folder.keep:
+        if not started:  # a replay that was to be resumed can be resumed later
             raise
         replayer.interrupt(str(error))
     finally:
