@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.batch import slurm as slurm_module
 from tracebed.orchestrator.batch import slurm_output, wall
 from tracebed.orchestrator.batch.base import Observation, Phase, Settings
 from tracebed.orchestrator.batch.ended import ended_run
@@ -411,4 +410,3 @@ def test_slurm_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(InputError, match="is not installed"):
         Slurm(Settings()).facts()
-    assert slurm_module.TIMEOUT_S > 0

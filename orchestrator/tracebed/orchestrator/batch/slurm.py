@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar
 
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import slurm_output
-from tracebed.orchestrator.batch.base import Observation, Refused, Request, Settings, SystemFacts
+from tracebed.orchestrator.batch.base import Observation, Request, Settings, SystemFacts
+from tracebed.orchestrator.batch.commands import run
 
-TIMEOUT_S = 60.0
-"""Longest time of a command, wall s."""
 IDS_PER_COMMAND = 1000
 """Most job ids in a command line."""
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "SLURM_JWT")
@@ -142,33 +139,7 @@ class Slurm:
 
     def _run(self, *command: str, refusing: bool = False) -> str:
         """Run a command of Slurm and return its output. `refusing`: an error that is not transient is final."""
-        path = shutil.which(command[0], path=self._environment.get("PATH"))
-        if path is None:
-            raise InputError(
-                f"{command[0]} is not installed", hint="run the replay where Slurm's commands are installed"
-            )
-        try:
-            done = subprocess.run(
-                [path, *command[1:]],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=TIMEOUT_S,
-                start_new_session=True,  # Ctrl-C must not end a submission halfway
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TestbedError(f"{command[0]} took longer than {TIMEOUT_S:g} s", transient=True) from error
-        except OSError as error:
-            raise TestbedError(f"{command[0]} cannot be run: {error.strerror}", transient=True) from error
-        if done.returncode == 0:
-            return done.stdout
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
-        said = re.sub(r"^\w+: (error: )?", "", lines[-1])
-        if refusing and not any(part in done.stderr.lower() for part in TRANSIENT):
-            raise Refused(f"Slurm refused the job: {said}")
-        raise TestbedError(f"{command[0]}: {said}", transient=True)
+        return run(*command, environment=self._environment, transient=TRANSIENT, refusing=refusing)
 
 
 def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -1,0 +1,58 @@
+"""Running the commands of a batch system."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping
+
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.batch.base import Refused
+
+TIMEOUT_S = 60.0
+"""Longest time of a command, wall s."""
+
+LINES = 3
+"""Number of lines of the output of a failed command that its error quotes: the last ones."""
+
+
+def run(*command: str, environment: Mapping[str, str], transient: Collection[str] = (), refusing: bool = False) -> str:
+    """Run a command of a batch system and return its output.
+
+    Args:
+        command: the command and its arguments. No shell is involved.
+        environment: its environment.
+        transient: parts of messages (lower case) after which a retry may succeed.
+        refusing: whether an error that is not transient is final (`Refused`).
+
+    Raises:
+        InputError: the command is not installed.
+        TestbedError: the command failed.
+    """
+    path = shutil.which(command[0], path=environment.get("PATH"))
+    if path is None:
+        raise InputError(f"{command[0]} is not installed", hint="run where the commands of the batch system are")
+    try:
+        done = subprocess.run(
+            [path, *command[1:]],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIMEOUT_S,
+            start_new_session=True,  # Ctrl-C must not end a submission halfway
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TestbedError(f"{command[0]} took longer than {TIMEOUT_S:g} s", transient=True) from error
+    except OSError as error:
+        raise TestbedError(f"{command[0]} cannot be run: {error.strerror}", transient=True) from error
+    if done.returncode == 0:
+        return done.stdout
+    printed = f"{done.stdout}\n{done.stderr}"
+    lines = [re.sub(r"^\w+: (error: )?", "", line) for line in printed.splitlines() if line.strip()]
+    said = "; ".join(lines[-LINES:]) or f"status {done.returncode}"
+    if refusing and not any(part in printed.lower() for part in transient):
+        raise Refused(f"the job was refused: {said}")
+    raise TestbedError(f"{command[0]}: {said}", transient=True)
