@@ -240,10 +240,12 @@ def killed_controller(slurm: Slurm, folder: Path, linger_s: float) -> dict[str, 
 
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(folder), str(linger_s)], env=environment)
-    wait((folder / "started").exists, "testbed")
-    assert len(steps(slurm)) == 2
-    controller.kill()
-    controller.wait()
+    try:
+        wait((folder / "started").exists, "testbed")
+        assert len(steps(slurm)) == 2
+    finally:
+        controller.kill()
+        controller.wait()
     return json.loads((folder / "started").read_text())  # type: ignore[no-any-return]
 
 

@@ -235,10 +235,12 @@ def killed_controller(network: Network, away: Path, linger_s: float) -> tuple[Gr
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(facts)], env=environment)
-    wait(started.exists, "testbed")
-    assert len(agents(network)) == 4  # an agent and a rank on each of the two hosts
-    controller.kill()
-    controller.wait()
+    try:
+        wait(started.exists, "testbed")
+        assert len(agents(network)) == 4  # an agent and a rank on each of the two hosts
+    finally:
+        controller.kill()
+        controller.wait()
     return hosts, json.loads(started.read_text())
 
 
