@@ -54,6 +54,7 @@ NOT_RUN = {
     "docs/reference/import.md": 1,
     "docs/reference/policies/slurm.md": 1,
     "docs/reference/tolerances.md": 1,
+    "docs/testbeds/docker.md": 2,
     "docs/testbeds/slurm.md": 1,
     "docs/testbeds/ssh.md": 1,
     "docs/testbeds/slurm-scheduler.md": 1,

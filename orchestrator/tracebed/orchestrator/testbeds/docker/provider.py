@@ -11,6 +11,7 @@ import hashlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 """A container as in the list of an engine: `Id`, `State`, `Labels`, `NetworkSettings`, `Created`."""
+REMOVAL_S = 30.0
+"""Time in which an engine must have removed containers that it was told to remove, s."""
 LIVE = {"running", "paused", "restarting"}
 """States of containers that have processes."""
 
@@ -313,7 +316,24 @@ class DockerProvider:
                 )
 
     def _remove(self, pool: ThreadPoolExecutor) -> None:
-        """Remove the containers and the networks of the group."""
+        """Remove the containers and the networks of the group.
+
+        An engine that is busy may still be removing a container, or the end of its network, that it reports as removed.
+        """
+        if found := self._find():
+            self.say(f"removing {len(found)} containers")
+        until = time.monotonic() + REMOVAL_S
+        while True:
+            try:
+                self._remove_once(pool)
+                break
+            except TestbedError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(0.2)
+        self._containers = {}
+
+    def _remove_once(self, pool: ThreadPoolExecutor) -> None:
         import docker.errors
 
         def remove(container: str) -> None:
@@ -321,9 +341,6 @@ class DockerProvider:
                 self.engine.client.api.remove_container(container, v=True, force=True)
 
         with self.engine.errors("the containers cannot be removed"):
-            if found := self._find():
-                self.say(f"removing {len(found)} containers")
-            list(pool.map(remove, [facts["Id"] for facts in found.values()]))
+            list(pool.map(remove, [facts["Id"] for facts in self._find().values()]))
             for network in self._networks():
                 network.remove()
-        self._containers = {}
