@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -16,6 +18,7 @@ from click.testing import CliRunner
 
 import dockerd
 from redecided import workload
+from sshd import Sshd, free_port
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.cli import demo as demo_module
 from tracebed.orchestrator.cli import tracebed
@@ -231,3 +234,79 @@ def test_agents_end_with_a_killed_container(boxes: Boxes, tmp_path: Path) -> Non
     assert testbed.family == "AF_INET"
     assert time.monotonic() - began < GUARD_S
     assert boxes.containers() == {}
+
+
+def greet(inventory: Inventory, spool: Path) -> None:
+    """Start agents, hear from each of them, and stop them."""
+    with AgentTestbed(inventory, spool) as testbed:
+        for node in range(len(testbed.nodes)):
+            await_event(testbed, node, "heartbeat")
+
+
+def test_an_engine_on_another_host_by_ssh(boxes: Boxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One SSH connection carries everything, and ends with the testbed. An unknown host is refused."""
+    known, config, programs = tmp_path / "known_hosts", tmp_path / "ssh_config", tmp_path / "programs"
+    programs.mkdir()
+    ssh = programs / "ssh"
+    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    socket_there = boxes.address.removeprefix("unix://")
+    with Sshd(tmp_path / "server") as server:
+        config.write_text(server.config("engine-host", known, "StrictHostKeyChecking yes"))
+        boxes.address = f"ssh://engine-host{socket_there}"
+        inventory = boxes.inventory(["n1", "n2"], heartbeat_s=0.5)
+        with pytest.raises(TestbedError, match=r"no container engine answers at ssh://engine-host.*: Host key"):
+            greet(inventory, tmp_path / "refused")
+        known.write_text(server.known())
+        greet(inventory, tmp_path / "spool")
+        assert boxes.containers() == {}
+        boxes.address = f"ssh://engine-host{tmp_path}/absent.sock"
+        with pytest.raises(TestbedError, match="no container engine answers"):
+            greet(boxes.inventory(["n1"]), tmp_path / "absent")
+        boxes.groups.clear()
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """Return a folder with an authority, and a certificate of it for both ends."""
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    (folder / "extensions").write_text("subjectAltName=IP:127.0.0.1\n")
+    for command in (
+        ["req", "-x509", *key, "-days", "2", "-keyout", "ca-key.pem", "-out", "ca.pem", "-subj", "/CN=authority"],
+        ["req", "-new", *key, "-keyout", "key.pem", "-out", "request.pem", "-subj", "/CN=localhost"],
+        [
+            *["x509", "-req", "-in", "request.pem", "-days", "2", "-out", "cert.pem", "-extfile", "extensions"],
+            *["-CA", "ca.pem", "-CAkey", "ca-key.pem", "-CAcreateserial"],
+        ],
+    ):
+        subprocess.run(["openssl", *command], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def test_an_engine_at_a_tcp_address_with_tls(certificates: Path, tmp_path: Path) -> None:
+    if reason := dockerd.reason_to_skip():
+        pytest.skip(reason)
+    port = free_port("127.0.0.1")
+    names = {"--tlscacert": "ca.pem", "--tlscert": "cert.pem", "--tlskey": "key.pem"}
+    more = [word for name, file in names.items() for word in (name, str(certificates / file))]
+    with dockerd.engine("--tlsverify", *more, "-H", f"tcp://127.0.0.1:{port}") as address:
+        settings = Settings(daemon=f"tcp://127.0.0.1:{port}", tls=str(certificates), base=dockerd.BASE)
+        nodes = tuple(Node(name, 2, emulated=True, provider="docker") for name in ("n1", "n2"))
+        groups = (Group("tls", "docker", settings, nodes, str(tmp_path)),)
+        greet(Inventory("tls", "agents", nodes, groups=groups, heartbeat_s=0.5), tmp_path / "spool")
+        provider = DockerProvider(groups[0], tmp_path, lambda step: None)
+        with closing(provider), closing(docker.DockerClient(address)) as client:
+            provider.up()
+            channel = provider.run(nodes[0], [])
+            channel.close()  # the end of the input reaches the agent, which was not greeted and ends
+            until = time.monotonic() + GUARD_S
+            while channel.poll() is None:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            channel.kill()
+            assert channel.poll() == 0
+            provider.down()
+            assert client.containers.list(all=True) == []

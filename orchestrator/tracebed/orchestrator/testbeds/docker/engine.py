@@ -28,6 +28,8 @@ TUNNEL_S = 30.0
 """Time in which an SSH connection to the host of an engine must be ready, s."""
 CONNECTIONS = 32
 """Number of idle connections to an engine that are kept."""
+OLDEST_API = "1.41"
+"""Version of Docker's API with which an engine is asked for its own version: that of Docker 20.10 and Podman 4."""
 REMOTE_SOCKET = "/var/run/docker.sock"
 TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
 """Files of a folder with TLS certificates: those of Docker's `DOCKER_CERT_PATH`."""
@@ -109,9 +111,17 @@ class Engine:
                 with socket.socket(socket.AF_UNIX) as probe:  # the SDK leaves a socket open that it cannot connect
                     probe.connect(urlsplit(address).path)
             config = TLSConfig(ca_cert=files[0], client_cert=(files[1], files[2]), verify=True) if files else False
-            return docker.DockerClient(
-                address, version="auto", timeout=int(TIMEOUT_S), tls=config, max_pool_size=CONNECTIONS
-            )
+
+            def client(version: str) -> DockerClient:
+                made = docker.DockerClient(
+                    address, version=version, timeout=int(TIMEOUT_S), tls=config, max_pool_size=CONNECTIONS
+                )
+                made.api.trust_env = False  # certificates and proxies of the environment are for web sites
+                return made
+
+            with contextlib.closing(client(OLDEST_API)) as first:
+                version = str(first.version(api_version=False)["ApiVersion"])
+            return client(version)
 
     @cached_property
     def here(self) -> bool:
