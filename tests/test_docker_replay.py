@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -19,6 +20,7 @@ from click.testing import CliRunner
 import dockerd
 from redecided import workload
 from sshd import Sshd, free_port
+from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.cli import demo as demo_module
 from tracebed.orchestrator.cli import tracebed
@@ -234,6 +236,33 @@ def test_agents_end_with_a_killed_container(boxes: Boxes, tmp_path: Path) -> Non
     assert testbed.family == "AF_INET"
     assert time.monotonic() - began < GUARD_S
     assert boxes.containers() == {}
+
+
+def test_nothing_is_left_of_a_killed_replay(boxes: Boxes, tmp_path: Path) -> None:
+    file, work = tmp_path / "nodes.yaml", tmp_path / "w.parquet"
+    keys = f"provider: docker, daemon: '{boxes.address}', base: '{dockerd.BASE}'"
+    file.write_text(f"groups: {{boxes: {{{keys}, nodes: [{{name: 'n[1-2]', cores: 2, emulated: true}}]}}}}\n")
+    write_workload(workload(6, nodes=2), work)
+    label = f"{TESTBED_LABEL}={containers.testbed_label(load_inventory(file).groups[0])}"
+    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()", "replay", str(work)]
+    command += ["--policy", "pref"]
+    command += ["--inventory", str(file), "--speed", "1", "-o", str(tmp_path / "run")]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    until = time.monotonic() + GUARD_S
+    ranks = 0
+    while not ranks:
+        assert time.monotonic() < until and process.poll() is None, (tmp_path / "log").read_text()
+        time.sleep(0.2)
+        for container in boxes.client.containers.list(filters={"label": label}):
+            ranks += len(container.top()["Processes"]) > 3  # init, sleep, the agent, and a rank
+    process.kill()
+    process.wait()
+    result = CliRunner().invoke(tracebed, ["nodes", "down", str(file)])
+    assert result.exit_code == 0, result.output
+    assert "removing 2 containers" in result.output
+    assert boxes.client.containers.list(all=True, filters={"label": label}) == []
+    assert boxes.client.networks.list(filters={"label": label}) == []
 
 
 def greet(inventory: Inventory, spool: Path) -> None:
