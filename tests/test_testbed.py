@@ -92,6 +92,7 @@ def works(testbed: AgentTestbed, node: int, job: str) -> None:
 
 
 @needs_namespaces
+@pytest.mark.slow
 def test_nodes_with_other_clocks_and_networks_pass_the_checks(provider: None) -> None:
     check_provider(namespaces.NamespaceProvider)
 
@@ -115,6 +116,7 @@ def test_an_error_of_a_provider_does_not_leave_the_node_out(tmp_path: Path, monk
         works(testbed, 0, "a")
 
 
+@pytest.mark.slow
 def test_the_local_provider_passes_the_checks() -> None:
     check_provider(LocalProvider)
 
