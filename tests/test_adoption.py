@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import random
 import selectors
@@ -157,6 +158,16 @@ def test_a_stopped_rank_dies_with_its_agent(agent: Agent, way: str) -> None:
         agent.process.wait(GUARD_S)
     assert gone(rank)
     assert Path(socket_of(agent)).parent.exists() == (way == "SIGKILL")
+
+
+def test_an_agent_that_ends_accepts_no_controller(agent: Agent) -> None:
+    agent.launch("a")
+    agent.hear("started")
+    lose(agent)
+    with agent.attach(socket_of(agent)) as other:
+        other.tell(b'{"type":"bye"}\n' + json.dumps(other.hello).encode() + b"\n")  # arrive at once
+        [refused] = [json.loads(line) for line in iter(other.next_line, b"")]
+    assert refused["type"] == "error" and "the agent ends" in refused["what"]
 
 
 def test_a_silent_controller_is_a_lost_one(agent: Agent) -> None:

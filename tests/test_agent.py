@@ -264,10 +264,8 @@ def test_the_end_of_the_agent_is_the_end_of_its_jobs(agent: Agent, way: str) -> 
     else:
         agent.process.terminate()
     said = [json.loads(line) for line in agent.process.stdout]
-    assert {(message["job"], message["state"]) for message in said if message["type"] == "ended"} == {
-        ("a", "killed"),
-        ("b", "killed"),
-    }
+    # The controller sees that the node is lost. An end of a rank would say that its job was killed.
+    assert not [message for message in said if message["type"] == "ended"]
     assert agent.process.wait(GUARD_S) == 0
     assert not any(rank.is_running() for rank in ranks)
 

@@ -222,7 +222,7 @@ def test_a_resumed_testbed_takes_down_what_its_predecessor_made(provider: None, 
 
 
 @pytest.mark.parametrize("where", ["here", pytest.param("there", marks=needs_namespaces)])
-@pytest.mark.parametrize("fault", ["killed", "stopped"])
+@pytest.mark.parametrize("fault", ["killed", "ended", "stopped"])
 def test_a_lost_agent_is_replaced(
     provider: None, tmp_path: Path, where: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,8 +397,12 @@ def states(run: Run) -> dict[str, str]:
     return dict(zip(run.jobs["job_id"], run.jobs["state"], strict=True))
 
 
+FAULTS = {"killed": signal.SIGKILL, "ended": signal.SIGTERM, "stopped": signal.SIGSTOP}
+"""Signals to an agent. A host that is shut down sends SIGTERM to it."""
+
+
 @needs_namespaces
-@pytest.mark.parametrize("fault", ["killed", "stopped"])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_jobs_of_a_lost_node_run_again_when_it_is_back(
     provider: None, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,7 +422,7 @@ def test_jobs_of_a_lost_node_run_again_when_it_is_back(
         if len(agents) == 2 and all(agent.children() for agent in agents):
             for agent in agents:
                 disturbed.append(agent.pid)
-                agent.send_signal(signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+                agent.send_signal(FAULTS[fault])
 
     monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.AgentTestbed", Noted)
     work = on_two_nodes(300.0, 100.0)

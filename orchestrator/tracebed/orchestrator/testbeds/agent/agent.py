@@ -59,6 +59,7 @@ class Agent:
         try:
             while not self.ending:
                 self._turn()
+            self.outbox.close()  # the node is lost with all its jobs; an end of a rank would tell of one job only
             if self.node:
                 self.node.jobs.end("the agent ends")
                 while self.node.jobs.ranks:
@@ -186,6 +187,8 @@ class Agent:
             )
         if self.node is not None and lines is self.lines:
             raise InputError("hello arrived twice")
+        if self.ending:
+            raise InputError("the agent ends")
         heartbeat_s = fields.number("heartbeat_s", 0.001, LONGEST_S)
         silence_s = fields.number("silence_s", 0.001, LONGEST_S) if "silence_s" in fields else NEVER
         linger_s = fields.number("linger_s", 0.0, LONGEST_S) if "linger_s" in fields else 0.0

@@ -47,6 +47,10 @@ class Outbox:
         while number is not None and self._kept and self._kept[0]["n"] <= number:
             self._kept.popleft()
 
+    def close(self) -> None:
+        """Send no more events, and keep none."""
+        self.lines, self.keeping = None, False
+
     def repeat(self) -> None:
         """Send the kept events to a new controller."""
         for event in self._kept:
