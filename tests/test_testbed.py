@@ -23,7 +23,7 @@ from namespaces import OFFSET_S, needs_namespaces
 from redecided import workload
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.errors import TestbedError
+from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
@@ -114,6 +114,68 @@ def test_an_error_of_a_provider_does_not_leave_the_node_out(tmp_path: Path, monk
         assert hear(testbed, "lost").message["reason"] == "cannot be ended: 'status'"
         hear(testbed, "back")
         works(testbed, 0, "a")
+
+
+LIAR = """
+import json, sys, time
+hello = json.loads(sys.stdin.readline())
+facts = {"version": "1", "pid": 1, "sockets": "/nowhere", "attach": None, "adopted": [], "host": {}}
+print(json.dumps({"type": "hello", "time": 0.0, "units_per_core_second": None, **facts}), flush=True)
+time.sleep(0.5)
+sys.stdout.write(sys.argv[1])
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no message",
+        '{"type": ["heartbeat"], "time": 0}',
+        '{"type": "heartbeat", "time": 0, "sample": null}',
+        '{"type": "heartbeat", "time": 0, "sample": {}, "ping": {"sent": 0}}',
+        '{"type": "heartbeat", "sample": {}}',
+        '{"type": "work", "time": 0, "job": "a", "rank": "n0", "samples": [7]}',
+        '{"type": "ended", "time": 0, "job": ["a"], "rank": "n0", "leader": true, "state": "killed", "reason": ""}',
+        '{"type": "ended", "time": 0, "job": "a", "rank": "n0"}',
+        '{"type": "lost", "time": 0}',
+        '{"type": "back", "time": 0}',
+        '{"type": "error", "time": 0}',
+    ],
+)
+def test_an_invalid_event_is_an_error_of_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    class Lying(LocalProvider):
+        def run(self, node: Node, arguments: Any) -> LocalChannel:
+            return LocalChannel([sys.executable, "-c", LIAR, f"{line}\n"], self.folder / "log")
+
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Lying)
+    with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
+        found = hear(testbed, "error").message
+        assert found == {"type": "error", "what": f"its agent wrote an invalid message: {line.encode()!r}"}
+
+
+def test_a_provider_that_refuses_its_group_leaves_nothing_of_another(tmp_path: Path) -> None:
+    nodes = Node("n0", 1, emulated=True), Node("n1", 1, emulated=True, provider="absent")
+    with pytest.raises(TracebedError, match="absent"):
+        AgentTestbed(Inventory("test", AGENTS, nodes), tmp_path / "spool").start()
+
+
+class Partial(LocalProvider):
+    """Nodes on this machine, of which one cannot be made ready, so that `up` fails."""
+
+    attempts = 0
+
+    def up(self) -> None:
+        type(self).attempts += 1
+        raise TestbedError("cannot be reached", where="node n9")
+
+
+def test_nodes_that_are_ready_do_not_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Partial)
+    with AgentTestbed(inventory(here=3), tmp_path / "spool", drain=True) as testbed:
+        assert testbed.agents.keys() == {"n0", "n1", "n2"}
+    assert Partial.attempts == 1
 
 
 @pytest.mark.slow

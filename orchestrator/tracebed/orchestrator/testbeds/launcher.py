@@ -41,12 +41,18 @@ class Launcher:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._ready = False
+        self._tried = 0
         self._closed = threading.Event()
 
     def make_ready(self) -> None:
-        """Make the nodes ready, unless that has succeeded before. One thread at a time does so."""
+        """Make the nodes ready, unless that has succeeded before. One thread at a time does so.
+
+        The attempt of another thread that began while this thread waited counts for this thread too.
+        """
+        before = self._tried
         with self._making:
-            if not self._ready and not self._closed.is_set():
+            if not self._ready and self._tried == before and not self._closed.is_set():
+                self._tried += 1
                 self.provider.up()
                 self._ready = True
 
@@ -80,9 +86,12 @@ class Launcher:
 
     def _attempt(self, node: Node, arguments: Sequence[str]) -> Channel:
         for attempt in range(ATTEMPTS):
+            if self._closed.is_set():
+                break
             try:
-                with contextlib.suppress(TestbedError):  # other nodes of the group may be the reason
-                    self.make_ready()
+                if attempt:
+                    with contextlib.suppress(TestbedError):  # other nodes of the group may be the reason
+                        self.make_ready()
                 return self.provider.run(node, arguments)
             except TestbedError as error:
                 if not error.transient or attempt == ATTEMPTS - 1:

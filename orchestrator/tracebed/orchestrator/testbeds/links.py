@@ -17,9 +17,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from tracebed.benchmarks.lines import Lines, decode, wait
+from tracebed.benchmarks.lines import Lines, wait
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.base import Event
+from tracebed.orchestrator.testbeds.events import LINE_LIMIT, read_event
 from tracebed.orchestrator.testbeds.launcher import Launcher
 from tracebed.orchestrator.testbeds.link import Link, await_ends
 from tracebed.orchestrator.testbeds.nodes import Inventory
@@ -30,7 +31,7 @@ START_S = 60.0
 UNSENT_LIMIT = 8 * 2**20
 """Maximum size of the buffer for an agent that does not read, bytes."""
 STOP_S = 10.0
-"""Time that `stop` waits for the end of an agent that was lost before, s."""
+"""Time that `stop` waits for the ends of the agents that were lost before, s."""
 DROP_S = 10.0
 """Longest time between the decision to give an agent up and the report that its node is lost, s."""
 PINGS = 4
@@ -191,7 +192,7 @@ class Links:
         if self._stopping:
             result.kill()
             return
-        lines = Lines(self._selector, result.reader, result.writer, partial(self._from_agent, link))
+        lines = Lines(self._selector, result.reader, result.writer, partial(self._from_agent, link), LINE_LIMIT)
         link.give_up_at = time.monotonic() + self._patience()
         link.connect(result, lines, self.inventory)
 
@@ -208,11 +209,7 @@ class Links:
         if mask & selectors.EVENT_WRITE:
             lines.flush()
         for line in lines.receive():
-            try:
-                message = decode(line)
-                message["type"]
-            except (ValueError, KeyError):
-                message = {"type": "error", "what": f"its agent wrote an invalid message: {line[:200]!r}"}
+            message = read_event(line)
             (self._heard if link.up else self._heard_first)(link, message, now)
             if link.lines is not lines:
                 return
@@ -336,7 +333,8 @@ class Links:
 
     def close(self) -> None:
         """Wait for the ends of agents that were lost, kill those that were being started, and forget all events."""
+        until = time.monotonic() + STOP_S
         for thread in self._threads:
-            thread.join(STOP_S)
+            thread.join(max(0.0, until - time.monotonic()))
         self._answer_calls()
         self.events.clear()

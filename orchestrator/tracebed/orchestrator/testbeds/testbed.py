@@ -106,7 +106,7 @@ class AgentTestbed:
 
     def _note_made(self) -> None:
         """Add the groups for which something was made to the file of these groups."""
-        groups = zip(self._launchers, self.inventory.groups, strict=True)
+        groups = zip(self._launchers, self.inventory.groups, strict=False)  # a provider may have refused its group
         made = {group.name for launcher, group in groups if launcher.provider.made} - self._made()
         if made:
             with (self.spool / MADE).open("a", encoding="utf-8") as file:
@@ -233,7 +233,7 @@ class AgentTestbed:
             self._warn([] if provider.shared else concurrently(fetches, provider.fan_out))
         self._note_made()  # an interrupt may have come while nodes were made ready
         made = self._made()
-        groups = zip(launchers, self.inventory.groups, strict=True)
+        groups = zip(launchers, self.inventory.groups, strict=False)
         errors = concurrently([la.provider.down for la, group in groups if group.name in made], len(made))
         self._warn(errors)
         if made and not errors:

@@ -1,0 +1,76 @@
+"""The check of what agents say. The user of a node can change an agent, which must not end the controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracebed.benchmarks.lines import decode
+
+LINE_LIMIT = 64 * 2**20
+"""Longest accepted line of an agent, bytes. The longest lines are the rates of all cores of a node."""
+QUOTED = 200
+"""Number of bytes of an invalid line that a message quotes."""
+
+Types = tuple[type, ...]
+
+NUMBER: Types = (int, float)
+NOTHING = type(None)
+JOB: dict[str, Types] = {"job": (str,), "rank": (str,)}
+FIELDS: dict[str, dict[str, Types]] = {
+    "hello": {
+        "version": (str,),
+        "pid": (int,),
+        "sockets": (str,),
+        "attach": (str, NOTHING),
+        "adopted": (list,),
+        "host": (dict,),
+        "units_per_core_second": (*NUMBER, NOTHING),
+    },
+    "facts": {"facts": (dict,)},
+    "listening": {**JOB, "address": (str, list)},
+    "started": JOB,
+    "progress": JOB,
+    "work": {**JOB, "samples": (list,)},
+    "resized": {**JOB, "request": (int,), "decided": NUMBER, "applied": NUMBER},
+    "ended": {**JOB, "leader": (bool,), "state": (str,), "reason": (str, NOTHING)},
+    "heartbeat": {"sample": (dict,)},
+    "relay": {"to": (str,)},
+    "measured": {"rates": (list,)},
+    "calibrated": {"units_per_core_second": (*NUMBER, NOTHING)},
+    "error": {"what": (str,)},
+}
+"""Type of event -> the fields that the testbed and the replay read, with the types of their values."""
+OPTIONAL: dict[str, Types] = {"n": (int,), "job": (str,), "rank": (str,), "hint": (str, NOTHING), "ping": (dict,)}
+"""Fields that events of any type may have."""
+PING: dict[str, Types] = {"sent": NUMBER, "received": NUMBER}
+
+
+def read_event(line: bytes) -> dict[str, Any]:
+    """Return the event in a line of an agent. An invalid line is an `error` of the agent."""
+    try:
+        event = decode(line)
+        _check(event)
+    except ValueError:
+        return {"type": "error", "what": f"its agent wrote an invalid message: {line[:QUOTED]!r}"}
+    return event
+
+
+def _check(event: dict[str, Any]) -> None:
+    """Raise ValueError if an event has an unknown type, lacks a field, or has a field of another type."""
+    kind = event.get("type")
+    if not isinstance(kind, str) or kind not in FIELDS:
+        raise ValueError
+    _require(event, FIELDS[kind] | {"time": NUMBER})
+    _require(event, {name: types for name, types in OPTIONAL.items() if name in event})
+    _require(event.get("ping", {}), PING if "ping" in event else {})
+    for sample in event["samples"] if kind == "work" else ():
+        if not isinstance(sample, list) or not all(type(value) in NUMBER for value in sample) or len(sample) != 5:
+            raise ValueError
+    if kind == "hello" and not all(isinstance(job, str) for job in event["adopted"]):
+        raise ValueError
+
+
+def _require(fields: dict[str, Any], wanted: dict[str, Types]) -> None:
+    for name, types in wanted.items():
+        if name not in fields or type(fields[name]) not in types:
+            raise ValueError
