@@ -248,16 +248,18 @@ class _Output:
         self._connection.close()
 
 
-def unpack(stream: IO[bytes], target: Path) -> None:
+def unpack(stream: IO[bytes], node: str, target: Path) -> None:
     """Write the files of jobs in a tar archive from a node to the folder `target`, and ignore everything else in it.
 
-    Only regular files `job-ID/NAME` are written, so a node cannot replace other files here.
+    Only regular files `job-ID/NODE.*` are written, so a node cannot replace other files here.
     """
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             parts = PurePosixPath(member.name).parts
             content = archive.extractfile(member) if member.isreg() else None
-            if content is None or len(parts) != 2 or not parts[0].startswith("job-") or parts[1] == "..":
+            if content is None or len(parts) != 2 or not parts[0].startswith("job-"):
+                continue
+            if not parts[1].startswith(f"{node}."):
                 continue
             folder = target / parts[0]
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -170,7 +170,7 @@ class DockerProvider:
             TestbedError: the container does not run.
         """
         command = [PYTHON, "-I", "-c", PACK, self.spool(node)]
-        run(self.engine, self._container(node), command, lambda stream: unpack(stream, target))
+        run(self.engine, self._container(node), command, lambda stream: unpack(stream, node.name, target))
 
     def bind(self, node: Node) -> str | None:
         """Return the address of the container in its network, which has no route to the outside."""
