@@ -178,6 +178,35 @@ def test_nodes_that_are_ready_do_not_wait_for_others(tmp_path: Path, monkeypatch
     assert Partial.attempts == 1
 
 
+class Waiting(LocalProvider):
+    """Nodes on this machine that wait for a process in `up`."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.process = subprocess.Popen(["sleep", "3600"])
+
+    def up(self) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)  # as Ctrl-C while the testbed waits
+        if self.process.wait():
+            raise TestbedError("was interrupted")
+
+    def interrupt(self) -> None:
+        self.process.kill()
+
+
+def test_a_start_that_waits_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Waiting)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            AgentTestbed(inventory(here=1), tmp_path / "spool").start()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 @pytest.mark.slow
 def test_the_local_provider_passes_the_checks() -> None:
     check_provider(LocalProvider)

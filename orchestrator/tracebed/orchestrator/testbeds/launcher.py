@@ -20,6 +20,9 @@ ATTEMPTS = 5
 RETRY_S = 0.5
 """Mean of the first pause between two attempts, s. Pauses double, and vary by half of their length."""
 
+LOOK_S = 0.5
+"""Time between two attempts to interrupt `up`, s."""
+
 Opened = Callable[[Channel | TestbedError], None]
 """A function of the opened channel, or of the reason for which it cannot be opened."""
 
@@ -107,13 +110,19 @@ class Launcher:
                 self._pending -= 1
 
     def close(self) -> None:
-        """Accept no more channels: those that are being opened are killed. Wait only until `make_ready` has ended."""
+        """Accept no more channels: those that are being opened are killed. Wait only until `make_ready` has ended.
+
+        A provider that waits for long in `up` has a method `interrupt`, which is called until `up` has ended.
+        """
         with self._lock:
             self._closed.set()
             for _ in range(self._threads):
                 self._calls.put(None)
-        with self._making:
-            pass
+        interrupt = getattr(self.provider, "interrupt", lambda: None)
+        while not self._making.acquire(timeout=LOOK_S):
+            with contextlib.suppress(TestbedError):
+                interrupt()
+        self._making.release()
 
 
 def concurrently(calls: Iterable[Callable[[], None]], most: int) -> list[TracebedError]:

@@ -78,7 +78,8 @@ class Provider(Protocol):
         """Make the nodes ready, for example containers or an allocation, and mark what was made.
 
         Nodes that are ready already are left as they are. A node that cannot be made ready does not keep the others
-        from being made ready.
+        from being made ready. A provider that may wait for many minutes here, as for an allocation, has a method
+        `interrupt` without arguments. Another thread calls it, possibly repeatedly, to end the wait with an error.
 
         Raises:
             TestbedError: a node cannot be made ready. `transient` tells whether to try again.

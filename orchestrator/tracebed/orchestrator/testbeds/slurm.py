@@ -143,6 +143,11 @@ class SlurmProvider:
                 self._share(job)
             self._job = job
 
+    def interrupt(self) -> None:
+        """End the wait of `up` for an allocation."""
+        if self._given is None:
+            self._slurm.stop_waiting()
+
     def _up(self, station: Station) -> None:
         if station.up(self._wheels):
             self.made = True

@@ -65,6 +65,10 @@ class Allocations:
             raise TestbedError("the allocation has ended at once", where=self.where, transient=True)
         return found
 
+    def stop_waiting(self) -> None:
+        """Cancel the requests for an allocation that wait, so that `allocate` fails."""
+        self.slurm("scancel", "--me", f"--name={self.name}", "--state=PENDING")
+
     def describe(self, job: int) -> tuple[list[str], float | None]:
         """Return the hosts of an allocation, and the time that it has left, s; None: unlimited.
 
