@@ -76,7 +76,7 @@ def jobs(seed: int) -> Workload:
     """Return jobs of one to four nodes that keep ten nodes busy for some six minutes."""
     draw = np.random.default_rng(seed)
     nodes = draw.integers(1, 5, JOBS)
-    run_time = draw.exponential(1000.0, JOBS) + 20.0
+    run_time = draw.exponential(800.0, JOBS) + 20.0
     malleable = draw.random(JOBS) < 0.5
     table = {
         "job_id": [f"job {number}" for number in range(JOBS)],
@@ -211,7 +211,7 @@ class Mischief:
         return psutil.Process(agents[local[target % len(local)]]["pid"])
 
     def _kill_agent(self, target: int) -> None:
-        agents = self.place.agents()
+        agents = [agent for agent in self.place.agents() if not _is_rank(agent)]
         chosen = agents[target % len(agents)] if agents and target % 2 else self._agent(target)
         assert AGENT_MODULE in chosen.cmdline()
         chosen.kill()
@@ -249,6 +249,12 @@ class Mischief:
         name = sorted(network.hosts)[target % len(network.hosts)]
         network.cut(name)
         return lambda: network.restore(name)
+
+
+def _is_rank(process: psutil.Process) -> bool:
+    """Return whether a process is a rank, which has the command of the agent that forked it."""
+    parent = process.parent()
+    return parent is not None and AGENT_MODULE in parent.cmdline()
 
 
 @pytest.fixture
