@@ -214,6 +214,18 @@ while True:
 """
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['Match=exec "touch {}"', 'match = "exec" "touch {}"', 'Match host a !exec "touch {}"', "ProxyCommand=touch {}"],
+)
+def test_no_spelling_of_a_command_in_a_configuration_is_overlooked(tmp_path: Path, line: str) -> None:
+    file, trap = tmp_path / "config", tmp_path / "trap"
+    file.write_text(f"Host a\n  HostName 127.0.0.1\n{line.format(trap)}\n")
+    with pytest.raises(InputError, match=r"config:3: the SSH configuration runs a command on this machine"):
+        ssh_config(file).base_ssh_config.lookup("a")
+    assert not trap.exists()
+
+
 def test_a_missing_ssh_configuration_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the SSH configuration"):
         ssh_config(tmp_path / "absent")

@@ -28,7 +28,7 @@ from paramiko.ssh_exception import (
 )
 
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, lines_of
+from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, Line, lines_of
 
 ATTEMPTS = 7
 """Number of attempts to connect to a host that drops connections, as a busy sshd does (MaxStartups)."""
@@ -36,8 +36,6 @@ PAUSE_S = 0.2
 """Mean of the random pause after the first dropped connection, s. It doubles with each attempt."""
 SYSTEM_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 USER_HOSTS = Path("~/.ssh/known_hosts")
-COMMANDS = re.compile(r"^\s*(?:proxycommand[\s=]|match\s.*\bexec\b)", re.IGNORECASE | re.MULTILINE)
-"""The keywords of an SSH configuration that run a command on this machine."""
 TRUSTED = ("~/.ssh", "/etc/ssh")
 """The folders whose SSH configurations may run commands on this machine."""
 
@@ -89,7 +87,7 @@ def ssh_config(path: Path | None) -> fabric.Config:
     for file in files:
         for line in lines_of(file):
             trusted = any(line.file.resolve().is_relative_to(Path(folder).expanduser()) for folder in TRUSTED)
-            if COMMANDS.match(line.text) and not trusted:
+            if _runs_command(line) and not trusted:
                 what = f"the SSH configuration runs a command on this machine: {line.text}"
                 raise InputError(what, where=line.where, hint="use ProxyJump, or move the entry to ~/.ssh/config")
             text += f"{line.text}\n"
@@ -98,6 +96,11 @@ def ssh_config(path: Path | None) -> fabric.Config:
         return fabric.Config(ssh_config=paramiko.SSHConfig.from_text(text), lazy=True)
     except (paramiko.ConfigParseError, ValueError) as error:
         raise InputError(f"the SSH configuration is invalid: {error}", where=str(path or OWN_FILES[0])) from error
+
+
+def _runs_command(line: Line) -> bool:
+    """Return whether a line of an SSH configuration runs a command on this machine."""
+    return line.keyword == "proxycommand" or (line.keyword == "match" and "exec" in line.text.lower())
 
 
 class _Dropped(TestbedError):
