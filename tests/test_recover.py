@@ -205,6 +205,16 @@ def test_a_folder_left_by_a_killed_replay_is_kept_and_named(killed: Path) -> Non
         recover(left)
 
 
+def test_a_folder_that_cannot_be_resumed_is_kept(tmp_path: Path) -> None:
+    running, left = WorkingFolder(tmp_path / "a"), WorkingFolder(tmp_path / "b")
+    left.close()
+    (left.path / MARKER).write_text((running.path / MARKER).read_text())  # as if both were of one output
+    with pytest.raises(InputError, match="another replay is writing to it"):
+        WorkingFolder(tmp_path / "a", left=left.path)
+    assert (left.path / MARKER).exists()
+    running.remove()
+
+
 @pytest.mark.parametrize(("policy", "speed"), [("fcfs", 1000.0), ("pref", 400.0)])
 def test_a_run_is_equal_to_the_one_recovered_from_its_journal(tmp_path: Path, policy: str, speed: float) -> None:
     run = replay(workload(12), emulated(4), policy, tmp_path / "run", options=Options(speed))

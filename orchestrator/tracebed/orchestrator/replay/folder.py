@@ -56,16 +56,18 @@ class WorkingFolder:
             raise InputError(what, where=str(self.path), hint="choose another folder with -o") from error
         try:
             # If two replays start at the same time, at least one of them sees the lock of the other.
-            for left in working_folders(output):
-                if left == self.path:
+            for other in working_folders(output):
+                if other == self.path:
                     continue
-                if is_running(left):
+                if is_running(other):
                     hint = "choose another folder with -o"
                     raise InputError("another replay is writing to it", where=str(output), hint=hint)
-                todo = f"make a run of it with `tracebed recover {left}`, or delete it"
-                warnings.warn(f"{left} remains from an earlier replay: {todo}", stacklevel=2)
+                todo = f"make a run of it with `tracebed recover {other}`, or delete it"
+                warnings.warn(f"{other} remains from an earlier replay: {todo}", stacklevel=2)
         except BaseException:
-            self.remove()
+            if left is None:
+                self.remove()
+            self.close()
             raise
 
     def _create(self, output: Path) -> None:
