@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,19 @@ def test_a_wrong_ansible_inventory_is_refused_by_line(tmp_path: Path, case: str)
         assert str(caught.value).startswith(f"{tmp_path / 'hosts.yaml'}:{line}: "), caught.value
     assert "\n" not in str(caught.value)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(("width", "length"), [(2, 40), (1, 1500)])
+def test_groups_with_many_paths_are_read_at_once(tmp_path: Path, width: int, length: int) -> None:
+    """Each group of a level is a child of all groups of the level above: there are 2**40 paths, or one long path."""
+    levels = [[f"g{level}_{number}" for number in range(width)] for level in range(length)]
+    text = "".join(
+        f"{group}: {{children: {{{', '.join(f'{child}: ' for child in below)}}}}}\n"
+        for above, below in pairwise(levels)
+        for group in above
+    )
+    found = load(tmp_path, f"{text}{levels[-1][0]}: {{hosts: {{h: }}, vars: {{tracebed_cores: 3}}}}\n")
+    assert [(node.name, node.cores) for node in found.nodes] == [("h", 3)]
 
 
 def test_ranges_of_hosts() -> None:

@@ -10,6 +10,7 @@ import re
 import string
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -124,17 +125,26 @@ class _Inventory:
         if len(self.hosts) > LARGEST:
             raise variables.place.error(f"the inventory has more than {LARGEST:,} hosts")
 
-    def depth(self, name: str, above: tuple[str, ...] = ()) -> int:
-        """Return the length of the longest path from the group `all`. Raises InputError if groups form a cycle."""
-        if name in above:
-            raise InputError(f"group {name!r} is a child of itself", where=str(self.folder), hint=HINT)
-        return max((1 + self.depth(parent, (*above, name)) for parent in self.groups[name].parents), default=0)
+    def depths(self) -> dict[str, int]:
+        """Return the length of the longest path from the group `all` to each group, parents first.
+
+        Raises:
+            InputError: groups form a cycle.
+        """
+        found: dict[str, int] = {}
+        try:
+            for name in TopologicalSorter({name: group.parents for name, group in self.groups.items()}).static_order():
+                found[name] = max((1 + found[parent] for parent in self.groups[name].parents), default=0)
+        except CycleError as error:
+            name = min(error.args[1])
+            raise InputError(f"group {name!r} is a child of itself", where=str(self.folder), hint=HINT) from error
+        return found
 
     def variables(self) -> Callable[[_Host], Keys]:
         """Return a function of a host that returns the variables of the host, with those of its groups."""
-        depths = {name: self.depth(name) for name in self.groups}
+        depths = self.depths()
         ancestors: dict[str, set[str]] = {}
-        for name in sorted(depths, key=depths.__getitem__):
+        for name in depths:
             parents = self.groups[name].parents
             ancestors[name] = {name, *parents, *(found for parent in parents for found in ancestors[parent])}
         merged: dict[str, Keys] = {}
