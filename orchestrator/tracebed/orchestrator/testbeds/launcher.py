@@ -99,6 +99,7 @@ class Launcher:
             except TestbedError as error:
                 if not error.transient or attempt == ATTEMPTS - 1:
                     raise
+                self._ready = False  # the node may have been stopped: a container, a host that was restarted
             if self._closed.wait(RETRY_S * 2**attempt * random.uniform(0.5, 1.5)):
                 break
         raise TestbedError("the testbed was stopped", where=f"node {node.name}")
