@@ -40,7 +40,15 @@ FIELDS: dict[str, dict[str, Types]] = {
     "error": {"what": (str,)},
 }
 """Type of event -> the fields that the testbed and the replay read, with the types of their values."""
-OPTIONAL: dict[str, Types] = {"n": (int,), "job": (str,), "rank": (str,), "hint": (str, NOTHING), "ping": (dict,)}
+FIGURES = ("exit_code", "units_done", "cpu_s", "planned_s", "late_s", "overruns", "residual_s")
+OPTIONAL: dict[str, Types] = {
+    "n": (int,),
+    "job": (str,),
+    "rank": (str,),
+    "hint": (str, NOTHING),
+    "ping": (dict,),
+    **dict.fromkeys(FIGURES, (*NUMBER, NOTHING)),
+}
 """Fields that events of any type may have."""
 PING: dict[str, Types] = {"sent": NUMBER, "received": NUMBER}
 
@@ -66,6 +74,10 @@ def _check(event: dict[str, Any]) -> None:
     for sample in event["samples"] if kind == "work" else ():
         if not isinstance(sample, list) or not all(type(value) in NUMBER for value in sample) or len(sample) != 5:
             raise ValueError
+    if kind == "heartbeat":
+        host = event["sample"].get("host", {})
+        _require_figures({name: value for name, value in event["sample"].items() if name != "host"})
+        _require_figures(host)
     if kind == "hello" and not all(isinstance(job, str) for job in event["adopted"]):
         raise ValueError
 
@@ -74,3 +86,10 @@ def _require(fields: dict[str, Any], wanted: dict[str, Types]) -> None:
     for name, types in wanted.items():
         if name not in fields or type(fields[name]) not in types:
             raise ValueError
+
+
+def _require_figures(fields: Any) -> None:
+    """Raise ValueError unless `fields` are figures by name."""
+    if not isinstance(fields, dict):
+        raise ValueError
+    _require(fields, dict.fromkeys(fields, (*NUMBER, NOTHING)))

@@ -115,8 +115,7 @@ class Provider(Protocol):
     def bind(self, node: Node) -> str | None:
         """Return the address of the node in the network of the testbed, on which ranks may listen.
 
-        None: ranks may not listen on a port of the node. If the networks of two groups of one provider are apart, the
-        providers of the groups have an attribute `network` with different values.
+        None: ranks may not listen on a port of the node.
         """
 
 

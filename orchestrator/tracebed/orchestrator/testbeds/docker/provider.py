@@ -67,7 +67,7 @@ class DockerProvider:
         self.group, self.folder, self.say = group, folder, say
         self.settings = group.settings
         self.made = False
-        self.testbed = self.network = containers.testbed_label(group)
+        self.testbed = containers.testbed_label(group)
         tls = None if self.settings.tls is None else Path(self.settings.tls)
         self.engine = Engine(self.settings.daemon, tls, f"nodes {group.name}")
         self._pump: Pump | None = None
