@@ -22,10 +22,12 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import MARKER, WorkingFolder
+from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.recovery import recover, recovered
+from tracebed.orchestrator.replay.recovery import Retold, recover, recovered
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.run import JOURNAL, TABLES, Run
+from tracebed.orchestrator.run import JOURNAL, TABLES, Run, RunInfo
+from tracebed.orchestrator.scheduling.jobs import Jobs
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -230,6 +232,21 @@ def test_shared_nodes_are_recovered(tmp_path: Path, policy: str) -> None:
     assert_equal(recovered(tmp_path / "run" / JOURNAL), run)
 
 
+def test_a_policy_may_choose_other_nodes_than_the_lowest() -> None:
+    inventory = emulated(4)
+    info = RunInfo("replay", "emulated", inventory.facts, {}, "slurm")
+    retold = Retold(Jobs.of(workload(3), cores_per_node=2), info)
+
+    def start(job: int, *nodes: str) -> None:
+        retold.take_in(Entry(job, 1000.0 + job, "start", f"job {job}", None, {"nodes": list(nodes)}))
+
+    start(0, "n3", "n4")
+    assert (retold.cluster.owned(0), retold.cluster.idle) == ([2, 3], [0, 1])
+    for damaged in (("n2", "n3"), ("n2", "n1"), ("n1", "n1")):
+        with pytest.raises(ValueError, match="not idle, or not in ascending order"):
+            start(1, *damaged)
+
+
 def assert_equal(run: Run, other: Run) -> None:
     for table in TABLES:
         pd.testing.assert_frame_equal(getattr(run, table), getattr(other, table))
@@ -277,7 +294,7 @@ DAMAGES = {
     "an unknown job": "UPDATE entries SET job = 'nobody' WHERE kind = 'start'",
     "no job": "UPDATE entries SET job = NULL WHERE kind = 'end'",
     "an unknown node": "UPDATE entries SET data = '{\"nodes\": [\"x\"]}' WHERE kind = 'start'",
-    "other nodes": "UPDATE entries SET data = '{\"nodes\": [\"n4\"]}' WHERE kind = 'start'",
+    "nodes in another order": 'UPDATE entries SET data = \'{"nodes": ["n4", "n1"]}\' WHERE kind = \'start\'',
     "an unknown state": 'UPDATE entries SET data = \'{"state": "zzz", "reason": ""}\' WHERE kind = \'end\'',
     "data of another type": "UPDATE entries SET data = '7' WHERE kind = 'start'",
     "a time of another type": "UPDATE entries SET time = 'noon'",

@@ -187,6 +187,8 @@ class Retold:
         self.record.refuse(job, JobState.REJECTED, data["reason"])
 
     def _take(self, job: int, nodes: Sequence[int], now: float) -> None:
-        """Allocate the idle `nodes` to `job`. Raises ValueError if they are not the lowest idle nodes."""
-        if nodes and self.cluster.take(job, len(nodes), now) != list(nodes):
-            raise ValueError(f"the nodes of job {self.jobs.ids[job]} are not the lowest idle nodes")
+        """Allocate `nodes` to `job`. Raises ValueError unless they are idle nodes in ascending order."""
+        if sorted(set(nodes).intersection(self.cluster.idle)) != list(nodes):
+            raise ValueError(f"the nodes of job {self.jobs.ids[job]} are not idle, or not in ascending order")
+        if nodes:
+            self.cluster.take(job, len(nodes), now, nodes)
