@@ -30,6 +30,7 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds import link as link_module
 from tracebed.orchestrator.testbeds.base import Event
+from tracebed.orchestrator.testbeds.launcher import concurrently
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -114,6 +115,16 @@ def test_an_error_of_a_provider_does_not_leave_the_node_out(tmp_path: Path, monk
         assert hear(testbed, "lost").message["reason"] == "cannot be ended: 'status'"
         hear(testbed, "back")
         works(testbed, 0, "a")
+
+
+def test_calls_at_once_have_no_errors_but_their_own() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(1000):
+            assert concurrently([lambda: time.sleep(0)] * 16, 8) == []
+    finally:
+        sys.setswitchinterval(before)
 
 
 LIAR = """

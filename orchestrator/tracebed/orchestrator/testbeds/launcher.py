@@ -9,7 +9,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.nodes import Node
@@ -134,9 +134,13 @@ def concurrently(calls: Iterable[Callable[[], None]], most: int) -> list[Tracebe
     errors: list[TracebedError] = []
 
     def work() -> None:
-        while not waiting.empty():
+        while True:
             try:
-                waiting.get_nowait()()
+                call = waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                call()
             except TracebedError as error:
                 errors.append(error)
             except Exception as error:  # noqa: BLE001  as above
