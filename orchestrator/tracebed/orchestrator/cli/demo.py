@@ -69,14 +69,14 @@ PLACES = {"local": "", "docker": "groups:\n  demo:\n    provider: docker\n    ba
     type=click.Choice(list(PLACES)),
     default="local",
     show_default=True,
-    help="Nodes that are processes of this machine, or containers of Docker or Podman.",
+    help="Place of the nodes: CPUs of this machine, or containers of Docker or Podman.",
 )
 @click.option(
     "--base",
     default="python:3-slim",
     show_default=True,
     metavar="IMAGE",
-    help="Image with Python 3.11 or newer that containers are based on.",
+    help="Image with Python 3.11 or newer, from which the image of the containers is built.",
 )
 @click.option("--emulated", is_flag=True, help="Use four emulated nodes even if this machine has CPUs for real ones.")
 @json_option
@@ -129,7 +129,7 @@ def demo(output: Path, place: str, base: str, emulated: bool, as_json: bool) -> 
 
 @contextlib.contextmanager
 def _ready(inventory: Path) -> Iterator[None]:
-    """Make the nodes ready once for all steps, and remove what was made at the end."""
+    """Bring up the nodes once for all steps, and take them down at the end."""
     _run("nodes up", inventory)
     try:
         yield
@@ -138,7 +138,11 @@ def _ready(inventory: Path) -> Iterator[None]:
 
 
 def _validate(suite: Path, verdict: Path) -> ExitCode:
-    """Replay and compare; again with more repetitions if some were disturbed. Return the status of an error, or OK."""
+    """Replay and compare, and repeat this with more repetitions if some were disturbed.
+
+    Returns:
+        The status of an error, or OK.
+    """
     repetitions = REPETITIONS
     while True:
         suite.write_text(SUITE.format(speed=SPEED, repetitions=repetitions), encoding="utf-8")
@@ -147,7 +151,7 @@ def _validate(suite: Path, verdict: Path) -> ExitCode:
         lost = _excluded(verdict / "verdict.json")
         if repetitions > REPETITIONS or not 0 < lost < REPETITIONS:
             return ExitCode.OK
-        say(f"\n{lost} of {REPETITIONS} repetitions excluded; as many others are replayed.")
+        say(f"\n{lost} of {REPETITIONS} repetitions were excluded; as many additional ones are replayed.")
         repetitions += lost
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tracebed.orchestrator.testbeds.nodes import Inventory
 
 COMMANDS = {
-    "up": "Make the nodes of an inventory ready: containers, installations, an allocation.",
-    "check": "Check the health of nodes, and name those to leave out.",
+    "up": "Prepare the nodes of an inventory: containers, installations, allocations.",
+    "check": "Check the health of nodes, and list the unhealthy nodes.",
     "facts": "Print the facts of nodes, or write an inventory with their CPUs.",
-    "down": "Remove what `up` or a killed replay has made.",
+    "down": "Remove what `up` or a killed replay made.",
     "schema": "Print the JSON schema of inventories, for editors.",
 }
 SCHEMA = "tracebed-nodes/1"
@@ -42,7 +42,7 @@ class Nodes(LazyGroup):
 
 @click.group(cls=Nodes)
 def nodes() -> None:
-    """Make the nodes of an inventory ready, check them, and remove what was made.
+    """Prepare the nodes of an inventory, check them, and take them down.
 
     An inventory is a YAML file, an Ansible inventory in YAML, an SSH configuration, or the name of an inventory that
     tracebed provides.
@@ -54,7 +54,7 @@ def nodes() -> None:
 
 
 def inventory_argument(command: Command) -> Command:
-    """`INVENTORY`, the same for all commands of the group."""
+    """Add the argument `INVENTORY`."""
     return click.argument("inventory", type=InventoryName(), metavar="INVENTORY")(command)
 
 
@@ -62,9 +62,10 @@ def inventory_argument(command: Command) -> Command:
 @inventory_argument
 @json_option
 def up(inventory: Path, as_json: bool) -> None:
-    """Make the nodes of INVENTORY ready, and leave them ready.
+    """Prepare the nodes of INVENTORY for replays.
 
-    Replays use nodes that are ready. They bring up other nodes for the time of the replay.
+    The nodes stay up until `tracebed nodes down`. A replay uses nodes that are up, and brings up other nodes only for
+    its own duration.
 
     \b
     Example:
@@ -88,7 +89,7 @@ def up(inventory: Path, as_json: bool) -> None:
 @inventory_argument
 @json_option
 def down(inventory: Path, as_json: bool) -> None:
-    """Remove what `tracebed nodes up`, or a replay that was killed, has made for INVENTORY.
+    """Remove what `tracebed nodes up` or a killed replay made for INVENTORY.
 
     Nothing else is removed. The command may be repeated.
 
@@ -116,14 +117,14 @@ def down(inventory: Path, as_json: bool) -> None:
     "target",
     type=PATH,
     metavar="FILE",
-    help="Inventory to write, with the CPUs that were found on nodes without `cores`.",
+    help="Write an inventory in which nodes without `cores` have the CPUs that were found.",
 )
 @json_option
 def facts(inventory: Path, target: Path | None, as_json: bool) -> ExitCode:
     """Print the facts of the nodes of INVENTORY: CPUs, memory, versions, limits, load, clock.
 
-    An agent is started on each node. Nodes that are not up are brought up for the time of the command. The exit status
-    is 4 if an agent does not start.
+    The command starts an agent on each node. It brings up nodes that are not up, and takes them down at its end. The
+    exit status is 4 if an agent does not start.
 
     \b
     Example:
@@ -149,7 +150,7 @@ def _detail(step: str) -> None:
 
 
 def _write(inventory: Inventory, target: Path) -> None:
-    """Write an inventory of tracebed."""
+    """Write `inventory` to `target` as YAML."""
     from tracebed.files import replacing
     from tracebed.orchestrator.testbeds.checking.written import as_yaml
 
@@ -185,27 +186,27 @@ def _print_facts(reports: Sequence[NodeReport]) -> None:
 
 @click.command()
 @inventory_argument
-@click.option("--health", type=PATH, metavar="FILE", help="Thresholds (YAML) in place of those of tracebed.")
+@click.option("--health", type=PATH, metavar="FILE", help="Thresholds (YAML), in place of the built-in ones.")
 @click.option(
     "--seconds",
     type=click.FloatRange(0.0, 3600.0),
     default=2.0,
     show_default=True,
-    help="Time over which the load by other processes is measured.",
+    help="Time over which the load of other processes is measured, s.",
 )
 @click.option(
     "--write",
     "target",
     type=PATH,
     metavar="FILE",
-    help="Inventory to write, without the unhealthy nodes.",
+    help="Write an inventory without the unhealthy nodes.",
 )
 @json_option
 def check(inventory: Path, health: Path | None, seconds: float, target: Path | None, as_json: bool) -> ExitCode:
     """Check the health of the nodes of INVENTORY by thresholds.
 
     An agent on each node reports load, pressure, free memory and disk, limits of the control group, the clock, and the
-    work rate of computing nodes. The exit status is 4 if a node is unhealthy, which --write leaves out.
+    work rate of computing nodes. The exit status is 4 if a node is unhealthy.
 
     \b
     Example:

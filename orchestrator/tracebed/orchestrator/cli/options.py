@@ -215,7 +215,7 @@ def policy_options(command: Command, *, required: bool = True) -> Command:
             multiple=True,
             metavar="NAME=VALUE|@FILE",
             help="Set a parameter of the policy; may be repeated. An unknown name lists the parameters. "
-            "@FILE: the parameters of the policy slurm in a slurm.conf.",
+            "@FILE reads the parameters of the policy slurm from a slurm.conf.",
         ),
         click.option(
             "--policy",

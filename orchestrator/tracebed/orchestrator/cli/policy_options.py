@@ -1,4 +1,4 @@
-"""The values of `-P`: parameters of a policy, one by one or from a slurm.conf."""
+"""The values of `-P`: single parameters of a policy, or those of a slurm.conf."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracebed.orchestrator.cli.messages import warn
 
 
 def parsed(options: Sequence[str]) -> dict[str, str]:
-    """Return the policy options, `name=value` or `@slurm.conf`, as a dictionary. The last option of a name is valid.
+    """Return the policy options, `name=value` or `@slurm.conf`, as a dictionary. The last value of a name counts.
 
     Raises:
         InputError: an option has another form, or a file cannot be read.
@@ -28,7 +28,7 @@ def parsed(options: Sequence[str]) -> dict[str, str]:
 
 
 def _of_slurm(path: Path) -> dict[str, str]:
-    """Return the parameters of the policy `slurm` in a slurm.conf. Warn of settings that are not modeled."""
+    """Return the parameters of the policy `slurm` from a slurm.conf. Warn of settings that are not modeled."""
     from tracebed.orchestrator.slurm_conf import read
 
     conf = read(path)

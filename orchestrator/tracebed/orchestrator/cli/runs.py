@@ -248,10 +248,10 @@ def simulate(
     type=click.Choice(["requeue", "fail", "abort"]),
     default="requeue",
     show_default=True,
-    help="Treatment of the jobs of a lost node: they wait again, they fail, or the replay ends.",
+    help="Treatment of the jobs of a lost node: return them to the queue, fail them, or end the replay.",
 )
-@click.option("--drain", is_flag=True, help="Go on without the nodes whose agent does not start.")
-@click.option("--resume", is_flag=True, help="Continue the newest replay to the same output that was killed.")
+@click.option("--drain", is_flag=True, help="Run without the nodes whose agents do not start.")
+@click.option("--resume", is_flag=True, help="Continue the newest killed replay to the same output.")
 @watch_options
 @output_option("Folder of the run.")
 @json_option
@@ -285,12 +285,12 @@ def replay(
 
     Each job computes (on emulated nodes: sleeps) for its run time divided by --speed. Malleable jobs shrink and
     expand while they run. Ctrl-C, SIGTERM and SIGHUP end all jobs and leave an interrupted run. After a replay was
-    killed, the same command with --resume continues it, and `tracebed recover` makes a run of it as it is.
+    killed, the same command with --resume continues it, and `tracebed recover` makes a run of the part until then.
 
     The health of the run says whether it is fit to be compared: complete, in time, on a machine without other load.
 
-    With --scheduler, the jobs are submitted to a batch system, which decides in place of a policy. They sleep for
-    their run time divided by --speed on the nodes that they get.
+    With --scheduler, the jobs are submitted to a batch system, which decides in place of a policy. On the nodes that
+    the batch system allocates, each job sleeps for its run time divided by --speed.
 
     \b
     Examples:
@@ -348,7 +348,7 @@ def replay(
 
 
 def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
-    """Print what a replay amounts to, and return the exit code."""
+    """Print the summary of a replay, and return the exit code."""
     summary(run, output, as_json)
     if run.info.state != "interrupted":
         return ExitCode.OK

@@ -1,4 +1,4 @@
-"""Options of `tracebed replay` for a batch system that decides in place of a policy."""
+"""Options of `tracebed replay` for a batch system in place of a policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF_TESTBEDS = (
     *("policy", "policy_options", "priority", "interval", "over_limit", "inventory", "balance", "calibration"),
     *("clock", "on_node_failure", "drain", "live", "metrics_port", "metrics_file"),
 )
-"""Parameters that a replay with `--scheduler` does not have."""
+"""Parameters that a replay with `--scheduler` does not accept."""
 
 
 def scheduler_options(command: Command) -> Command:
@@ -41,7 +41,7 @@ def scheduler_options(command: Command) -> Command:
             "scheduler_options",
             multiple=True,
             metavar="KEY[=VALUE]",
-            help="Add an option to each submission, for example account=physics; may be repeated.",
+            help="Pass an option to each submission, for example account=physics; may be repeated.",
         ),
         click.option("--partition", metavar="NAME", help="Partition of the jobs.  [default: that of the batch system]"),
         click.option(
@@ -49,7 +49,7 @@ def scheduler_options(command: Command) -> Command:
             cls=ExtensionOption,
             type=ExtensionName("tracebed.batch_systems"),
             metavar="NAME",
-            help="Submit the jobs to a batch system, which decides: {names}.",
+            help="Submit the jobs to a batch system, in place of a policy on an inventory: {names}.",
         ),
     ):
         command = option(command)
@@ -57,7 +57,10 @@ def scheduler_options(command: Command) -> Command:
 
 
 def check_scheduler_options() -> None:
-    """Raise an error unless the options of the current command fit together: a policy on nodes, or a batch system."""
+    """Raise an error if the current command mixes options of policies with options of batch systems.
+
+    A replay needs either a policy and an inventory, or a batch system.
+    """
     context = click.get_current_context()
     options = {param.name: param for param in context.command.params if param.name is not None}
 
@@ -71,7 +74,7 @@ def check_scheduler_options() -> None:
 
     if context.params["scheduler"] is not None:
         if option := given(OF_TESTBEDS):
-            raise InputError(f"{option} does not apply with --scheduler", hint="the batch system decides: leave it out")
+            raise InputError(f"{option} does not apply with --scheduler", hint="leave it out: the batch system decides")
         return
     if option := given(OF_SCHEDULERS):
         raise InputError(f"{option} needs --scheduler", hint="add --scheduler slurm, or leave it out")
@@ -90,15 +93,15 @@ def replay_on(
     resume: bool,
     output: Path,
 ) -> Run:
-    """Replay a workload on a batch system, with a progress bar.
+    """Replay a workload on a batch system, and show a progress bar.
 
     Args:
         jobs: the workload.
         name: name of the workload.
         scheduler: name of the batch system.
-        settings: partition, further options of each submission, and file of the configuration.
+        settings: partition, additional options of each submission, and configuration file of the batch system.
         speed: trace seconds per wall second.
-        health: file of the thresholds of health.
+        health: file of health thresholds.
         resume: whether to continue a replay that was killed.
         output: folder of the run.
     """

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 REFRESH_S = 1.0
 """Time between two pictures on a terminal, s."""
 LOG_S = 10.0
-"""Time between two lines elsewhere, s."""
+"""Time between two lines if the output is not a terminal, s."""
 WAIT_S = 60.0
-"""Time in which a replay that `--wait` waits for must begin, s."""
+"""Time that `--wait` waits for the start of the replay, s."""
 
 metrics_port_option = click.option(
     "--metrics-port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Serve OpenMetrics for Prometheus on this port of the loopback.",
+    help="Serve OpenMetrics for Prometheus on this port of 127.0.0.1.",
 )
 metrics_file_option = click.option(
     "--metrics-file",
@@ -42,8 +42,8 @@ metrics_file_option = click.option(
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--once", is_flag=True, help="Show the present state and exit.")
-@click.option("--wait", is_flag=True, help="Wait until a replay to RUN begins.")
+@click.option("--once", is_flag=True, help="Show the current state and exit.")
+@click.option("--wait", is_flag=True, help="Wait up to a minute until a replay to RUN begins.")
 @click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Time between two pictures or lines.")
 @metrics_port_option
 @metrics_file_option
@@ -59,9 +59,9 @@ def watch(
 ) -> ExitCode:
     """Show a replay while it runs: queue, jobs on the nodes, lateness, health, faults, time left.
 
-    RUN is the -o of the replay, its working folder, or a finished run. The command reads the journal of the replay
-    and does not disturb it; over SSH it runs on the machine of the replay. On a terminal it draws a picture every
-    second, elsewhere it prints a line every ten seconds. It ends with the replay.
+    RUN is the output folder (-o) of the replay, its working folder, or a finished run. The command must run on the
+    machine of the replay. It only reads the journal of the replay. On a terminal, it draws a picture every second;
+    otherwise, it prints a line every ten seconds. It ends with the replay.
 
     \b
     Example:
@@ -93,7 +93,7 @@ def watch(
 
 
 class _Follower:
-    """The journal of a replay, and the view made of it.
+    """The journal of a replay, and the view made from it.
 
     Args:
         run: the output of the replay, its working folder, or a run.
@@ -115,7 +115,7 @@ class _Follower:
         self._reader = Reader(self.source.journal)
 
     def read(self) -> bool:
-        """Process what the replay has written since the last call. Return whether the replay is still running."""
+        """Process the new entries of the journal. Return whether the replay is still running."""
         from tracebed.orchestrator.watching.source import still_running
         from tracebed.orchestrator.watching.view import View
 
@@ -143,7 +143,7 @@ class _Follower:
 
 @contextlib.contextmanager
 def _screen() -> Iterator[Callable[[View], None]]:
-    """Yield a function that draws the picture of a view on the terminal, in the place of the last one."""
+    """Yield a function that draws the picture of a view on the terminal, over the last picture."""
     from rich.console import Console
     from rich.live import Live
 
@@ -156,7 +156,7 @@ def _screen() -> Iterator[Callable[[View], None]]:
 
 @contextlib.contextmanager
 def _printed(as_json: bool) -> Iterator[Callable[[View], None]]:
-    """Yield a function that prints a view as a line: of text with the time of day, or of JSON."""
+    """Yield a function that prints a view as one line: text with the time of day, or JSON."""
     import json
 
     from tracebed.display import json_values
@@ -173,7 +173,7 @@ def _printed(as_json: bool) -> Iterator[Callable[[View], None]]:
 
 
 def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options by which a replay is watched while it runs; the values go to `shown_live`."""
+    """Add the options of the live view of a replay. `shown_live` takes their values."""
     options = (
         click.option("--live/--no-live", default=None, help="Draw the replay while it runs.  [default: on a terminal]"),
         metrics_port_option,
@@ -190,7 +190,7 @@ def shown_live(
 ) -> Iterator[Progress]:
     """Show a replay while the block runs, by `tracebed watch` in a process of low priority.
 
-    A process of its own does not delay the loop of the replay. Without a picture, the progress is shown as usual.
+    A separate process does not delay the loop of the replay. Without a picture, a progress bar is shown.
 
     Args:
         output: the output of the replay.
@@ -225,7 +225,7 @@ def _watcher(output: Path, *, live: bool, port: int | None, file: Path | None) -
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno() if live else subprocess.DEVNULL,
         stderr=subprocess.DEVNULL if live else None,
-        start_new_session=True,  # Ctrl-C is for the replay, with which the watcher ends
+        start_new_session=True,  # Ctrl-C must reach only the replay; the watcher ends with the replay
     )
     try:
         yield

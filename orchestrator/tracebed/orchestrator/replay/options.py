@@ -14,7 +14,7 @@ from tracebed.registry import one_of
 BALANCES = ("static", "dynamic")
 """How the work of a job is divided among its ranks: in equal shares, or in chunks from a common pool."""
 NODE_FAILURES = ("requeue", "fail", "abort")
-"""What the loss of a node does to its jobs: they wait again, they fail, or the replay ends."""
+"""Treatment of the jobs of a lost node: return them to the queue, fail them, or end the replay."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Options:
         clock: `wall` or `steady` (see `pace.CLOCKS`).
         proposed_duty: the duty that a calibration proposes, for nodes without a duty; None: `DEFAULT_DUTY`.
         on_node_failure: treatment of the jobs of a lost node, one of `NODE_FAILURES`.
-        drain: whether to go on without the nodes whose agent does not start, unless no agent starts.
+        drain: whether to run without the nodes whose agents do not start. If no agent starts, the replay fails.
     """
 
     speed: float = 1.0
