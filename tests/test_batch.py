@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import subprocess
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,15 +19,17 @@ from hypothesis import strategies as st
 
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.batch import slurm_output, wall
-from tracebed.orchestrator.batch.base import Observation, Phase, Settings
+from tracebed.orchestrator.batch import loop, slurm_output, wall
+from tracebed.orchestrator.batch.base import Observation, Phase, Request, Settings, SystemFacts
 from tracebed.orchestrator.batch.ended import ended_run
+from tracebed.orchestrator.batch.past import SCHEMA, Past
 from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.records import OwnRecord, Records
 from tracebed.orchestrator.batch.slurm import Slurm
 from tracebed.orchestrator.batch.slurm_states import STATES, is_hopeless, meaning
 from tracebed.orchestrator.batch.watched import CERTAIN, GIVEN_UP, WatchedJob, never_starts
-from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
+from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo
 from tracebed.states import JobState
 
 SQUEUE = """\
@@ -243,6 +247,14 @@ def test_a_step_of_the_wall_clock_is_taken_out(monkeypatch: pytest.MonkeyPatch) 
     assert clock.drift_s == pytest.approx(0.001)
 
 
+def test_a_resumed_clock_continues_without_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wall.time, "time", lambda: 4630.0)
+    monkeypatch.setattr(wall.time, "monotonic", lambda: 5.0)
+    clock = wall.WallClock([(4620.0, 3600.0)])
+    assert (clock.now(), clock.check(), len(clock.steps)) == (1030.0, 0.0, 1)
+    assert clock.without_steps(4630.0) == clock.now()
+
+
 def plan(count: int = 2, **changed: list[float]) -> Plan:
     table = pd.DataFrame(
         {
@@ -410,3 +422,75 @@ def test_slurm_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(InputError, match="is not installed"):
         Slurm(Settings()).facts()
+
+
+# -- submissions and cancellations that fail ---------------------------------------------------------------------------
+
+
+class Busy:
+    """A batch system in this process whose first call of each kind fails. Its second job never starts."""
+
+    name = "busy"
+
+    def __init__(self, clock: wall.WallClock) -> None:
+        self.clock = clock
+        self.submissions: list[float] = []
+        self.cancellations: list[list[str]] = []
+        self.jobs: dict[str, Observation] = {}
+
+    def submit(self, request: Request) -> str:
+        self.submissions.append(self.clock.now())
+        if len(self.submissions) == 1:
+            raise TestbedError("try again", transient=True)
+        job = str(len(self.submissions))
+        ended = Observation(job, request.name, Phase.ENDED, "COMPLETED", JobState.COMPLETED)
+        held = Observation(job, request.name, Phase.WAITING, "PENDING", hopeless=True)
+        self.jobs[request.name] = held if request.name.endswith("1") else ended
+        return job
+
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
+        return dict(self.jobs)
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        self.cancellations.append(list(ids))
+        if len(self.cancellations) == 1:
+            raise TestbedError("try again", transient=True)
+
+    def facts(self) -> SystemFacts:
+        return SystemFacts("busy", "1", (), {}, 1.0, 60.0)
+
+
+def test_failed_calls_are_repeated_and_the_submission_that_counts_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "POLL_S", 0.05)
+    clock = wall.WallClock()
+    system = Busy(clock)
+    with contextlib.closing(Journal(tmp_path / JOURNAL, {})) as journal:
+        replayer = loop.BatchReplayer(
+            plan(submit_time=[0.0, 0.0]),
+            system,
+            Records(tmp_path / "jobs"),
+            journal,
+            prefix="t-",
+            speed=1.0,
+            origin=clock.now(),
+            clock=clock,
+        )
+        replayer.run()
+    ended, held = replayer.jobs
+    assert (ended.state, held.state) == (JobState.COMPLETED, JobState.REJECTED)
+    assert len(system.submissions) == 3
+    refused, *_ = system.submissions
+    assert all(job.called is not None and job.called >= refused for job in replayer.jobs)
+    assert system.cancellations == [[held.id], [held.id]]
+
+
+def test_a_submission_without_an_outcome_was_made_when_it_began(tmp_path: Path) -> None:
+    """A replay that finds its job when it is resumed would else record that the job started before its submission."""
+    info = RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, "slurm", speed=2.0)
+    facts = {"schema": SCHEMA, "info": info.as_dict(), "plan": plan().as_dict(), "prefix": "t-", "origin": 500.0}
+    with contextlib.closing(Journal(tmp_path / JOURNAL, facts)) as journal:
+        journal.write([Entry(0, 3.0, "submitting", "j0", None, {})])
+    past = Past(tmp_path)
+    assert (past.calling, past.submitted, past.jobs[0].called) == ({0}, 1, 501.5)

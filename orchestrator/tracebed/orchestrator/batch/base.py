@@ -29,6 +29,10 @@ class Phase(enum.StrEnum):
     """The batch system gives a state that tracebed does not know, or no longer knows the job."""
 
 
+LIVE = frozenset({Phase.WAITING, Phase.RUNNING, Phase.ENDING})
+"""Phases of a job that has not ended."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A job to be submitted."""

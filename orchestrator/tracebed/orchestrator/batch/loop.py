@@ -8,7 +8,7 @@ jobs in the order of the workload. All jobs are observed by one request about on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -16,7 +16,7 @@ from threading import Event
 from typing import Any
 
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.batch.base import BatchSystem, Observation, Refused
+from tracebed.orchestrator.batch.base import LIVE, BatchSystem, Observation, Refused
 from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.records import Records
 from tracebed.orchestrator.batch.wall import WallClock
@@ -233,9 +233,10 @@ class BatchReplayer:
     def _take_submission(self, done: Submitted) -> None:
         job = self.jobs[done.job]
         self._calling.discard(done.job)
-        job.called = job.called or done.called
+        job.called = job.called or done.called  # a submission without an answer may have arrived
         if done.id is not None:
             self._answered = self.clock.now()
+            job.called = done.called  # the submissions before had no effect
             self.latencies.append(done.latency_s)
             job.id, job.latency_s = done.id, done.latency_s
             self._note("submitted", done.job, id=done.id, called=job.called, latency_s=done.latency_s)
@@ -269,7 +270,10 @@ class BatchReplayer:
         for number, job in enumerate(self.jobs):
             if job.pending and job.called is not None and job.called + job.latency_s <= polled.began:
                 name = self.name(number)
-                if job.observe(polled.found.get(name), self.records.read(name), polled.began):
+                found = polled.found.get(name)
+                # A live job has no record of its end, and the files of thousands of waiting jobs take long to look for.
+                own = None if found is not None and found.phase in LIVE else self.records.read(name)
+                if job.observe(found, own, polled.began):
                     self._note("ended" if job.ended else "observed", number, **job.facts())
         self._cancel_hopeless()
 
@@ -286,7 +290,8 @@ class BatchReplayer:
         if self._hopeless < HOPELESS_POLLS:
             return
         stuck = [number for number, job in enumerate(self.jobs) if job.pending]
-        self.system.cancel([str(self.jobs[number].id) for number in stuck])
+        if not self._cancel([str(self.jobs[number].id) for number in stuck]):
+            return
         for number in stuck:
             seen = self.jobs[number].seen
             self.jobs[number].refuse(f"never starts: {seen.reason if seen else ''}")
@@ -296,12 +301,17 @@ class BatchReplayer:
         """Cancel all jobs, also those that are found later. A failure is repeated at the next observation."""
         self._cancelled_at = self._cancelled_at or self.clock.now()
         ids = [job.id for job in self.jobs if job.pending and job.id is not None and job.id not in self._cancelled]
-        if ids:
-            try:
-                self.system.cancel(ids)
-                self._cancelled.update(ids)
-            except TestbedError as error:
-                self._note("failed", None, reason=str(error))
+        if ids and self._cancel(ids):
+            self._cancelled.update(ids)
+
+    def _cancel(self, ids: Sequence[str]) -> bool:
+        """Cancel jobs, and return whether that succeeded. A failure is noted."""
+        try:
+            self.system.cancel(ids)
+        except TestbedError as error:
+            self._note("failed", None, reason=str(error))
+            return False
+        return True
 
     def _note(self, kind: str, job: int | None, **data: Any) -> None:
         name = None if job is None else self.plan.ids[job]

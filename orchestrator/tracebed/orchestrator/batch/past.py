@@ -88,7 +88,6 @@ class Past:
     def restore(self, replayer: BatchReplayer) -> None:
         """Bring `replayer`, which has not begun, to the state in which the killed replayer was."""
         replayer.jobs[:] = self.jobs
-        replayer.clock.steps[:] = self.steps
         replayer.latencies += [job.latency_s for job in self.jobs if job.latency_s]
         replayer.resume(self.submitted, self.calling, IN_FLIGHT_S)
 
@@ -103,6 +102,8 @@ class Past:
             if entry.kind == "submitting":
                 self.submitted = max(self.submitted, number + 1)
                 self.calling.add(number)
+                since_first = (entry.time - self.plan.submit[0]) / self.info.speed
+                job.called = job.called or self.facts["origin"] + since_first
             elif entry.kind in ("submitted", "refused"):
                 self.calling.discard(number)
                 job.called, job.latency_s = entry.data["called"], entry.data.get("latency_s", 0.0)

@@ -128,8 +128,8 @@ def recovered(folder: Path) -> Run:
     Raises:
         InputError: the journal is missing or damaged.
     """
-    past, clock = Past(folder), WallClock()
-    clock.steps[:] = past.steps
+    past = Past(folder)
+    clock = WallClock(past.steps)
     thresholds = Thresholds.parse(*past.facts["thresholds"])
     origin, first, speed = past.facts["origin"], past.plan.submit[0], past.info.speed
     return _concluded(
@@ -183,7 +183,7 @@ def _carry_out(
     on_progress: Callable[[int], None] | None,
 ) -> Run:
     """Replay, and return the run."""
-    clock = WallClock()
+    clock = WallClock(past.steps if past is not None else ())
     known: Mapping[str, Any] = past.facts if past is not None else {}
     if past is None:
         known = {

@@ -7,6 +7,7 @@ which an operator or NTP may set. Steps of the wall clock of this machine are de
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 STEP_S = 0.1
 """Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s."""
@@ -15,15 +16,18 @@ STEP_S = 0.1
 class WallClock:
     """Wall time that advances with the monotonic clock.
 
+    Args:
+        steps: the steps that another process has detected, if this clock continues the clock of that process.
+
     Attributes:
         steps: (wall time after the step, size) of each step of the wall clock, s.
         drift_s: last difference of the wall clock from this clock without the steps, s.
     """
 
-    def __init__(self) -> None:
-        """Start at the wall time of this machine."""
-        self._wall, self._monotonic = time.time(), time.monotonic()
-        self.steps: list[tuple[float, float]] = []
+    def __init__(self, steps: Sequence[tuple[float, float]] = ()) -> None:
+        """Start at the wall time of this machine, without the `steps`."""
+        self._wall, self._monotonic = time.time() - sum(size for _, size in steps), time.monotonic()
+        self.steps = list(steps)
         self.drift_s = 0.0
 
     def now(self) -> float:

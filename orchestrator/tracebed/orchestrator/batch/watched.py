@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracebed.orchestrator.batch.base import Observation, Phase
+from tracebed.orchestrator.batch.base import LIVE, Observation, Phase
 from tracebed.orchestrator.batch.records import OwnRecord
 from tracebed.states import JobState
 
@@ -63,7 +63,7 @@ class WatchedJob:
             own: the record that the job wrote itself.
             now: wall time of the observation.
         """
-        if found is not None and found.phase in (Phase.WAITING, Phase.RUNNING, Phase.ENDING):
+        if found is not None and found.phase in LIVE:
             self.odd, self.doubts = None, 0
             return self._keep(found, now)
         has_end = own is not None and own.end is not None
