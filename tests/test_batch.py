@@ -191,7 +191,7 @@ def test_a_job_that_is_missing_once_has_not_ended() -> None:
     for _ in range(CERTAIN):
         job.observe(None, None, 101)
     assert (job.ended, job.state) == (True, JobState.UNKNOWN)
-    assert "no longer knows the job" in job.reason
+    assert "no longer lists the job" in job.reason
 
 
 def test_an_unknown_state_does_not_end_a_job_at_once() -> None:
@@ -199,7 +199,7 @@ def test_an_unknown_state_does_not_end_a_job_at_once() -> None:
     for _ in range(GIVEN_UP - 1):
         assert not job.observe(NEW, None, 101)
     assert job.observe(NEW, None, 101)
-    assert (job.state, job.reason) == (JobState.UNKNOWN, "state DREAMING, which tracebed does not know")
+    assert (job.state, job.reason) == (JobState.UNKNOWN, "unknown state DREAMING")
     job = watched()
     assert [job.observe(NEW, OWN, 101) for _ in range(CERTAIN)] == [False] * (CERTAIN - 1) + [True]
     assert job.state is JobState.COMPLETED

@@ -154,7 +154,7 @@ def test_a_killed_replay_is_resumed_and_each_job_runs_once(slurm: Slurm, tmp_pat
             *("--scheduler-conf", str(slurm.conf), "-o", str(output)),
         ],
     )
-    assert "had other speed" in str(other.exception)
+    assert "differs in: speed" in str(other.exception)
     slurm.until(lambda: own_jobs(slurm).count("RUNNING") == 1, "the second job does not end")
     resumed = replay(jobs, output, slurm, "--resume")
     printed = resumed.communicate(timeout=100)[0]

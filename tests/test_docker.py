@@ -282,14 +282,14 @@ def test_an_image_is_built_once(make: Make, client: docker.DockerClient) -> None
 
 @pytest.mark.slow
 def test_an_unknown_base_is_an_error_with_the_way_on(make: Make) -> None:
-    with pytest.raises(TestbedError, match=r"image absent:1 is neither on the engine nor can be pulled.*`base:`"):
+    with pytest.raises(TestbedError, match=r"image absent:1 is not on the engine and cannot be pulled.*`base:`"):
         make(EMULATED, base="absent:1").up()
 
 
 @pytest.mark.slow
 def test_a_node_that_cannot_be_made_leaves_the_others_in_place(make: Make, client: docker.DockerClient) -> None:
     provider = make((EMULATED[0], Node("n9", 1, cpus=(99_999,))))
-    with pytest.raises(TestbedError, match=r"node n9: its container cannot be made: .*99999"):
+    with pytest.raises(TestbedError, match=r"node n9: its container cannot be created: .*99999"):
         provider.up()
     assert provider.made and of(client, provider)["n1"].status == "running"
     provider.down()

@@ -165,7 +165,7 @@ def test_a_replay_whose_jobs_need_nodes_that_do_not_return_ends_with_the_reason(
         assert run.info.state == "interrupted"
         [reason] = run.info.interruptions
         lost = "n3 (its agent was killed by SIGKILL)"
-        assert reason == f"2 jobs wait for lost nodes that did not come back within 2 s: {lost}"
+        assert reason == f"2 jobs wait for lost nodes that did not return within 2 s: {lost}"
         assert run.jobs["state"].tolist() == ["interrupted", "completed", "interrupted"]
         assert run.jobs["restarts"].tolist() == [1, 0, 0]
         assert run.jobs["start"].isna().tolist() == [True, False, True]

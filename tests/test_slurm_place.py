@@ -155,7 +155,7 @@ def test_an_allocation_that_slurm_refuses_is_an_error(slurm: Slurm, tmp_path: Pa
 
 def test_an_allocation_shorter_than_the_replay_is_refused(slurm: Slurm, tmp_path: Path) -> None:
     lent = inventory(group(options=["--time=1"]))
-    with pytest.raises(TestbedError, match=r"lent for [0-9]+ s more, but the replay takes at least [0-9]+ s"):
+    with pytest.raises(TestbedError, match=r"the allocation ends in [0-9]+ s, but the replay takes at least [0-9]+ s"):
         replay(workload(nodes=COUNT), lent, "easy", tmp_path / "run", options=Options(speed=1))
     assert jobs(slurm) == []
 

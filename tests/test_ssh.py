@@ -284,9 +284,9 @@ def test_a_folder_with_other_files_is_not_used(place: Place, tmp_path: Path) -> 
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").touch()
-    with pytest.raises(TestbedError, match=r"host web: .*mine has files that are not of tracebed"):
+    with pytest.raises(TestbedError, match=r"host web: .*mine has files that tracebed did not create"):
         place.provider(folder=str(mine)).up()
-    with pytest.raises(TestbedError, match="files that are not of tracebed"):
+    with pytest.raises(TestbedError, match="files that tracebed did not create"):
         place.provider(folder=str(mine)).down()
     assert [path.name for path in mine.iterdir()] == ["thesis.tex"]
 
@@ -317,7 +317,7 @@ def test_many_hosts_may_share_the_folder(place: Place) -> None:
 def test_a_damaged_wheel_is_not_installed(place: Place) -> None:
     provider = place.provider()
     station = provider._stations["web"]
-    with pytest.raises(TestbedError, match="the wheel was damaged on its way"):
+    with pytest.raises(TestbedError, match="the wheel was damaged in transfer"):
         station._on_node("install", "0" * 16, data=b"not the wheel")
 
 

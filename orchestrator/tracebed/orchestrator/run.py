@@ -80,7 +80,7 @@ class RunInfo:
     """`completed` or `interrupted`."""
     interruptions: list[str] = field(default_factory=list)
     outages: list[dict[str, Any]] = field(default_factory=list)
-    """Lost nodes of a replay: `node`, `from` and `until` (trace s; None: the node did not come back), `reason`."""
+    """Lost nodes of a replay: `node`, `from` and `until` (trace s; None: the node did not return), `reason`."""
     pauses: list[dict[str, Any]] = field(default_factory=list)
     """Times in which the replayer of a resumed replay did not run: `at` (trace s), `wall_s` (duration in wall time;
     None: unknown), `adopted` and `lost` (numbers of running jobs that went on, and that lost an agent)."""

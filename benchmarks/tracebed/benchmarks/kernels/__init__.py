@@ -116,7 +116,7 @@ def _numpy_kernel(block: int = 16) -> Kernel:
         import numpy as np
     except ImportError as error:
         hint = "install a C compiler, then reinstall tracebed, or install NumPy"
-        raise TestbedError("there is neither the compiled kernel nor NumPy to compute with", hint=hint) from error
+        raise TestbedError("neither the compiled kernel nor NumPy is installed", hint=hint) from error
 
     lane = np.arange(1, LANES + 1, dtype=np.uint32)
 

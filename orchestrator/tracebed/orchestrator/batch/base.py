@@ -26,7 +26,7 @@ class Phase(enum.StrEnum):
     ENDED = "ended"
     """The job has ended, and its nodes are free."""
     UNKNOWN = "unknown"
-    """The batch system gives a state that tracebed does not know, or no longer knows the job."""
+    """The state of the batch system is unknown to tracebed, or the batch system no longer lists the job."""
 
 
 LIVE = frozenset({Phase.WAITING, Phase.RUNNING, Phase.ENDING})

@@ -32,7 +32,7 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
     """
     path = shutil.which(command[0], path=environment.get("PATH"))
     if path is None:
-        raise InputError(f"{command[0]} is not installed", hint="run where the commands of the batch system are")
+        raise InputError(f"{command[0]} is not installed", hint="run tracebed where the batch system is installed")
     try:
         done = subprocess.run(
             [path, *command[1:]],

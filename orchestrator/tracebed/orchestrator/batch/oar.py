@@ -148,5 +148,5 @@ def _option(text: str) -> str:
     if match is None:
         raise InputError(f"{text!r} is not an option of oarsub", hint="write KEY=VALUE, for example project=physics")
     if match[1] in OWN_OPTIONS:
-        raise InputError(f"tracebed sets the option {match[1]!r} of oarsub itself, or a replay cannot have it")
+        raise InputError(f"the option {match[1]!r} of oarsub is set by tracebed, or is not possible in a replay")
     return f"--{match[1]}{match[2] or ''}"

@@ -51,7 +51,7 @@ class Past:
         with contextlib.closing(Reader(folder / JOURNAL)) as reader:
             self.facts, self.entries = reader.facts(), reader.entries()
         if self.facts.get("schema") != SCHEMA:
-            hint = "give the same command as before, or omit --resume"
+            hint = "repeat the command of the killed replay, or omit --resume"
             raise InputError("the killed replay was not on a batch system", where=str(folder), hint=hint)
         try:
             self.plan = Plan(**self.facts["plan"])
@@ -81,8 +81,8 @@ class Past:
         if self.info.workload["sha256"] != info.workload["sha256"] or self.plan.ids != plan.ids:
             changed.append("workload")
         if changed:
-            what = f"the replay that is to be resumed had other {', '.join(changed)}"
-            hint = "give the same command, or omit --resume"
+            what = f"the killed replay differs in: {', '.join(changed)}"
+            hint = "repeat the command of the killed replay, or omit --resume"
             raise InputError(what, where=str(self.folder), hint=hint)
 
     def restore(self, replayer: BatchReplayer) -> None:

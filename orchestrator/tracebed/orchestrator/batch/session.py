@@ -112,7 +112,7 @@ def replay(
             if not folder.keep:
                 folder.remove()
             elif isinstance(error, TracebedError):
-                hint = "jobs of the replay may go on: the same command with --resume continues it"
+                hint = "jobs of the replay may still run: the same command with --resume continues it"
                 error.hint = "; ".join(filter(None, (error.hint, hint)))
             raise
         folder.remove()

@@ -154,5 +154,5 @@ def _option(text: str) -> str:
     if match is None:
         raise InputError(f"{text!r} is not an option of sbatch", hint="write KEY=VALUE, for example account=physics")
     if match[1] in OWN_OPTIONS:
-        raise InputError(f"tracebed sets the option {match[1]!r} of sbatch itself, or a replay cannot have it")
+        raise InputError(f"the option {match[1]!r} of sbatch is set by tracebed, or is not possible in a replay")
     return f"--{match[1]}{match[2] or ''}"

@@ -14,7 +14,7 @@ CERTAIN = 2
 """Number of successive observations that an unusual state needs. A single one may be an error of the batch system."""
 GIVEN_UP = 600
 """Number of successive observations of an unknown state after which a job counts as ended."""
-NO_TRACE = "the batch system no longer knows the job, and the job left no record of its end"
+NO_TRACE = "the batch system no longer lists the job, and the job left no record of its end"
 
 
 @dataclass
@@ -77,7 +77,7 @@ class WatchedJob:
         if has_end and own is not None and self.doubts >= CERTAIN:
             return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
         if self.doubts >= (GIVEN_UP if found is not None else CERTAIN):
-            self.reason = f"state {found.word}, which tracebed does not know" if found is not None else NO_TRACE
+            self.reason = f"unknown state {found.word}" if found is not None else NO_TRACE
             return self._end(found, own, JobState.UNKNOWN)
         return False
 

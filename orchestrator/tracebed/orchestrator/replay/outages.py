@@ -137,4 +137,4 @@ class Outages:
             return None
         names = [f"{self.testbed.nodes[node].name} ({reason})" for node, reason in sorted(self.lost.items())]
         lost = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
-        return f"{waiting:,} jobs wait for lost nodes that did not come back within {RETURN_S:g} s: {lost}"
+        return f"{waiting:,} jobs wait for lost nodes that did not return within {RETURN_S:g} s: {lost}"

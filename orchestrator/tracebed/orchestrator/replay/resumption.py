@@ -77,8 +77,8 @@ class Resumption:
         pairs.append(("health thresholds", self.facts.get("thresholds", [""])[0], facts["thresholds"][0]))
         changed = [name for name, old, new in pairs if old != new and not (name == "jobs" and _same_jobs(old, new))]
         if changed:
-            what = f"the replay that is to be resumed had other {', '.join(changed)}"
-            hint = "give the same command, or omit --resume"
+            what = f"the killed replay differs in: {', '.join(changed)}"
+            hint = "repeat the command of the killed replay, or omit --resume"
             raise InputError(what, where=str(self.path.parent), hint=hint)
 
     # -- the state of the killed replayer --------------------------------------------------------------------------

@@ -215,7 +215,7 @@ def _carry_out(
 ) -> Run:
     """Start the testbed, replay, stop the testbed, complete `info`, and return the run.
 
-    The replay does not begin if the nodes are lent for less than `least_s`.
+    The replay does not begin if the allocation ends in less than `least_s`.
     """
     testbed, started = replayer.testbed, False
     try:
@@ -223,8 +223,8 @@ def _carry_out(
             testbed.start(adopt=past.agents(replayer) if past else None)
             left_s = getattr(testbed, "left_s", None)  # testbeds of other packages need not have it
             if left_s is not None and left_s < least_s:
-                what = f"the nodes are lent for {left_s:.0f} s more, but the replay takes at least {least_s:.0f} s"
-                raise TestbedError(what, hint="take a longer allocation, or replay at a higher --speed")
+                what = f"the allocation ends in {left_s:.0f} s, but the replay takes at least {least_s:.0f} s"
+                raise TestbedError(what, hint="request a longer allocation, or replay at a higher --speed")
             if replayer.orders.rate is None and not past and (rate := rate_of(testbed)):
                 replayer.orders.rate = rate.units_per_core_second.median
                 info.calibration = rate.facts()

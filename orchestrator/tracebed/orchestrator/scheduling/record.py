@@ -51,7 +51,7 @@ class Outage:
     start: float
     reason: str
     end: float | None = None
-    """None: the node did not come back."""
+    """None: the node did not return."""
 
 
 class Record:

@@ -249,7 +249,7 @@ def _used(host: _Host, variables: Keys, settings: Mapping[str, Any], ignored: di
         if name.startswith("ansible_") and SECRET.search(name):
             raise place.error(f"variable {name} is for a credential", BELONGS)
         if name in IGNORED and value:
-            what = f"variable {name} is ignored: ~/.ssh/config has options of connections"
+            what = f"variable {name} is ignored: set options of connections in ~/.ssh/config"
             ignored[what] = ignored.get(what, 0) + 1
         if name == "ansible_connection" and value not in OVER_SSH:
             hint = "use an inventory of tracebed for hosts that are not reached over SSH"

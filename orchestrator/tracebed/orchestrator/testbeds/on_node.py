@@ -113,11 +113,11 @@ def install(folder: Path, digest: str, wheel: bytes) -> None:
     """Unpack the wheel into its environment, unless it exists. Another host may do the same in the same folder."""
     found = hashlib.sha256(wheel).hexdigest()[: len(digest)]
     if found != digest:
-        raise ValueError(f"the wheel was damaged on its way: its digest is {found}, not {digest}")
+        raise ValueError(f"the wheel was damaged in transfer: its digest is {found}, not {digest}")
     os.umask(0o077)
     made = make(folder)
     if not made and not (folder / MADE).exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} has files that are not of tracebed")
+        raise FileExistsError(f"{folder} has files that tracebed did not create")
     (folder / MADE).touch()
     make_temporary(folder)
     target = folder / environment(digest)
@@ -184,7 +184,7 @@ def remove(folder: Path) -> bool:
     shutil.rmtree(temporary(folder), ignore_errors=True)
     if not (folder / MADE).exists():
         if folder.exists() and any(folder.iterdir()):
-            raise FileExistsError(f"{folder} has files that are not of tracebed")
+            raise FileExistsError(f"{folder} has files that tracebed did not create")
         return False
     doomed = folder.with_name(f"{folder.name}{DOOMED}{os.uname().nodename}-{os.getpid()}")
     try:

@@ -62,7 +62,7 @@ class Allocations:
             self.release()  # the request may still wait
             raise
         if found is None:
-            raise TestbedError("the allocation has ended at once", where=self.where, transient=True)
+            raise TestbedError("the allocation ended at once", where=self.where, transient=True)
         return found
 
     def stop_waiting(self) -> None:

@@ -53,15 +53,15 @@ class Collector:
         for name, quantile in (("p50", "0.5"), ("p99", "0.99"), ("max", "1")):
             late.add_metric([quantile], view.lateness().get(name, math.nan) / 1e3)
         state = view.health()["state"]
-        health = GaugeMetricFamily("tracebed_health", "1 for the state of the health.", labels=["state"])
+        health = GaugeMetricFamily("tracebed_health", "1 for the current health state, else 0.", labels=["state"])
         for name in ("healthy", "degraded", "unhealthy"):
             health.add_metric([name], float(name == state))
         faults = CounterMetricFamily("tracebed_faults", "Faults by kind.", labels=["kind"])
         for kind, count in view.fault_counts.items():
             faults.add_metric([kind], count)
         yield from (jobs, nodes, late, health, faults)
-        yield CounterMetricFamily("tracebed_resizes", "Resizes that the policy has decided.", value=view.resizes)
-        yield gauge("trace_seconds", "Time of the replay.", view.now)
+        yield CounterMetricFamily("tracebed_resizes", "Resizes decided by the policy.", value=view.resizes)
+        yield gauge("trace_seconds", "Trace time of the replay.", view.now)
         yield gauge("speed", "Trace seconds per second.", view.info.speed)
         yield gauge("utilization_ratio", "Share of the node-seconds that jobs held.", view.utilization())
         yield gauge("left_seconds", "Estimate of the time left.", view.left_s())

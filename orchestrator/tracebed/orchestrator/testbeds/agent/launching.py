@@ -110,13 +110,13 @@ def _bindable(fields: Fields) -> str:
         raise InputError("a leader in the family AF_INET needs an address to listen on: bind")
     address = _ipv4(fields.text("bind"))
     if address == "0.0.0.0":
-        raise InputError("bind is 0.0.0.0, on which a rank of any network could connect")
+        raise InputError("bind is 0.0.0.0, which every network can reach")
     return address
 
 
 def _ipv4(address: str) -> str:
-    """Return an IPv4 address in numbers. Raises InputError for host names, so that names are never resolved."""
+    """Return a numeric IPv4 address. Raises InputError for host names, so that names are never resolved."""
     try:
         return socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, address))
     except (OSError, ValueError) as error:
-        raise InputError(f"{address[:200]!r} is not an IPv4 address in numbers") from error
+        raise InputError(f"{address[:200]!r} is not a numeric IPv4 address") from error

@@ -63,9 +63,9 @@ class Settings(BaseSettings):
             raise ValueError("`tls` needs `daemon: tcp://HOST:PORT`")
         made = {"image", "base", "pids", "spool_mib", "shm_mib"} & self.model_fields_set
         if self.existing is not None and made:
-            raise ValueError(f"`existing` containers are not made, so they have no {', '.join(sorted(made))}")
+            raise ValueError(f"`existing` containers cannot have the settings {', '.join(sorted(made))}")
         if self.image is not None and "base" in made:
-            raise ValueError("either `image` is used as it is, or the image is built from `base`")
+            raise ValueError("`image` and `base` exclude each other: the image is either given or built from `base`")
         return self
 
 

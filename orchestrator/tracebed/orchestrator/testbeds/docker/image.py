@@ -73,7 +73,7 @@ def node_image(engine: Engine, base: str, say: Callable[[str], None]) -> str:
             hint=f"the base {base} needs Python 3.11 or newer, as python3",
             transient=error.transient,
         ) from error
-    with engine.errors(f"the image {tag} cannot be named"):
+    with engine.errors(f"the image {tag} cannot be tagged"):
         return _named(image)
 
 
@@ -89,7 +89,7 @@ def _base(engine: Engine, base: str, say: Callable[[str], None]) -> Image:
     import docker.errors
 
     with engine.errors(
-        f"the image {base} is neither on the engine nor can be pulled",
+        f"the image {base} is not on the engine and cannot be pulled",
         hint="set `base:` to an image with Python 3.11 or newer that the engine has (docker images)",
     ):
         try:

@@ -243,7 +243,7 @@ class DockerProvider:
 
     def _make(self, node: Node, options: dict[str, Any], network: str, found: Facts | None) -> None:
         """Create the container of a node. A stopped one is kept if its options are the same."""
-        with self.engine.errors("its container cannot be made", where=f"node {node.name}"):
+        with self.engine.errors("its container cannot be created", where=f"node {node.name}"):
             if found is not None:
                 if found["Labels"].get(CONFIG_LABEL) == options["labels"][CONFIG_LABEL]:
                     return
@@ -261,7 +261,7 @@ class DockerProvider:
         also leaves the bridge without an address of the host, so containers cannot connect to the host either.
         """
         name, labels = f"tracebed-{self.testbed}", {TESTBED_LABEL: self.testbed}
-        with self.engine.errors("the network of the containers cannot be made"):
+        with self.engine.errors("the network of the containers cannot be created"):
             if not self._networks():
                 self.engine.client.networks.create(
                     name,
