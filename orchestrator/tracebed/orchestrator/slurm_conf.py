@@ -30,7 +30,7 @@ MODELED = {
 
 @dataclass(frozen=True)
 class SlurmConf:
-    """What a slurm.conf says about scheduling.
+    """The scheduling settings of a slurm.conf.
 
     Attributes:
         parameters: parameters of the policy `slurm`: name -> value as text.
@@ -42,7 +42,7 @@ class SlurmConf:
 
 
 def read(path: Path) -> SlurmConf:
-    """Read a slurm.conf. The last value of a key is valid.
+    """Read a slurm.conf. The last value of a key counts.
 
     Raises:
         InputError: the file cannot be read.
@@ -52,7 +52,7 @@ def read(path: Path) -> SlurmConf:
 
 
 def of_config(config: Mapping[str, str]) -> SlurmConf:
-    """Return what a configuration (key -> value) says about scheduling. The keys are not case-sensitive."""
+    """Return the scheduling settings of a configuration (key -> value). The keys are not case-sensitive."""
     known = {field.name for field in fields(Slurm)}
     keys = {key.lower(): value for key, value in config.items()}
     parameters, differences = {}, []
@@ -71,7 +71,7 @@ def of_config(config: Mapping[str, str]) -> SlurmConf:
 
 
 def policy_parameters(info: RunInfo) -> dict[str, Any]:
-    """Return the parameters with which a policy simulates a run. Of a run of Slurm itself: its configuration."""
+    """Return the parameters with which a policy simulates a run; for a run of Slurm, those of its configuration."""
     if not info.batch or info.policy != "slurm":
         return dict(info.policy_parameters)
     return {**of_config(info.policy_parameters).parameters, "speed": info.speed}

@@ -57,11 +57,11 @@ class Observation:
     name: str
     phase: Phase
     word: str
-    """State in the words of the batch system."""
+    """State, as named by the batch system."""
     state: JobState = JobState.UNKNOWN
     """Final state, if the job has ended."""
     reason: str = ""
-    """Reason of the state, in the words of the batch system."""
+    """Reason of the state, as given by the batch system."""
     start: float | None = None
     """Start of the job, s since 1970, rounded down to `SystemFacts.resolution_s`. None: not started."""
     end: float | None = None
@@ -91,7 +91,7 @@ class SystemFacts:
 
 
 class Refused(TestbedError):
-    """The batch system refused a job for good, for example because it has too few nodes."""
+    """A final refusal of a job, for example because the batch system has too few nodes."""
 
 
 class BatchSystem(Protocol):
@@ -106,14 +106,14 @@ class BatchSystem(Protocol):
         """Return the description of the system."""
 
     def submit(self, request: Request) -> str:
-        """Submit a job and return its id. Raises Refused if the system will never accept the job."""
+        """Submit a job and return its ID. Raises Refused if the system will never accept the job."""
 
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
         """Return the jobs whose names begin with `prefix`, by name, in one request for all jobs.
 
         Args:
             prefix: the beginning of the names of all jobs of a replay.
-            known: ids of jobs that have not ended yet. The system looks them up also where it keeps past jobs.
+            known: ids of jobs that have not ended yet. The system looks them up also in its records of past jobs.
         """
 
     def cancel(self, ids: Sequence[str]) -> None:
@@ -129,14 +129,14 @@ class MakesBatchSystem(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """How a batch system is reached, and how jobs are submitted."""
+    """Settings of a batch system and of its submissions."""
 
     partition: str | None = None
     """Partition or queue of all jobs. None: the default of the batch system."""
     options: tuple[str, ...] = ()
     """Further options of each submission, `KEY=VALUE` or `KEY`, in the form of the batch system."""
     configuration: Path | None = None
-    """File of the configuration of the batch system (`SLURM_CONF`). None: that of the environment."""
+    """Configuration file of the batch system (`SLURM_CONF`). None: that of the environment."""
 
 
 BATCH_SYSTEMS = Registry[MakesBatchSystem]("tracebed.batch_systems", "batch system")

@@ -11,10 +11,10 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch.base import Refused
 
 TIMEOUT_S = 60.0
-"""Longest time of a command, wall s."""
+"""Timeout of a command, wall s."""
 
 LINES = 3
-"""Number of lines of the output of a failed command that its error quotes: the last ones."""
+"""Number of last lines of the output of a failed command that its error quotes."""
 
 
 def run(*command: str, environment: Mapping[str, str], transient: Collection[str] = (), refusing: bool = False) -> str:

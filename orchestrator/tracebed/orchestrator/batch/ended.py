@@ -40,8 +40,8 @@ def ended_run(
 
     Args:
         plan: the jobs.
-        jobs: what is known of each of them.
-        info: the facts of the run. Nodes that are not in it are added.
+        jobs: the submission, observations and end of each job.
+        info: the facts of the run. Missing nodes are added to it.
         trace: returns the trace time at a time of the replay's clock.
         recorded: returns the time of the replay's clock at a recorded wall time.
         resolution_s: resolution of the times that the batch system reports, wall s.
@@ -168,9 +168,9 @@ def _ranges(held: Sequence[tuple[str, int, float, float]], nodes: Sequence[NodeF
 
 
 def _overlap(held: Sequence[tuple[str, int, float, float]]) -> float:
-    """Return the longest time for which two jobs seem to hold a node, trace s.
+    """Return the longest time for which two jobs seem to hold the same node, trace s.
 
-    The clocks of nodes differ by some ms, so that a job may seem to start before the one before it has ended. That is
+    The clocks of nodes differ by some ms, so a job may seem to start before the end of the previous job. This is
     the resolution of the times of the run.
     """
     if not held:

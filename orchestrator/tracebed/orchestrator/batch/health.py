@@ -1,4 +1,4 @@
-"""The health of a replay on a batch system: the signals of other replays that can be observed from outside."""
+"""The health of a replay on a batch system, from the signals that can be observed from outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def health(run: Run, jobs: Sequence[WatchedJob], steps: Sequence[float], thresho
 
     Args:
         run: the run.
-        jobs: what is known of each job.
+        jobs: the submission, observations and end of each job.
         steps: sizes of the steps of the wall clock, s.
         thresholds: the limits.
     """
@@ -50,7 +50,7 @@ def health(run: Run, jobs: Sequence[WatchedJob], steps: Sequence[float], thresho
 
 
 def _largest(values: Any, ids: Any) -> Value:
-    """Return the largest value, with its job; unknown if all values are."""
+    """Return the largest value, with its job; unknown if all values are unknown."""
     if np.isnan(values).all():
         return Value(None)
     job = int(np.nanargmax(values))

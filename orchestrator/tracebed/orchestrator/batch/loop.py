@@ -1,7 +1,7 @@
-"""The loop of a replay on a batch system: submit each job at its time, and watch all jobs until they have ended.
+"""The loop of a replay on a batch system: submission of each job at its time, and observation until all have ended.
 
 Submissions are paced against absolute instants of the monotonic clock. Each call runs in a thread, so that a slow call
-does not delay the next submission; a call waits a moment for the call before it, so that the batch system receives
+does not delay the next submission; a call waits briefly for the previous call, so that the batch system receives
 jobs in the order of the workload. All jobs are observed by one request about once a second.
 """
 
@@ -24,13 +24,13 @@ from tracebed.orchestrator.batch.watched import WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
 
 CALLERS = 8
-"""Most submissions at the same time."""
+"""Maximum number of concurrent submissions."""
 ORDER_S = 0.5
-"""Longest time that a submission waits for the one before, wall s."""
+"""Longest time that a submission waits for the previous one, wall s."""
 POLL_S = 1.0
 """Time between the starts of two observations, wall s."""
 POLL_SHARE = 0.2
-"""Largest share of time that observations take."""
+"""Largest share of the time spent on observations."""
 LOST_S = 300.0
 """Time without an answer of the batch system after which the replay fails, wall s."""
 HOPELESS_POLLS = 10
@@ -64,7 +64,7 @@ class BatchReplayer:
     """A replay on a batch system.
 
     Attributes:
-        jobs: what is known of each job of the plan.
+        jobs: the submission, observations and end of each job of the plan.
         interrupted: reason of the interruption; None: the replay was not interrupted.
         latencies: duration of each successful submission, wall s.
         polls: number of observations, and of those that failed.
@@ -133,7 +133,7 @@ class BatchReplayer:
         Args:
             submitted: number of jobs whose submission had begun.
             calling: jobs whose submission had no outcome.
-            in_flight_s: time for which such a submission may still be under way, wall s.
+            in_flight_s: time for which such a submission may still be in progress, wall s.
         """
         self._next = submitted
         self._unsure = dict.fromkeys(calling, self.clock.now() + in_flight_s)
@@ -142,7 +142,7 @@ class BatchReplayer:
         """Replay until all jobs have ended.
 
         Raises:
-            TestbedError: the batch system does not answer any more. Its jobs go on.
+            TestbedError: the batch system has stopped answering. Its jobs continue.
         """
         with self._callers() as (submit, poll):
             next_poll, polling = self.clock.now(), False
@@ -298,14 +298,14 @@ class BatchReplayer:
             self._note("ended", number, **self.jobs[number].facts())
 
     def _cancel_all(self) -> None:
-        """Cancel all jobs, also those that are found later. A failure is repeated at the next observation."""
+        """Cancel all jobs, including those that are found later. Failed calls are repeated at the next observation."""
         self._cancelled_at = self._cancelled_at or self.clock.now()
         ids = [job.id for job in self.jobs if job.pending and job.id is not None and job.id not in self._cancelled]
         if ids and self._cancel(ids):
             self._cancelled.update(ids)
 
     def _cancel(self, ids: Sequence[str]) -> bool:
-        """Cancel jobs, and return whether that succeeded. A failure is noted."""
+        """Cancel jobs, and return whether that succeeded. A failure is written to the journal."""
         try:
             self.system.cancel(ids)
         except TestbedError as error:

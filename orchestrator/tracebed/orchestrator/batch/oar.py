@@ -23,7 +23,7 @@ TRANSIENT = ("connect to the database", "db connection", "cannot connect", "time
 OWN_OPTIONS = frozenset(
     {"array", "checkpoint", "name", "resource", "stdout", "stderr", "interactive", "hold", "queue", "scanscript"}
 )
-"""Options of `oarsub` that tracebed sets, or that a replay cannot have."""
+"""Options of `oarsub` that tracebed sets, or that are not possible in a replay."""
 PHASES = {
     **dict.fromkeys(("Waiting", "Hold", "toAckReservation"), Phase.WAITING),
     **dict.fromkeys(("toLaunch", "Launching", "Running", "Suspended", "Resuming"), Phase.RUNNING),
@@ -143,7 +143,7 @@ def _parsed(text: str, command: str) -> dict[str, Any]:
 
 
 def _option(text: str) -> str:
-    """Return a further option of `oarsub`, from `key=value` or `key`. Raises InputError if the option is invalid."""
+    """Return an additional option of `oarsub`, from `key=value` or `key`. Raises InputError if it is invalid."""
     match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(=[^\x00-\x1f\x7f]*)?", text)
     if match is None:
         raise InputError(f"{text!r} is not an option of oarsub", hint="write KEY=VALUE, for example project=physics")

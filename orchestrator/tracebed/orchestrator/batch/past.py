@@ -1,7 +1,7 @@
-"""What a killed replay on a batch system left: its journal and the records of its jobs.
+"""The remains of a killed replay on a batch system: its journal and the records of its jobs.
 
-The jobs of a batch system go on when the replayer was killed. A resumed replay finds them again by their names, and
-submits at once the jobs whose time has passed. The pause is not taken out of the clock: the batch system had none.
+The jobs of a batch system continue after the replayer was killed. A resumed replay finds them again by their names, and
+submits at once the jobs whose time has passed. The pause stays in the times, because the batch system did not pause.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAME = ("source", "speed", "policy", "parameters")
 """Facts of a run that must not change when a replay is resumed."""
 SAME_OF_SYSTEM = ("partition", "options")
 IN_FLIGHT_S = 5.0
-"""Time for which a submission may still be under way after the replayer was killed, wall s."""
+"""Time for which a submission may still be in progress after the replayer was killed, wall s."""
 
 
 class Past:
@@ -36,7 +36,7 @@ class Past:
     Attributes:
         facts: the facts of the journal.
         entries: its entries.
-        jobs: what was known of each job.
+        jobs: the last known state of each job.
         calling: jobs whose submission had no outcome yet.
         submitted: number of jobs whose submission had begun.
     """
@@ -86,13 +86,13 @@ class Past:
             raise InputError(what, where=str(self.folder), hint=hint)
 
     def restore(self, replayer: BatchReplayer) -> None:
-        """Bring `replayer`, which has not begun, to the state in which the killed replayer was."""
+        """Restore the state of the killed replayer in `replayer`, which has not begun."""
         replayer.jobs[:] = self.jobs
         replayer.latencies += [job.latency_s for job in self.jobs if job.latency_s]
         replayer.resume(self.submitted, self.calling, IN_FLIGHT_S)
 
     def _retell(self, records: Records) -> None:
-        """Take in all entries."""
+        """Process all entries."""
         numbers = {name: number for number, name in enumerate(self.plan.ids)}
         for entry in self.entries:
             if entry.job is None:
@@ -118,7 +118,7 @@ class Past:
 
 
 def _take_facts(job: WatchedJob, entry: Entry) -> None:
-    """Take in an entry with the facts of `WatchedJob.facts`."""
+    """Process an entry with the facts of `WatchedJob.facts`."""
     data: Mapping[str, Any] = entry.data
     if seen := data["seen"]:
         found = Observation(**seen)

@@ -1,6 +1,6 @@
-"""The records that the jobs of a replay write themselves: `NAME.start` and `NAME.end`, in a folder that all nodes see.
+"""The records that the jobs of a replay write: `NAME.start` and `NAME.end`, in a folder that all nodes see.
 
-Slurm records times in whole seconds, and forgets jobs. The records have nanoseconds, and stay until the run is saved.
+Slurm records times in whole seconds and purges old jobs. The records have nanoseconds and stay until the run is saved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NS = 1e-9
 
 @dataclass(frozen=True)
 class OwnRecord:
-    """What a job recorded about itself. Times are s since 1970, by the clock of its first node."""
+    """The record of a job, written by the job itself. Times are s since 1970, by the clock of its first node."""
 
     id: str
     start: float
@@ -64,7 +64,7 @@ class Records:
         return self._ended[name]
 
     def output(self, name: str) -> str:
-        """Return the last line that a job printed; empty if there is none."""
+        """Return the last line that a job printed; empty if there are no lines."""
         try:
             lines = (self.folder / f"{name}.out").read_text(errors="replace").splitlines()
         except OSError:

@@ -53,7 +53,7 @@ class BatchOptions:
     settings: Settings = field(default_factory=Settings)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the options on which runs depend, as JSON values. The place of the configuration is not one."""
+        """Return the options on which runs depend, as JSON values. The configuration file is not included."""
         settings = {"partition": self.settings.partition, "options": list(self.settings.options)}
         return {"scheduler": self.scheduler, "speed": self.speed, **settings}
 
@@ -68,7 +68,7 @@ def replay(
     resume: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
-    """Replay `workload` on a batch system, which decides; write the run to `output` and return it.
+    """Replay `workload` under the scheduler of a batch system, write the run to `output`, and return the run.
 
     SIGINT, SIGTERM and SIGHUP cancel all jobs of the replay; then the run is saved as interrupted.
 
@@ -78,13 +78,13 @@ def replay(
         options: the options.
         name: the name of the workload, for reports.
         thresholds: the limits of the health of the run; None: those that tracebed provides.
-        resume: whether to continue the newest replay to `output` that was killed, with the same arguments. Its jobs go
-            on meanwhile. If there is no such replay, the replay starts from the beginning.
+        resume: whether to continue the newest replay to `output` that was killed, with the same arguments. Its jobs
+            continue in the meantime. If there is no such replay, the replay starts from the beginning.
         on_progress: called periodically with the number of jobs that have ended so far.
 
     Raises:
         InputError: the workload cannot be replayed, or the run cannot be written.
-        TestbedError: the batch system does not answer. The working folder is kept, and jobs may go on.
+        TestbedError: the batch system does not answer. The working folder is kept, and jobs may still run.
         KeyboardInterrupt: a signal arrived before the first submission.
     """
     thresholds = thresholds or Thresholds.read()
@@ -122,8 +122,8 @@ def replay(
 def recovered(folder: Path) -> Run:
     """Return the run of a killed replay from its working folder, without the batch system.
 
-    Jobs that had not ended at the last entry of the journal are interrupted, also if the batch system goes on with
-    them. `--resume` waits for them instead.
+    Jobs that had not ended at the last entry of the journal are interrupted, even if the batch system still runs
+    them. `--resume` waits for these jobs instead.
 
     Raises:
         InputError: the journal is missing or damaged.
@@ -227,7 +227,7 @@ def _carry_out(
 
 
 def _note_pause(replayer: BatchReplayer, info: RunInfo, past: Past) -> None:
-    """Record the time in which no replayer ran. The jobs of the batch system went on."""
+    """Record the time in which no replayer ran. The jobs of the batch system continued."""
     pauses = [dict(entry.data) for entry in past.entries if entry.kind == "pause"]
     now = replayer.trace(replayer.clock.now())
     running = sum(job.pending for job in replayer.jobs)

@@ -15,7 +15,7 @@ from tracebed.orchestrator.batch.base import Observation, Request, Settings, Sys
 from tracebed.orchestrator.batch.commands import run
 
 IDS_PER_COMMAND = 1000
-"""Most job ids in a command line."""
+"""Maximum number of job IDs in a command line."""
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "SLURM_JWT")
 """Variables of the environment that the commands get, besides `SBATCH_*`. `sbatch` passes its environment to jobs."""
 OWN_OPTIONS = frozenset(
@@ -25,7 +25,7 @@ OWN_OPTIONS = frozenset(
         *("time", "usage", "version", "wait", "wrap"),
     }
 )
-"""Options of `sbatch` that tracebed sets, or that a replay cannot have."""
+"""Options of `sbatch` that tracebed sets, or that are not possible in a replay."""
 DECIDING = (
     *("EnforcePartLimits", "FairShareDampeningFactor", "KillWait", "OverTimeLimit", "PreemptMode", "PreemptType"),
     *("PriorityFlags", "PriorityMaxAge", "PriorityType", "PriorityWeightAge", "PriorityWeightFairShare"),
@@ -50,7 +50,7 @@ class Slurm:
         """Prepare the options of `sbatch`.
 
         Raises:
-            InputError: an option is invalid, or the file of the configuration is missing.
+            InputError: an option is invalid, or the configuration file is missing.
         """
         self._partition = settings.partition
         self._options = [_option(text) for text in settings.options]
@@ -103,7 +103,7 @@ class Slurm:
         return job
 
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
-        """Return the jobs of the replay by one `squeue`, and by one `sacct` those that Slurm has forgotten."""
+        """Return the jobs of the replay by one `squeue`, and by one `sacct` the jobs that slurmctld has purged."""
         printed = self._run("squeue", "-h", "-a", "-t", "all", "--me", "-o", slurm_output.QUEUE_FORMAT)
         found = {each.name: each for each in slurm_output.observations(printed) if each.name.startswith(prefix)}
         forgotten = sorted(set(known) - {each.id for each in found.values()})
@@ -143,13 +143,13 @@ class Slurm:
 
 
 def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the ids in parts that fit in a command line."""
+    """Yield the IDs in parts that fit in a command line."""
     for first in range(0, len(ids), IDS_PER_COMMAND):
         yield ids[first : first + IDS_PER_COMMAND]
 
 
 def _option(text: str) -> str:
-    """Return a further option of `sbatch`, from `key=value` or `key`. Raises InputError if the option is invalid."""
+    """Return an additional option of `sbatch`, from `key=value` or `key`. Raises InputError if it is invalid."""
     match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(=[^\x00-\x1f\x7f]*)?", text)
     if match is None:
         raise InputError(f"{text!r} is not an option of sbatch", hint="write KEY=VALUE, for example account=physics")

@@ -22,8 +22,8 @@ MOST_HOSTS = 100_000
 def observations(text: str) -> Iterator[Observation]:
     """Yield the jobs in the output of `squeue` (`QUEUE_FORMAT`) or `sacct -n -P` (`ACCOUNTING_FIELDS`).
 
-    Times must be in seconds since 1970 (`SLURM_TIME_FORMAT=%s`). Lines with fewer fields are ignored: they are the
-    further lines of a name with a line break, which no job of a replay has.
+    Times must be in seconds since 1970 (`SLURM_TIME_FORMAT=%s`). Lines with fewer fields are ignored: they belong
+    to a name with a line break, which no job of a replay has.
     """
     for line in text.splitlines():
         fields = line.split("|", 6)

@@ -1,7 +1,7 @@
 """The wall clock of a replay on a batch system, whose records are wall times.
 
 The replay is paced by the monotonic clock. The times that a batch system and its jobs record are those of wall clocks,
-which an operator or NTP may set. Steps of the wall clock of this machine are detected and taken out.
+which an operator or NTP may set. Steps of the wall clock of this machine are detected and removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WallClock:
         return self._wall + time.monotonic() - self._monotonic
 
     def check(self) -> float:
-        """Compare the wall clock with the monotonic clock. Return the size of a new step, s; 0 if there is none."""
+        """Compare the wall clock with the monotonic clock. Return the size of a new step, s; 0: no new step."""
         wall = time.time()
         drift = wall - self.now() - sum(size for _, size in self.steps)
         step = drift - self.drift_s

@@ -1,4 +1,4 @@
-"""What is known of each job of a replay on a batch system: its submission, observations, and end."""
+"""The submission, observations and end of each job of a replay on a batch system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WatchedJob:
     """A job of the replay. Wall times are s since 1970."""
 
     id: str | None = None
-    """Id in the batch system; None: not submitted, or refused."""
+    """ID in the batch system; None: not submitted, or refused."""
     called: float | None = None
     """Wall time of the call that submitted the job."""
     latency_s: float = 0.0
@@ -41,7 +41,7 @@ class WatchedJob:
     first_nodes: tuple[str, ...] = ()
     """Nodes on which the job started; empty if its nodes never changed."""
     stairs: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
-    """Times at which other nodes than before were observed while the job ran, and these nodes."""
+    """Times at which a change of the nodes of the running job was observed, and the new nodes."""
 
     @property
     def pending(self) -> bool:
@@ -53,7 +53,7 @@ class WatchedJob:
         self.ended, self.state, self.reason = True, JobState.REJECTED, reason
 
     def observe(self, found: Observation | None, own: OwnRecord | None, now: float) -> bool:
-        """Take in an observation of a submitted job. Return whether something changed.
+        """Process an observation of a submitted job. Return whether something changed.
 
         A final state with the job's own record of its end is accepted at once. A job that is missing, a state that is
         unknown, and a final state without a record must be observed `CERTAIN` times in a row.
@@ -103,6 +103,6 @@ class WatchedJob:
 
 
 def never_starts(jobs: Iterable[WatchedJob]) -> bool:
-    """Return whether all jobs that have not ended wait for something that will not happen."""
+    """Return whether all jobs that have not ended can never start."""
     pending = [job for job in jobs if job.pending]
     return bool(pending) and all(job.seen is not None and job.seen.hopeless for job in pending)

@@ -1,4 +1,4 @@
-"""The messages of agents in a replay: what they mean for the ranks of the running jobs."""
+"""The processing of the messages of agents in a replay: changes of the ranks of the running jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.testbeds.base import Event
 
 OUTLIVE_S = 10.0
-"""Time after which ranks are killed that outlive the leader of their job, wall s. Ranks usually end within ms."""
+"""Time after the end of a leader at which the remaining ranks of its job are killed, wall s. They usually end in ms."""
 LEADER_ENDED = "the leader has ended"
 
 
@@ -82,7 +82,7 @@ class Hearing:
     def lose(self, job: int, node: int, state: str, reason: str) -> None:
         """End the running `job` because `node` is lost, unless the job is ending already.
 
-        A job that failed while it had a rank on `node` failed because of the loss, which its other ranks saw first.
+        A job that failed while it had a rank on `node` failed because of the loss: other ranks noticed it first.
         """
         active = self.ranks.running[job]
         failed = active.outcome is not None and active.outcome[0] == "failed" and node in active.alive

@@ -121,7 +121,7 @@ class Reader:
             self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts that have been written so far."""
+        """Return the facts written so far."""
         with _reading(self.path):
             rows = self._database.execute("SELECT name, value FROM facts")
             return {name: json.loads(value) for name, value in rows}

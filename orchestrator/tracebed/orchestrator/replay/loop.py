@@ -141,7 +141,7 @@ class Replayer:
             self.play(absent, self._wall)
 
     def play(self, events: Sequence[Event], due: float, pause: Mapping[str, Any] | None = None) -> None:
-        """Play a round: take in `events` and what is due, decide, and send the decisions.
+        """Execute a round: process `events` and everything that is due, decide, and send the decisions.
 
         Args:
             events: the events that have arrived.
@@ -167,7 +167,7 @@ class Replayer:
             self.journal.add_facts({"agents": self.testbed.agents})
 
     def _is_done(self) -> bool:
-        """Return whether nothing is left to do. Jobs that wait for lost nodes may interrupt the replay instead."""
+        """Return whether the replay is complete. Jobs that wait for lost nodes may interrupt the replay instead."""
         waiting = len(self.scheduler.state.queue)
         done = self._next_job == len(self.jobs) and not self.ranks.running and self._call == math.inf
         if (reason := self.outages.stuck(waiting, otherwise_done=done)) is not None:
@@ -234,7 +234,7 @@ class Replayer:
         return list(range(first, self._next_job))
 
     def act(self, submitted: Sequence[int]) -> None:
-        """Pass what has happened in this round to the scheduler, and call the policy if it is due."""
+        """Pass the events of this round to the scheduler, and call the policy if it is due."""
         now = self.rounds.now
         self._enforce_limits(now)
         if self._take_in(submitted):
@@ -245,7 +245,7 @@ class Replayer:
             self._call = self.scheduler.decide(now)
 
     def _has_news(self) -> bool:
-        """Return whether jobs have ended or resizes are complete that the scheduler has not taken in."""
+        """Return whether the scheduler has not yet received the end of a job or a complete resize."""
         return bool(self.ranks.ended or self.ranks.resized)
 
     def _take_in(self, submitted: Sequence[int]) -> bool:
@@ -273,7 +273,7 @@ class Replayer:
         return bool(changed or ended or resized or submitted)
 
     def _end(self, job: int) -> None:
-        """Pass the end of a job to the scheduler. A job that lost a node may wait again."""
+        """Pass the end of a job to the scheduler. A job that lost a node may return to the queue."""
         state, reason = self.ranks.forget(job).outcome or ("failed", "its processes ended without a message")
         now = self.rounds.now
         if state == "requeued":

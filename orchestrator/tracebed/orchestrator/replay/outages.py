@@ -1,4 +1,4 @@
-"""The nodes of a replay that are lost and come back."""
+"""The lost and returned nodes of a replay."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tracebed.orchestrator.testbeds.base import Event, Testbed
 SILENCE = 10.0
 """Number of heartbeats that an agent may miss before its node counts as lost."""
 RETURN_S = 60.0
-"""Time for which the replay waits for lost nodes when jobs wait for them and nothing else happens, wall s."""
+"""Time for which the replay waits for lost nodes if jobs need them and no other event occurs, wall s."""
 KEPT = "the run so far is kept"
 
 
 class Change(NamedTuple):
-    """A node that was lost, or came back."""
+    """The loss or the return of a node."""
 
     node: int
     reason: str | None
@@ -28,12 +28,12 @@ class Change(NamedTuple):
 
 
 def lost(node: int, reason: str) -> Event:
-    """Return the event that the agent of `node` is not there, which does not abort a replay."""
+    """Return the event of a missing agent on `node`, which does not abort a replay."""
     return Event(node, {"type": "lost", "reason": reason, "expected": True}, time.monotonic())
 
 
 class Outages:
-    """The lost nodes, and what happens to their jobs.
+    """The lost nodes, and the treatment of their jobs.
 
     Args:
         testbed: the nodes.

@@ -155,7 +155,7 @@ class Ranks:
     def repeat(self, before: Iterable[tuple[int, RunningJob]]) -> None:
         """Send the unanswered requests again to the ranks of the jobs `before` that are still running.
 
-        Ranks ignore a request that they have received already.
+        Ranks ignore requests that they have already received.
         """
         for job, active in before:
             if self.running.get(job) is not active:

@@ -1,9 +1,9 @@
 """Resumption of a replay whose replayer was killed.
 
 All inputs of a replayer are in its journal, so the state of the replayer is rebuilt by passing them to another replayer
-in the same rounds. The rebuilt decisions must be those of the journal. Then the agents that still run are taken over.
-A message of the killed replayer may have been lost with it. Agents tell which ranks they have and repeat the events
-that were not recorded, so that the lost messages are known and can be repeated.
+in the same rounds. The rebuilt decisions must equal those of the journal. Then the running agents are taken over.
+Messages of the killed replayer may be lost. Agents report which ranks they have and repeat the events that were not
+recorded, so that the lost messages are known and can be repeated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SAME = ("execution", "nodes", "policy", "policy_parameters", "parameters", "spee
 
 
 class Missing(NamedTuple):
-    """A rank that a node should have: the message that launches it was lost, or the agent is another one."""
+    """A missing rank of a node: the message that launches it was lost, or the agent was replaced."""
 
     job: int
     active: RunningJob
@@ -41,7 +41,7 @@ class Missing(NamedTuple):
 
 
 class Resumption:
-    """What a killed replayer left in its journal.
+    """The journal of a killed replayer.
 
     Args:
         path: the journal.
@@ -84,10 +84,10 @@ class Resumption:
     # -- the state of the killed replayer --------------------------------------------------------------------------
 
     def retell(self, replayer: Replayer) -> None:
-        """Bring `replayer`, whose testbed has not started, to the state in which the killed replayer was.
+        """Restore the state of the killed replayer in `replayer`, whose testbed has not started.
 
         Raises:
-            InputError: the replayer does not decide as the journal says.
+            InputError: the decisions of the replayer differ from those of the journal.
             TestbedError: the loss of a node aborted the replay.
         """
         replayer.timeline.zero = self.facts["zero"]

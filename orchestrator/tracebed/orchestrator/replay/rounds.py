@@ -14,7 +14,7 @@ from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.witness import Witness
 
 OBSERVED = {"sample", "work", "loop"}
-"""Kinds of entries that only the witness reads. They may be written a little later than the events of jobs."""
+"""Kinds of entries that only the witness reads. They may be written later than the events of jobs."""
 HOLD_S = 0.25
 """Longest time for which observations are held back, wall s: a transaction for each heartbeat costs too much."""
 

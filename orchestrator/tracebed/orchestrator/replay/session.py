@@ -68,7 +68,7 @@ def replay(
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. If there is
             no such replay, the replay starts from the beginning.
         on_progress: called periodically with the number of jobs that have ended so far.
-        on_step: called with each step of making nodes ready that takes long. Any thread may call it.
+        on_step: called with each long step of the preparation of nodes, from any thread.
 
     Raises:
         InputError: the workload cannot be replayed, the replay to resume had other arguments, or the run cannot be
@@ -134,7 +134,7 @@ def replay(
             if past:
                 _restore(replayer, info, past)
             least_s = shortest_replay(workload, inventory, options.speed, over_limit=options.over_limit)
-            least_s = 0.0 if past else least_s  # a part of the replay is done already
+            least_s = 0.0 if past else least_s  # the replay may be nearly complete
             run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress, least_s)
             run.save(output, journal=copy(journal.path, folder.path / f"copy-{JOURNAL}"))
         folder.remove()
@@ -144,7 +144,7 @@ def replay(
 
 
 def _resumption(folder: WorkingFolder, facts: Mapping[str, Any]) -> Resumption | None:
-    """Return what the killed replay in `folder` left. None: it was killed before it wrote its journal.
+    """Return the remains of the killed replay in `folder`. None: it was killed before it wrote its journal.
 
     Raises:
         InputError: that replay had other arguments.
@@ -173,7 +173,7 @@ def _save_ended(folder: WorkingFolder, output: Path) -> Run:
 
 
 def _restore(replayer: Replayer, info: RunInfo, past: Resumption) -> None:
-    """Bring `replayer` and `info` to the state in which the killed replay was."""
+    """Restore the state of the killed replay in `replayer` and `info`."""
     info.created = past.facts["info"]["created"]
     info.calibration = past.facts.get("calibration", info.calibration)
     if rate := info.calibration.get("units_per_core_second"):
@@ -185,7 +185,7 @@ def _restore(replayer: Replayer, info: RunInfo, past: Resumption) -> None:
 def _working_folder(output: Path, left: Path | None = None) -> Iterator[WorkingFolder]:
     """Create the working folder of a replay, or open the folder `left`.
 
-    If the replay fails after jobs may have run, the folder is kept, and the error says how to go on.
+    If the replay fails after jobs may have run, the folder is kept, and the error names the next command.
     """
     folder = WorkingFolder(output, left=left)
     try:
@@ -221,7 +221,7 @@ def _carry_out(
     try:
         with signals.at_once():
             testbed.start(adopt=past.agents(replayer) if past else None)
-            left_s = getattr(testbed, "left_s", None)  # testbeds of other packages need not have it
+            left_s = getattr(testbed, "left_s", None)  # testbeds of other packages may lack it
             if left_s is not None and left_s < least_s:
                 what = f"the allocation ends in {left_s:.0f} s, but the replay takes at least {least_s:.0f} s"
                 raise TestbedError(what, hint="request a longer allocation, or replay at a higher --speed")

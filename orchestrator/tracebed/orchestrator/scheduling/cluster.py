@@ -60,7 +60,7 @@ class Cluster:
     Idle nodes are allocated lowest number first. A job that shrinks releases the nodes allocated last, and keeps its
     first node until it ends. When a guest ends, its cores return to the owner. When the owner ends first, the guest
     becomes the owner of the whole node. A node that is lost is `out`: a job may hold it until the job has ended, and
-    it is idle again only after it has come back.
+    it is idle again only after its return.
 
     Attributes:
         cores: cores of each node.
@@ -205,7 +205,7 @@ class Cluster:
         return dropped
 
     def lose(self, node: int) -> None:
-        """Take `node` out: it is not idle until it has come back. A job that holds it keeps it until `release`."""
+        """Take `node` out: it is not idle until it returns. A job that holds the node keeps it until `release`."""
         self.out.add(node)
         if node in self.idle:
             self.idle.remove(node)

@@ -89,7 +89,7 @@ class Record:
         self.reason[job] = reason
 
     def requeue(self, job: int) -> None:
-        """Record that the running `job` lost a node and waits again."""
+        """Record that the running `job` lost a node and returned to the queue."""
         self.start[job] = self.launched[job] = NEVER
         self.restarts[job] += 1
         self._open.pop(job, None)

@@ -153,7 +153,7 @@ class Scheduler:
         self._withdraw_promises()
 
     def requeue(self, job: int, now: float) -> None:
-        """Handle the end of the running `job` by the loss of a node: it waits again, with its original submit time."""
+        """Return `job`, which ended because a node was lost, to the queue with its original submit time."""
         self.end(job, now)
         self._limit[job] = self.jobs.limit[job]
         self._wait_again(job)
@@ -162,7 +162,7 @@ class Scheduler:
         """Handle the loss of `node`, and return the running jobs that hold it.
 
         The executor must end these jobs and call `end` or `requeue` when their processes on the other nodes have ended.
-        Promises that the remaining nodes cannot keep are withdrawn, the last one first; their jobs wait again.
+        Promises that the remaining nodes cannot keep are withdrawn, the last one first; their jobs return to the queue.
         """
         state = self.state
         state.now = now
@@ -389,7 +389,7 @@ class Scheduler:
             self._set_aside()
 
     def _nodes_changed(self) -> None:
-        """Plan again after a loss or a return of nodes. All reservations are deleted: they assumed other nodes."""
+        """Plan again after nodes were lost or returned. All reservations are deleted: they assumed other nodes."""
         self.state.reserved.clear()
         self._came_free()
         self._withdraw_promises()

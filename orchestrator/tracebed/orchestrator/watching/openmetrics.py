@@ -15,7 +15,7 @@ from tracebed.files import replacing
 from tracebed.orchestrator.watching.view import View
 
 ADDRESS = "127.0.0.1"
-"""The metrics are served to this machine only."""
+"""The loopback address: the metrics are served only to this machine."""
 
 
 class Collector:
@@ -98,7 +98,7 @@ class Metrics:
                 raise InputError(what, hint="choose another one with --metrics-port") from error
 
     def write(self) -> None:
-        """Write the file, if one was given. Raises InputError if the file cannot be written."""
+        """Write the file, if it is set. Raises InputError if the file cannot be written."""
         if self._file is None:
             return
         from prometheus_client import generate_latest

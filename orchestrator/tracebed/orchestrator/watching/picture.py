@@ -20,7 +20,7 @@ WINDOW_S = 60.0
 """Length of the window of the node bars, wall s."""
 COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta", "bright_green")
 SHADES = " ░▒▓█"
-"""Share of the nodes of a row that are busy, from none to all."""
+"""Shades for the share of busy nodes of a row, from 0 to 1."""
 HEALTH_COLORS = {"healthy": "green", "degraded": "yellow", "unhealthy": "red"}
 FAULTS_SHOWN = 4
 

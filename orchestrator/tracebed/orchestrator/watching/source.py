@@ -11,7 +11,7 @@ from tracebed.orchestrator.run import JOURNAL
 
 
 class Source(NamedTuple):
-    """Where the journal of a replay is."""
+    """The location of the journal of a replay."""
 
     folder: Path
     """The working folder of the replay, or the folder of its run."""

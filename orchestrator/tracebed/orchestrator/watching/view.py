@@ -29,15 +29,15 @@ FAULTS = {
     "error": "error",
     "pause": "replay resumed",
 }
-"""Kind of journal entry -> what a view calls it."""
+"""Kind of journal entry -> its name in a view."""
 LAST = 50
 """Number of faults that a view keeps."""
 LEAST_UTILIZATION = 0.3
-"""Utilization that the estimate of the time left assumes at least, since the first minutes say little."""
+"""Least utilization that the estimate of the time left assumes, because the first minutes are not representative."""
 
 
 class Fault(NamedTuple):
-    """An entry of the journal that tells of a fault."""
+    """A fault in the journal."""
 
     time: float
     """Trace s."""
@@ -165,7 +165,7 @@ class View:
             )
 
     def occupation(self, since: float, columns: int) -> IntArray:
-        """Return who held the nodes in a window that ends now.
+        """Return which jobs held the nodes in a window that ends now.
 
         Args:
             since: start of the window, trace s.
@@ -202,8 +202,8 @@ class View:
     def left_s(self) -> float:
         """Return an estimate of the time left, wall s.
 
-        The estimate is the larger of the time to the last submission, the longest rest of a running job, and the time
-        in which the work that is left is done at the utilization so far.
+        The estimate is the larger of the time to the last submission, the longest remaining run time of a running job,
+        and the time for the remaining work at the utilization so far.
         """
         if math.isnan(self.now) or self.finished == len(self.jobs):
             return 0.0

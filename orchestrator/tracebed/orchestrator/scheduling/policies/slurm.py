@@ -49,7 +49,7 @@ class Slurm(Shown):
         epoch_s: Unix time of second 0 of the trace, which sets the phase of whole seconds and of `bf_resolution`.
         sched_loop_s: period of the loop of slurmctld that starts the passes of the main loop.
         sched_phase_s: first instant of that loop.
-        bf_loop_s: period in which the backfill thread looks for work.
+        bf_loop_s: period of the backfill thread.
         bf_phase_s: first instant at which it may make a pass.
     """
 
@@ -228,7 +228,7 @@ class Slurm(Shown):
         return found[:last]
 
     def _young(self, state: State, job: int) -> bool:
-        """Return whether `job` waits for less than `bf_min_age_reserve`."""
+        """Return whether `job` has waited for less than `bf_min_age_reserve`."""
         return (state.now - state.jobs.submit[job]) / self.speed < self.bf_min_age_reserve
 
     def _limit(self, state: State, job: int) -> int:
