@@ -12,9 +12,11 @@ import pytest
 from redecided import decided, decided_again, emulated, workload
 from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
 from test_replayer import CPUS
+from tracebed.benchmarks.clock import Clock
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recover
+from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -126,6 +128,8 @@ def test_a_replay_that_is_killed_at_a_certain_instant_is_resumed(case: Case, ins
     saved = "saved" in instant
     begun = not saved and "agents start" not in instant and "agents have started" not in instant
     assert_sound(case, run, int(begun))
+    if instant == "after the clock has started":  # the time before the first submission is not waited for
+        assert run.info.pauses[0]["at"] >= run.jobs["submit_planned"].min()
     assert run.jobs["restarts"].sum() == 0 or instant == "after the agents have stopped"
 
 
@@ -148,6 +152,15 @@ def test_a_replay_that_is_killed_while_it_is_resumed_is_resumed_again(case: Case
     entries = entries_of(case.folder)
     assert_sound(case, run, sum(entry.kind == "pause" for entry in entries))
     assert run.jobs["restarts"].sum() == 0
+
+
+def test_what_happened_before_or_during_a_pause_is_at_the_pause() -> None:
+    """A rank may have started, and a job may have accepted a resize, before the replay was killed."""
+    timeline, killed = Timeline(Clock(), 10.0), time.monotonic()
+    for zero in (None, killed - 49.0):
+        timeline.resume(500.0, zero)
+        assert timeline.at(killed - 60.0) == timeline.trace(killed) == 500.0
+        assert timeline.trace(timeline.zero + 100.0) == pytest.approx(1000.0)
 
 
 def test_the_pause_is_not_part_of_the_times(case: Case) -> None:

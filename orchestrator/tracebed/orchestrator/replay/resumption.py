@@ -91,6 +91,7 @@ class Resumption:
             TestbedError: the loss of a node aborted the replay.
         """
         replayer.timeline.zero = self.facts["zero"]
+        replayer.rounds.now = replayer.jobs.submit[0]  # if no round was recorded, the first one is yet to come
         drop = replayer.outages.drop
         replayer.outages.drop = lambda node, reason: None  # the journal has the loss that followed
         rounds = [(number, list(group)) for number, group in groupby(self.entries, lambda entry: entry.round)]
@@ -100,11 +101,11 @@ class Resumption:
 
     def _retell_round(self, replayer: Replayer, number: int, entries: Sequence[Entry], *, last: bool) -> None:
         rounds, now = replayer.rounds, entries[0].time
-        rounds.number, rounds.now = number, now
+        before, rounds.number, rounds.now = rounds.now, number, now
         for entry in entries:
             replayer.witness.take_in(entry)
             if entry.kind == "pause":
-                replayer.timeline.zero = entry.data["zero"]
+                replayer.timeline.resume(before, entry.data["zero"])
                 replayer.record.paused(now, entry.data)
         replayer.hear([event for entry in entries if (event := _event(entry, replayer.number_of))])
         for entry in entries:
@@ -154,7 +155,7 @@ class Resumption:
             if node in adopted and replayer.jobs.ids[job] not in adopted[node]
         ]
         gone = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
-        replayer.timeline.start_at(replayer.rounds.now)
+        replayer.timeline.resume(replayer.rounds.now)
         replayer.journal.add_facts({"agents": testbed.agents})
         counts = {"adopted": len(running) - len(gone), "lost": len(gone)}
         pause = {"zero": replayer.timeline.zero, "wall_s": self._wall_s(), **counts}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tracebed.benchmarks.clock import Clock
 
 
@@ -20,10 +22,24 @@ class Timeline:
         """Prepare the timeline; `zero` must be set before it is used."""
         self.clock, self.speed = clock, speed
         self.zero = 0.0
+        self._resumed = -math.inf  # trace time of the last pause
 
     def start_at(self, trace: float, lead_s: float = 0.0) -> None:
         """Let trace time `trace` be `lead_s` wall seconds from now."""
         self.zero = self.clock.now() + lead_s - trace / self.speed
+
+    def resume(self, trace: float, zero: float | None = None) -> None:
+        """Continue at the trace time `trace` after a pause. All events before and during the pause are at `trace`.
+
+        Args:
+            trace: trace time of the pause.
+            zero: time of trace time 0, by the clock, s; None: the replay continues now.
+        """
+        if zero is None:
+            self.start_at(trace)
+        else:
+            self.zero = zero
+        self._resumed = trace
 
     def now(self) -> float:
         """Return the current trace time."""
@@ -31,7 +47,7 @@ class Timeline:
 
     def trace(self, time: float) -> float:
         """Return the trace time at `time` of the clock."""
-        return (time - self.zero) * self.speed
+        return max(self._resumed, (time - self.zero) * self.speed)
 
     def at(self, monotonic: float) -> float:
         """Return the trace time at the `monotonic` time of a recent event."""
