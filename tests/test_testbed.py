@@ -445,6 +445,30 @@ def test_the_agents_of_a_killed_controller_are_taken_over(tmp_path: Path) -> Non
         testbed.stop()
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_agents_keep_the_events_that_are_not_recorded(tmp_path: Path, recorded: bool) -> None:
+    first = AgentTestbed(inventory(here=1, heartbeat_s=0.1, linger_s=60.0), tmp_path / "spool")
+    second = AgentTestbed(inventory(here=1, linger_s=60.0), tmp_path / "spool")
+    try:
+        first.start()
+        agents = first.agents
+        launch(first, 0, "j", 1000)
+        kinds: list[str] = []
+        until = time.monotonic() + GUARD_S
+        while "ended" not in kinds or kinds[-3:] != ["heartbeat"] * 3:  # pings have told the agent what is recorded
+            kinds += [event.message["type"] for event in first.receive(until, recorded=recorded)]
+            assert time.monotonic() < until
+        second.start({"n0": {**agents["n0"], "seen": 0}})
+        second.send(0, {"type": "sample", "calibrate": False})
+        again: list[str] = []
+        while "heartbeat" not in again:
+            again += [event.message["type"] for event in second.receive(until)]
+        assert ("ended" in again) != recorded
+    finally:
+        second.stop()
+        first.stop()
+
+
 def test_a_stopped_agent_that_was_taken_over_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.END_S", 0.1)
     first = AgentTestbed(inventory(here=1), tmp_path / "spool")

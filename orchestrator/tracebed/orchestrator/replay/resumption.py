@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -194,14 +195,18 @@ class Resumption:
 
 
 def _settle(replayer: Replayer, adopted: Mapping[int, object]) -> list[Event]:
-    """Return the events that the agents kept. They precede the answer to a request for a sample."""
+    """Return the events that the agents kept. They precede the answer to a request for a sample.
+
+    The events are not in the journal yet, so the agents must keep them: this replayer may be killed too.
+    """
     testbed, events = replayer.testbed, []
+    receive = partial(testbed.receive, recorded=False) if adopted else testbed.receive
     silent = set(adopted)
     for node in range(len(testbed.nodes)):
         testbed.send(node, {"type": "sample", "calibrate": False})
     until = time.monotonic() + SETTLE_S
     while silent and time.monotonic() < until and not replayer.interrupted:
-        new = testbed.receive(min(until, time.monotonic() + 0.2))
+        new = receive(min(until, time.monotonic() + 0.2))
         silent -= {event.node for event in new if event.message["type"] in ("heartbeat", "lost")}
         events += new
     for node in silent:

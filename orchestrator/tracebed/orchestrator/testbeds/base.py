@@ -75,10 +75,13 @@ class Testbed(Protocol):
     def send(self, node: int, message: Mapping[str, Any]) -> None:
         """Send a message to the agent of a node without blocking. A message to a lost node is discarded."""
 
-    def receive(self, until: float | None) -> list[Event]:
+    def receive(self, until: float | None, *, recorded: bool = True) -> list[Event]:
         """Return the events that have arrived, in order. If none has, wait until `time.monotonic()` is `until`.
 
-        The events that the previous call returned count as recorded: their agents may forget them.
+        Args:
+            until: time until which to wait, monotonic s; None: no timeout.
+            recorded: whether the events of earlier calls have been recorded, so that their agents may forget them. A
+                testbed that takes over no agents needs no such argument.
         """
 
     def drop(self, node: int, reason: str) -> None:

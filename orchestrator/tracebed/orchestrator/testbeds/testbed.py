@@ -189,24 +189,25 @@ class AgentTestbed:
             message = {**message, "bind": self._bind[node]}
         self._links.send(node, message)
 
-    def receive(self, until: float | None) -> list[Event]:
+    def receive(self, until: float | None, *, recorded: bool = True) -> list[Event]:
         """Return the events that have arrived, in order of arrival. Times in events are times of this machine.
-
-        Events of the previous call count as recorded: agents may forget them.
 
         Args:
             until: `time.monotonic()` until which to wait for the first event; None: no timeout.
+            recorded: whether the events of earlier calls have been recorded, so that agents may forget them.
         """
         links = self._links
-        for event in self._returned:
-            if "n" in event.message:
-                links[event.node].seen = event.message["n"]
-        self._returned = []
+        if recorded:
+            for event in self._returned:
+                if "n" in event.message:
+                    links[event.node].seen = event.message["n"]
+            self._returned = []
         while True:
             links.turn(until)
             if links.events or (until is not None and time.monotonic() >= until):
-                self._returned, links.events = links.events, []
-                return self._returned
+                events, links.events = links.events, []
+                self._returned += events
+                return events
 
     def drop(self, node: int, reason: str) -> None:
         """Give up the agent of a node, which is yielded as `lost`, and start another one in the background."""
