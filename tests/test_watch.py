@@ -23,6 +23,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.recovery import SCHEMA
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.watching.openmetrics import Metrics
@@ -166,7 +167,15 @@ def test_what_is_no_replay_is_refused(tmp_path: Path) -> None:
         assert f"{name}: no replay writes to it" in done.stderr
     assert source_of(tmp_path / "folder") is None
     with pytest.raises(InputError, match="the journal is damaged"):
-        View({})
+        View({"schema": SCHEMA})
+    with pytest.raises(InputError, match=f"not a journal of the schema {SCHEMA}.*squeue"):
+        View({"schema": "tracebed-batch-journal/1"})
+
+
+def test_a_damaged_entry_is_one_line(made: Path) -> None:
+    view = View(journal.read(made / JOURNAL)[0])
+    with pytest.raises(InputError, match="the journal is damaged: KeyError"):
+        view.take_in([Entry(1, 1000.0, "start", "job 0", None, {"nodes": ["nowhere"]})])
 
 
 def test_metrics_are_served_on_the_loopback_only(made: Path) -> None:

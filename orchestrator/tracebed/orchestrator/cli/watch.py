@@ -121,11 +121,15 @@ class _Follower:
 
         going = self.source.running and still_running(self.source.folder)
         entries, facts = self._reader.entries(), self._reader.facts()
-        if self.view is None and "thresholds" in facts:
-            self.view = View(facts)
-        if self.view is not None:
-            self.view.take_in(entries)
-            self.view.ended = not going
+        try:
+            if self.view is None and "thresholds" in facts:
+                self.view = View(facts)
+            if self.view is not None:
+                self.view.take_in(entries)
+                self.view.ended = not going
+        except InputError as error:
+            error.where = error.where or str(self.source.journal)
+            raise
         return going
 
     def sleep(self, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.health import health
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.recovery import Retold
+from tracebed.orchestrator.replay.recovery import SCHEMA, Retold
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import RunInfo
@@ -74,12 +75,13 @@ class View:
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         """Start before the first submission."""
-        try:
+        if facts.get("schema") != SCHEMA:
+            hint = "if a batch system schedules the replay, its own commands show the jobs (squeue, oarstat)"
+            raise InputError(f"is not a journal of the schema {SCHEMA}", hint=hint)
+        with _damage():
             self.info = RunInfo.from_json(facts["info"])
             self.jobs = Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"]))
             self._thresholds = Thresholds.parse(*facts["thresholds"])
-        except (LookupError, TypeError, ValueError) as error:
-            raise InputError(f"the journal is damaged: {type(error).__name__}: {error}") from error
         self.now = math.nan
         self.faults: deque[Fault] = deque(maxlen=LAST)
         self.fault_counts: Counter[str] = Counter()
@@ -89,14 +91,15 @@ class View:
         self._seconds = np.array(self.jobs.run_time) * np.array(self.jobs.nodes)  # node-seconds of each job
 
     def take_in(self, entries: Iterable[Entry]) -> None:
-        """Process entries of the journal."""
-        for entry in entries:
-            self.now = entry.time
-            self._retold.take_in(entry)
-            self._witness.take_in(entry)
-            if entry.kind in FAULTS and not (entry.kind == "error" and entry.job):  # such a job had just ended
-                self.fault_counts[entry.kind] += 1
-                self.faults.append(Fault(entry.time, _told(entry)))
+        """Process entries of the journal. Raises InputError if the journal is damaged."""
+        with _damage():
+            for entry in entries:
+                self.now = entry.time
+                self._retold.take_in(entry)
+                self._witness.take_in(entry)
+                if entry.kind in FAULTS and not (entry.kind == "error" and entry.job):  # such a job had just ended
+                    self.fault_counts[entry.kind] += 1
+                    self.faults.append(Fault(entry.time, _told(entry)))
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
@@ -225,6 +228,16 @@ class View:
 
     def _submitted(self) -> FloatArray:
         return np.array(self._retold.record.submit)
+
+
+@contextlib.contextmanager
+def _damage() -> Iterator[None]:
+    """Convert the errors of a damaged journal to an InputError."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        what = f"the journal is damaged: {type(error).__name__}: {error}"
+        raise InputError(what, hint="the replay cannot be watched") from error
 
 
 def _told(entry: Entry) -> str:
