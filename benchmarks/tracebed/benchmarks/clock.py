@@ -48,7 +48,7 @@ class Clock:
     _pauses: Pauses | None = None
 
     def __init__(self, pauses: Pauses | None = None) -> None:
-        """Leave out `pauses`; None: there are none."""
+        """Leave out `pauses`; None: no pauses."""
         self._pauses = pauses
 
     def now(self) -> float:
@@ -62,7 +62,7 @@ class Clock:
         while True:
             total = self._pauses.total
             now = time.monotonic()
-            if total == self._pauses.total:  # else, this process was stopped between the two readings
+            if total == self._pauses.total:  # otherwise, this process was stopped between the two readings
                 return now - total
 
     def stamp(self, now: float) -> float:

@@ -240,7 +240,7 @@ def replay(
         health: file of the thresholds of health (see `Run.health`); by default those that tracebed provides.
         on_node_failure: treatment of the jobs of a lost node: they wait again (`requeue`), they fail (`fail`), or the
             replay ends (`abort`).
-        drain: whether to go on without the nodes whose agent does not start, unless no agent starts.
+        drain: whether to run without the nodes whose agents do not start, unless no agent starts.
         resume: whether to continue the newest replay to `output` that was killed. The other arguments must be the same.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.

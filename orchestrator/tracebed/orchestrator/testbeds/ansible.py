@@ -40,7 +40,7 @@ USED = {
 }
 """Variable of Ansible -> key of a node, or setting of the provider `ssh`."""
 IGNORED = {"ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_become"}
-"""Variables that would change the connection. Each is reported."""
+"""Ignored variables of the connection. Each is reported."""
 OVER_SSH = {"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"}
 """Values of `ansible_connection` that reach a host over SSH."""
 HINT = "groups of an Ansible inventory have the keys hosts, children and vars"
@@ -61,7 +61,7 @@ class _AnsibleGroup:
     """A group of hosts.
 
     Attributes:
-        variables: its variables, of each place where it occurs.
+        variables: its variables, for each place where the group occurs.
         parents: names of the groups that it is a child of.
     """
 
@@ -72,7 +72,7 @@ class _AnsibleGroup:
 
 @dataclass
 class _Host:
-    """A host, its variables of each place where it occurs, and the names of its groups."""
+    """A host, its variables for each place where the host occurs, and the names of its groups."""
 
     name: str
     place: Place
@@ -240,7 +240,7 @@ def _used(host: _Host, variables: Keys, settings: Mapping[str, Any], ignored: di
         host: the host.
         variables: its variables.
         settings: the names of the settings of the provider.
-        ignored: number of hosts for each message about a variable that is not used, to which is added.
+        ignored: message about an ignored variable -> number of hosts. The function adds to it.
     """
     values: dict[str, Any] = {} if host.port is None else {"port": host.port}
     places = {"port": host.place}

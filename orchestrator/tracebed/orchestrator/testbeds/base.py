@@ -54,7 +54,7 @@ class Testbed(Protocol):
 
     @property
     def out(self) -> Mapping[str, str]:
-        """The nodes that were left out at the start, with the reasons, by name. A node may come back later."""
+        """The nodes that were left out at the start, with the reasons, by name. A node may return later."""
 
     @property
     def agents(self) -> Mapping[str, Mapping[str, Any]]:

@@ -44,7 +44,7 @@ class NodeClock:
         return self.same or self.round_trip_s is not None
 
     def echo(self, sent: float, received: float, answered: float, arrived: float) -> None:
-        """Take in the echo of a ping, and keep the sample with the smallest error now.
+        """Process the echo of a ping, and keep the sample with the smallest current error.
 
         The error of the kept sample grows by `DRIFT`. A sample that contradicts the kept one replaces it: the node was
         suspended, or restarted.

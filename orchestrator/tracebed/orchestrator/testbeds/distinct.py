@@ -24,7 +24,7 @@ class Distinct:
 
     @contextlib.contextmanager
     def at(self, place: Place, name: str) -> Iterator[None]:
-        """Give errors the line of `place`, where the nodes `name` are."""
+        """Add the line of `place`, which defines the nodes `name`, to errors."""
         try:
             yield
         except (ValueError, InputError) as error:

@@ -1,4 +1,4 @@
-"""The check of what agents say. The user of a node can change an agent, which must not end the controller."""
+"""The check of the messages of agents: an agent modified by the user of its node must not end the controller."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class _Groups:
 
 
 def _vars(keys: Keys) -> Mapping[str, Any]:
-    """Return the variables in the keys of a group or node, which are checked later."""
+    """Return the variables in the keys of a group or node. They are checked later."""
     found = keys.values.get("vars")
     return found if isinstance(found, dict) else {}
 

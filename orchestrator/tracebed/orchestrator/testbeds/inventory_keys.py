@@ -159,17 +159,17 @@ class FileKeys(_Keys):
     testbed: str = AGENTS
     """The testbed: agents on the nodes, or a testbed of another package."""
     grain_s: Annotated[float, Field(gt=0, le=60)] = 0.05
-    """Target duration of an iteration of a job, wall seconds. Malleability points are as far apart."""
+    """Target duration of an iteration of a job, wall seconds. Malleability points have the same distance."""
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 1.0
     """Time between two heartbeats of an agent, wall seconds."""
     linger_s: Annotated[float, Field(ge=0, le=86400)] = 30.0
     """Time for which an agent keeps its jobs after it has lost the controller, wall seconds."""
     network: Literal["auto", "tcp", "agents"] = "auto"
-    """Connections between the ranks of a job: TCP, or through the agents, without any port."""
+    """Connections between the ranks of a job: over TCP, or through the agents without any port."""
     vars: Variables = {}
     """Variables of all groups."""
     defaults: dict[str, Any] = {}
-    """Keys of every group that does not set them."""
+    """Defaults for the keys of all groups."""
     nodes: Annotated[list[Any], Field(min_length=1)] | None = None
     """The nodes of an inventory without groups."""
     groups: Annotated[dict[str, Any], Field(min_length=1)] | None = None

@@ -48,9 +48,9 @@ class Launcher:
         self._closed = threading.Event()
 
     def make_ready(self) -> None:
-        """Make the nodes ready, unless that has succeeded before. One thread at a time does so.
+        """Prepare the nodes, unless that has succeeded before. Only one thread at a time calls `up`.
 
-        The attempt of another thread that began while this thread waited counts for this thread too.
+        If another thread began an attempt while this thread waited, that attempt counts for this thread too.
         """
         before = self._tried
         with self._making:
@@ -93,7 +93,7 @@ class Launcher:
                 break
             try:
                 if attempt:
-                    with contextlib.suppress(TestbedError):  # other nodes of the group may be the reason
+                    with contextlib.suppress(TestbedError):  # the failure may concern other nodes of the group
                         self.make_ready()
                 return self.provider.run(node, arguments)
             except TestbedError as error:

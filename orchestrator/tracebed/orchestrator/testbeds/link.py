@@ -1,4 +1,4 @@
-"""The link of a testbed to the agent of one node: its channel, what the agent has said, and the clock of the node."""
+"""The link of a testbed to the agent of one node: its channel, the state of the agent, and the clock of the node."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Link:
         hello: the answer of the agent to `hello`; empty until then. It stays when the agent is lost.
         up: whether the agent can be used: it has answered, and its clock is known.
         clock: the clock of the node.
-        failure: why the agent could not be started the last time; None: no failure.
-        reported: whether the caller has been told that the node is lost, or left out.
+        failure: why the last start of the agent failed; None: no failure.
+        reported: whether the loss or the omission of the node was reported to the caller.
         retry_at: time of the next attempt to start the agent, monotonic; None: no attempt is due.
         give_up_at: time until which the agent must be up, monotonic; None: it is up, or not open.
         attached: whether the agent was started by another testbed.
-        ended: whether the agent has ended as it was told.
+        ended: whether the agent has ended at the request of this testbed.
         pings: number of echoes of pings that have arrived.
         early: the events that have arrived before the agent was up, with the times of their arrival.
         seen: number of the last event of the agent that the caller has recorded.
@@ -133,7 +133,7 @@ class Link:
         }
 
     def greeted(self, hello: dict[str, Any]) -> None:
-        """Take in the answer to `hello`."""
+        """Process the answer to `hello`."""
         self.hello = hello
         self.clock.same = self.machine == "here"
         self.pinged = self.seen
@@ -145,7 +145,7 @@ class Link:
         self.pause_s = PAUSE_S
 
     def ping(self) -> None:
-        """Send a ping, unless there is nothing to measure and nothing to tell."""
+        """Send a ping if the clock must be measured or recorded events must be confirmed."""
         if self.lines is not None and (not self.provider.shared or self.seen != self.pinged):
             self.pinged = self.seen
             self.lines.send({"type": "ping", "time": time.monotonic(), "seen": self.seen})
@@ -157,7 +157,7 @@ class Link:
             self.lines.send({"type": "sample", "calibrate": False})
 
     def echo(self, message: Mapping[str, Any], arrived: float) -> None:
-        """Take in the echo of a ping, if the heartbeat has one."""
+        """Process the echo of a ping, if the heartbeat has one."""
         if (echo := message.get("ping")) and not self.provider.shared:
             self.pings += 1
             self.clock.echo(echo["sent"], echo["received"], message["time"], arrived)
@@ -173,7 +173,7 @@ class Link:
         return lambda: self._end(channel, hello, attached, ended)
 
     def _end(self, channel: Channel | None, hello: Mapping[str, Any], attached: bool, ended: bool) -> None:
-        """End an agent that is not used any more, and remove what it has left."""
+        """End an agent that is no longer used, and remove what it left."""
         if channel is None:
             return
         channel.kill()

@@ -1,4 +1,4 @@
-"""The links of a testbed, and what happens on them: messages arrive, agents start, are lost, and start again.
+"""The links of a testbed: the messages of agents, and the start, loss and restart of agents.
 
 All of this runs in the thread of the testbed, except what may block: providers are called in other threads, and their
 results are passed back by `Links.post`.
@@ -306,8 +306,8 @@ class Links:
         self._fail(link, TestbedError(what, where=link.where, hint=hint, transient=True))
 
     def _fail(self, link: Link, error: TestbedError) -> None:
-        """Note why an agent has not started, and try again after a pause, unless the testbed is starting."""
-        if link.attached and not self._stopping:  # there is no agent any more that could be taken over
+        """Record why an agent has not started, and try again after a pause, unless the testbed is starting."""
+        if link.attached and not self._stopping:  # the agent that could be taken over has gone
             self._open(link)
             return
         link.failure = error

@@ -21,7 +21,7 @@ AGENT = [sys.executable, "-P", "-m", AGENT_MODULE]
 END_S = 1.0
 """Time in which an agent that has closed its output ends, s."""
 EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors that may be gone a moment later."""
+"""Errors after which a retry may succeed."""
 
 
 class LocalChannel:
@@ -84,7 +84,7 @@ class LocalChannel:
 
 
 class LocalProvider:
-    """Nodes of this machine. There is nothing to make ready."""
+    """Nodes of this machine. They need no preparation."""
 
     name = "local"
     Settings = Settings

@@ -25,7 +25,7 @@ SHIPPED = next(
 """The folder of the inventories that tracebed provides."""
 
 AGENTS = "agents"
-"""The testbed of tracebed: an agent on each node. The nodes are made ready by providers."""
+"""The testbed of tracebed: an agent on each node. Providers prepare the nodes."""
 
 DEFAULT_DUTY = 0.3
 """Duty of nodes without a duty in the inventory or in a calibration. It suits a machine that other processes share:
@@ -71,7 +71,7 @@ class Group:
     """The keys that only this provider has: an instance of its `Settings`."""
     nodes: tuple[Node, ...]
     mark: str = ""
-    """Text that identifies the group on this machine. Providers mark with it what they make, to find it again."""
+    """Text that identifies the group on this machine. Providers use it to mark what they make and to find it again."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a provider does on a node with a Python of the node. The file is sent there as `python3 -I -c TEXT VERB ...`.
+"""The commands of a provider on a node, run by its Python. The file is sent there as `python3 -I -c TEXT VERB ...`.
 
     probe FOLDER                  report the Python, the kernel, and what is installed in FOLDER
     install FOLDER DIGEST         unpack the wheel that arrives as standard input into an environment in FOLDER
@@ -104,7 +104,7 @@ def make(folder: Path) -> bool:
         (folder.parent / PARENT).touch()
     try:
         folder.mkdir()
-    except FileExistsError:  # another host that shares the folder was faster
+    except FileExistsError:  # another host that shares the folder has made it
         return False
     return True
 
@@ -139,7 +139,7 @@ def install(folder: Path, digest: str, wheel: bytes) -> None:
             archive.extractall(packages)
         part.rename(target)
     except OSError:
-        if not target.exists():  # otherwise a host that shares the file system was faster
+        if not target.exists():  # otherwise, a host that shares the file system has installed it
             raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -215,7 +215,7 @@ def pack(spool: Path, node: str) -> None:
 
 
 def main(verb: str, *arguments: str) -> None:
-    """Do what the verb says."""
+    """Execute the verb."""
     folder = Path.home() / Path(arguments[0]).expanduser()
     if verb == "probe":
         sys.stdout.write(json.dumps(probe(folder)))

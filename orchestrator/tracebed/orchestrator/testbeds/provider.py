@@ -1,4 +1,4 @@
-"""The interface of providers: a provider makes the nodes of a group ready, and runs commands on them.
+"""The interface of providers: a provider prepares the nodes of a group, and runs commands on them.
 
 Providers are registered as entry points of the group `tracebed.providers`. An entry point refers to a class.
 """
@@ -75,29 +75,29 @@ class Provider(Protocol):
         """
 
     def up(self) -> None:
-        """Make the nodes ready, for example containers or an allocation, and mark what was made.
+        """Prepare the nodes, for example containers or an allocation, and mark what was made.
 
-        Nodes that are ready already are left as they are. A node that cannot be made ready does not keep the others
-        from being made ready. A provider that may wait for many minutes here, as for an allocation, has a method
+        Nodes that are ready are left unchanged. A node that cannot be prepared does not prevent the preparation of
+        the others. A provider that may wait for many minutes here, as for an allocation, has a method
         `interrupt` without arguments. Another thread calls it, possibly repeatedly, to end the wait with an error.
 
         Raises:
-            TestbedError: a node cannot be made ready. `transient` tells whether to try again.
+            TestbedError: a node cannot be prepared. `transient` indicates whether a retry may succeed.
         """
 
     def down(self) -> None:
-        """Remove exactly what `up` made, including what a controller made that was killed. May be called repeatedly."""
+        """Remove exactly what `up` made, including what a killed controller made. May be called repeatedly."""
 
     def close(self) -> None:
-        """Release the connections to the nodes, which stay up. The provider is not used any more."""
+        """Release the connections to the nodes, which stay up. This is the last call."""
 
     def run(self, node: Node, arguments: Sequence[str]) -> Channel:
         """Run `PYTHON -P -m AGENT_MODULE ARGUMENTS` on the node. May be called from several threads.
 
-        A node that was ready, and is not any more, is made ready again: its container was stopped, for example.
+        A node that is no longer ready, for example a stopped container, is prepared again.
 
         Raises:
-            TestbedError: the command cannot be started. `transient` tells whether to try again.
+            TestbedError: the command cannot be started. `transient` indicates whether a retry may succeed.
         """
 
     def spool(self, node: Node) -> str:

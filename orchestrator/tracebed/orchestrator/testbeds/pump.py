@@ -48,13 +48,13 @@ class Connection(Protocol):
         """Return the descriptor that is readable when bytes, or the end of the bytes, can be received."""
 
     def receive(self) -> bytes:
-        """Return the bytes that have arrived; empty: there will be no more."""
+        """Return the bytes that have arrived; empty: the end of the bytes."""
 
     def send(self, data: bytes) -> int:
         """Send bytes, and return how many were taken."""
 
     def finish(self) -> None:
-        """Tell the other end that there will be no more bytes. It may still send."""
+        """Signal the end of the bytes to the other end, which may still send."""
 
     def close(self) -> None:
         """Release the connection."""
@@ -142,7 +142,7 @@ class _Link:
         """The end of the pump, and the end of the user."""
         self.socket.setblocking(False)
         self.here, self.there = bytearray(), bytearray()
-        """Bytes on their way to this process, and to the other end of the connection."""
+        """Bytes in transit to this process, and to the other end of the connection."""
         self.received_all = self.sent_all = self.finished = self.broken = False
         self.pause_s = 0.0
         self.retry_at: float | None = None
@@ -313,7 +313,7 @@ class Pump:
                 self._serve(link)
 
     def _serve(self, link: _Link) -> None:
-        """Carry what can be carried now, and watch for the rest."""
+        """Carry the bytes that can be carried now, and wait for the others."""
         link.take()
         wanted = {} if link.done else link.watched()
         before = self._links.get(link, {})

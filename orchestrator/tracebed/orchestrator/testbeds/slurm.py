@@ -1,6 +1,6 @@
 """The provider `slurm`: nodes of an allocation of Slurm. Agents are job steps, one on each node.
 
-Slurm only lends the nodes: the jobs of the replay are processes of the agents, and Slurm does not schedule them. The
+Slurm only allocates the nodes. The jobs of the replay are processes of the agents; Slurm does not schedule them. The
 commands of Slurm run on this machine, which may be a login node or a node of the allocation.
 """
 
@@ -37,7 +37,7 @@ class SlurmSettings(Settings):
     """The keys of a group of provider `slurm`."""
 
     job: Annotated[int, Field(ge=1)] | None = None
-    """ID of an existing allocation, which stays. Default: that of `SLURM_JOB_ID`, else a new one, by salloc."""
+    """ID of an existing allocation, which is not released. Default: `SLURM_JOB_ID`, else a new one, by salloc."""
     options: list[str] = Field(default_factory=list)
     """Options of salloc for a new allocation, for example `--partition=main`, `--time=60`, `--exclusive`."""
     wait_s: Annotated[float, Field(gt=0, le=30 * 86400)] = 3600.0
@@ -48,7 +48,7 @@ class SlurmSettings(Settings):
     python: str = "python3"
     """With `folder`: Python 3.11 or newer on the nodes, a name or a path."""
     listen: bool = False
-    """Whether ranks may listen on the address that Slurm has for the node."""
+    """Whether ranks may listen on the address of the node in Slurm."""
     command_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """Time in which a command of Slurm must end, s. It does not apply to agents."""
 
@@ -121,10 +121,10 @@ class SlurmProvider:
         self.made = False
 
     def up(self) -> None:
-        """Take an allocation, unless there is one, and prepare its nodes.
+        """Request an allocation unless one exists, and prepare its nodes.
 
         Raises:
-            TestbedError: there is no allocation in time, it has too few nodes, or tracebed cannot run on its nodes.
+            TestbedError: Slurm grants no allocation in time, it has too few nodes, or tracebed cannot run on its nodes.
         """
         with self._lock:
             if self._job is not None:
@@ -172,7 +172,7 @@ class SlurmProvider:
             except TestbedError as error:
                 raise TestbedError(error.what, where=f"host {host}", transient=error.transient) from error
 
-        # Each host has a folder of its own, because hosts may share the file system, but not their processes.
+        # Each host has a separate folder, because hosts may share the file system, but not their processes.
         return Station(f"host {host}", f"{folder}/{host}", self.settings.python, replay, command)
 
     def _share(self, job: int) -> None:
@@ -191,7 +191,7 @@ class SlurmProvider:
         return self._slurm.call([*self._slurm.step(job, "setup", *self._hosts.values()), *command])
 
     def down(self) -> None:
-        """End all agents, remove what `up` made, and release the allocation if `up` took it."""
+        """End all agents, remove what `up` made, and release the allocation if `up` made it."""
         with self._lock:
             job = self._given or self._slurm.find()
             if job is not None:
@@ -260,7 +260,7 @@ class SlurmProvider:
 
     @property
     def left_s(self) -> float | None:
-        """Time until Slurm ends the allocation, s; None: unlimited, or there is no allocation yet."""
+        """Time until Slurm ends the allocation, s; None: unlimited, or not allocated yet."""
         return None if self._until is None else self._until - time.monotonic()
 
     def _everywhere(self, do: Callable[[Station], None]) -> None:

@@ -42,7 +42,7 @@ class Allocations:
         """The environment without variables that set options of Slurm, as an allocation has them."""
 
     def find(self) -> int | None:
-        """Return the running allocation, which another process may have taken; None: there is none."""
+        """Return the running allocation, which another process may have made; None: no allocation runs."""
         mine = ("--me", f"--name={self.name}", "--states=RUNNING")
         found = self.slurm("squeue", "--noheader", *mine, "--format=%i").split()
         return int(found[0]) if found else None
@@ -59,14 +59,14 @@ class Allocations:
             self.call(["salloc", "--no-shell", "--no-kill", *own, *options], most_s=wait_s)
             found = self.find()
         except BaseException:
-            self.release()  # the request may still wait
+            self.release()  # the request may still be pending
             raise
         if found is None:
             raise TestbedError("the allocation ended at once", where=self.where, transient=True)
         return found
 
     def stop_waiting(self) -> None:
-        """Cancel the requests for an allocation that wait, so that `allocate` fails."""
+        """Cancel the pending requests for an allocation, so that `allocate` fails."""
         self.slurm("scancel", "--me", f"--name={self.name}", "--state=PENDING")
 
     def describe(self, job: int) -> tuple[list[str], float | None]:
@@ -126,7 +126,7 @@ class Allocations:
         return found
 
     def release(self) -> None:
-        """Cancel the allocations, running or waiting, and wait for their end."""
+        """Cancel the allocations, running or pending, and wait for their end."""
         mine = ("--me", f"--name={self.name}")
         until = time.monotonic() + END_S
         while self.slurm("squeue", "--noheader", *mine, "--format=%i").split():

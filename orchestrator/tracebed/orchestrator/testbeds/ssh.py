@@ -217,7 +217,7 @@ class SshProvider:
             self.say(f"{station.where}: {removed} is removed")
 
     def close(self) -> None:
-        """Close the connections. Agents that run lose their controller."""
+        """Close the connections. Running agents lose their controller."""
         self._pump.close()
         for host in self._hosts.values():
             host.close()
@@ -230,7 +230,7 @@ class SshProvider:
         """
         host, station = self._hosts[self._aliases[node.name]], self._station(node)
         stamp = f"{time.time_ns():020d}"
-        if node.name in self._left and not arguments:  # otherwise, the agent that is left is taken over
+        if node.name in self._left and not arguments:  # otherwise, the remaining agent is taken over
             station.end(node.name, stamp)
             self._left.discard(node.name)
         channel, release = host.start(station.agent(node.name, stamp, arguments))
@@ -243,7 +243,7 @@ class SshProvider:
         """Kill the commands of a node that were started until `stamp`, or before its next agent starts."""
         try:
             station.end(node, stamp)
-        except TestbedError:  # the agent also ends by itself when it hears nothing
+        except TestbedError:  # without messages, the agent also ends by itself
             self._left.add(node)
 
     def spool(self, node: Node) -> str:

@@ -1,7 +1,7 @@
 """A host that is reached by SSH: its connections, and the commands on it.
 
-Host keys are always checked, those of jump hosts too. Credentials come from the SSH configuration, from the agent, and
-from the keys of the user. Every command is a list of arguments, which is quoted for the shell of the host.
+Host keys are always checked, including those of jump hosts. Credentials come from the SSH configuration, from the
+agent, and from the keys of the user. Every command is a list of arguments, which is quoted for the shell of the host.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors ar
 
 @dataclass(frozen=True)
 class Access:
-    """How the hosts of a group are reached.
+    """Settings of the connections to the hosts of a group.
 
     Attributes:
         user: login on the hosts; None: as in the SSH configuration.
@@ -144,7 +144,7 @@ def _keyscan(name: str) -> str:
 
 
 class CheckedConnection(fabric.Connection):  # type: ignore[misc]
-    """A connection of fabric that checks host keys, those of jump hosts too, and reports errors as TestbedError."""
+    """A connection of fabric that checks all host keys, also of jump hosts, and reports errors as TestbedError."""
 
     def __init__(
         self, host: str, access: Access, *, gateway: CheckedConnection | None = None, jump: bool = False
@@ -241,7 +241,7 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
         transport = self.client.get_transport()
         self.client.close()
         if transport is not None and isinstance(transport.sock, paramiko.ProxyCommand):
-            transport.join()  # it sends SIGTERM, and leaves the rest
+            transport.join()  # the transport only sends SIGTERM
             transport.sock.process.communicate()
         if isinstance(self.gateway, CheckedConnection):
             self.gateway.shut()
@@ -282,7 +282,7 @@ class Host:
         self._commanding = threading.Lock()
 
     def start(self, arguments: Sequence[str]) -> tuple[paramiko.Channel, Callable[[], None]]:
-        """Start a command that runs for long.
+        """Start a long-running command.
 
         Returns:
             The channel, and a function that releases its place on the connection.

@@ -1,4 +1,4 @@
-"""The folder of a provider on a machine of a testbed: tracebed is installed there, and jobs write their files there.
+"""The folder of a provider on a machine of a testbed, for the installation of tracebed and the files of jobs.
 
 The work on the machine is done by `on_node.py`, which the provider runs with a Python of the machine.
 """

@@ -31,7 +31,7 @@ class AgentTestbed:
         inventory: the nodes, in groups. Each group has a provider.
         spool: folder for the files of jobs and agents, which is created: `job-ID/NODE.out`,
             `job-ID/NODE.heartbeat.jsonl`, `agents/NODE.log`. At the end, those of other machines are copied to it.
-        drain: whether to go on without the nodes whose agent does not start, unless no agent starts.
+        drain: whether to run without the nodes whose agents do not start, unless no agent starts.
         say: function that reports the steps of providers to the user.
     """
 
@@ -59,7 +59,7 @@ class AgentTestbed:
 
         Args:
             adopt: the agents of another testbed that may still be running: node name -> facts, as `agents` had them,
-                and `seen`, the number of the last recorded event. Where none is running any more, one is started.
+                and `seen`, the number of the last recorded event. If such an agent has ended, another one starts.
 
         Raises:
             InputError: the inventory has CPUs of this machine that this process may not use.
@@ -93,7 +93,7 @@ class AgentTestbed:
 
     @property
     def left_s(self) -> float | None:
-        """Time until the first of the nodes is taken away, s; None: unlimited, or not known to the providers."""
+        """Time until the end of the first allocation of nodes, s; None: unlimited or unknown."""
         left = [getattr(launcher.provider, "left_s", None) for launcher in self._launchers]
         return min((left_s for left_s in left if left_s is not None), default=None)
 
@@ -135,7 +135,7 @@ class AgentTestbed:
         raise TestbedError(what, where=f"node {closed[0]}", hint="use `network: auto` or `network: agents`")
 
     def _address(self, launcher: Launcher, node: Node) -> str | None:
-        """Return the address of a node on which ranks may listen; None: there is none, or the node is left out."""
+        """Return the address of a node on which ranks may listen; None: no address, or the node is left out."""
         try:
             return launcher.provider.bind(node)
         except TestbedError:

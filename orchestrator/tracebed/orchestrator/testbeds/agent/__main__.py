@@ -11,7 +11,7 @@ def main(arguments: Sequence[str]) -> int | str:
     """Run the agent on standard input and output, or join them to the socket of an agent that is running already.
 
     Args:
-        arguments: none, or `--attach` and the path of the socket.
+        arguments: empty, or `--attach` and the path of the socket.
 
     Returns:
         The exit status, or the reason of a failure.

@@ -1,4 +1,4 @@
-"""The agent: its connection to a controller, and what becomes of its ranks when the connection is lost."""
+"""The agent: its connection to a controller, and the treatment of its ranks when the connection is lost."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Agent:
         """Read requests from the descriptor `reader`, and write events to `writer`."""
         self.selector = selectors.PollSelector()  # unlike epoll, it also supports files and /dev/null
         self.connections: set[Lines] = set()
-        """The connection to the controller, and connections that have not said hello yet."""
+        """The connection to the controller, and connections without a `hello` so far."""
         self.lines = self._connect(reader, writer)
         """The connection to the controller."""
         self.outbox = Outbox(self.lines)
         self.node: Node | None = None
-        """The node; None: no controller has said hello yet."""
+        """The node; None: no `hello` has arrived yet."""
         self.sockets, self.lock = private_folder()
         self.listening = False
         self.silence_s, self.linger_s = NEVER, 0.0
@@ -59,7 +59,7 @@ class Agent:
         try:
             while not self.ending:
                 self._turn()
-            self.outbox.close()  # the node is lost with all its jobs; an end of a rank would tell of one job only
+            self.outbox.close()  # the node is lost with all its jobs; the end of a rank would report only one job
             if self.node:
                 self.node.jobs.end("the agent ends")
                 while self.node.jobs.ranks:
@@ -93,7 +93,7 @@ class Agent:
         return lines
 
     def _listen(self, lines: Lines) -> None:
-        """Process what has arrived on a connection."""
+        """Process the messages that have arrived on a connection."""
         lines.flush()
         if lines is self.lines:
             self.heard = time.monotonic()
@@ -110,7 +110,7 @@ class Agent:
                 os.close(descriptor)
 
     def _lose_controller(self) -> None:
-        """Stop the ranks and wait for another controller, or end. Without a launch so far, there is nothing to keep."""
+        """Stop the ranks and wait for another controller, or end. Without a launch so far, the agent ends."""
         if self.node and self.node.jobs.launches and self.linger_s and not self.ending:
             self.outbox.lines = None
             self._close(self.lines)

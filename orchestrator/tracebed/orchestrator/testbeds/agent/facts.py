@@ -19,7 +19,7 @@ CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 UNLIMITED = 2**60
-"""Limits of cgroup version 1 from which on there is no limit."""
+"""Values of cgroup version 1 from here on mean no limit."""
 
 
 def host_facts() -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _limits(
 
 
 def _quota(quota: str, period: str = "100000") -> float | None:
-    """Return a quota of CPU time in CPUs; None: there is no quota."""
+    """Return a quota of CPU time in CPUs; None: no quota."""
     with contextlib.suppress(ValueError, ZeroDivisionError):
         if int(quota) > 0:
             return int(quota) / int(period)
@@ -178,7 +178,7 @@ def _quota(quota: str, period: str = "100000") -> float | None:
 
 
 def _limit(text: str | None) -> int | None:
-    """Return a limit; None: there is no limit."""
+    """Return a limit; None: no limit."""
     with contextlib.suppress(ValueError):
         limit = int(text or "max")
         return limit if limit < UNLIMITED else None

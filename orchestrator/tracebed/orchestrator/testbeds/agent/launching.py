@@ -1,4 +1,4 @@
-"""The check of a `launch` message: what it asks for must be possible on this node, and stay inside its spool."""
+"""The check of a `launch` message: the rank must be possible on this node, and its files must be in the spool."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Node:
 
     def _beat(self, **fields: Any) -> None:
         with contextlib.suppress(OSError):
-            os.utime(self.here.spool)  # waits for a disk that hangs: a node whose jobs cannot write is silent
+            os.utime(self.here.spool)  # blocks if the disk hangs: a node whose jobs cannot write must be silent
         sample = self.sampler.sample(rank.pid for rank in self.jobs.ranks.values())
         if self.ping is not None:
             fields["ping"], self.ping = self.ping, None
@@ -95,7 +95,7 @@ class Node:
         self.ping = {"sent": fields.number("time", -LONGEST_S, LONGEST_S), "received": time.monotonic()}
 
     def facts(self, message: dict[str, Any]) -> None:
-        """Tell the facts of the node."""
+        """Send the facts of the node."""
         self.outbox.tell("facts", facts=node_facts(self.here.spool))
 
     def sample(self, message: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ class Node:
             raise InputError("a node with running jobs cannot be calibrated")
         if calibrated:
             self.outbox.tell("calibrated", units_per_core_second=None if self.here.emulated else self._rate())
-            self.set_heartbeat(self.heartbeat_s)  # a calibration makes no heartbeat late
+            self.set_heartbeat(self.heartbeat_s)  # a calibration does not count as lateness of the heartbeat
 
     def measure(self, message: dict[str, Any]) -> None:
         """Measure the work rate of cores of the node, all at once, in the background. The event `measured` has it."""

@@ -29,7 +29,7 @@ class Outbox:
         self.pass_on({"type": type, "time": time.monotonic(), **fields})
 
     def pass_on(self, event: dict[str, Any]) -> None:
-        """Send a numbered event that has its time already."""
+        """Send a numbered event that already has its time."""
         self.number += 1
         event["n"] = self.number
         if self.keeping:
@@ -48,7 +48,7 @@ class Outbox:
             self._kept.popleft()
 
     def close(self) -> None:
-        """Send no more events, and keep none."""
+        """Stop sending events, and discard all kept events."""
         self.lines, self.keeping = None, False
 
     def repeat(self) -> None:

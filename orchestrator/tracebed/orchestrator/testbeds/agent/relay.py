@@ -1,8 +1,8 @@
 """Connections between ranks that go through the agents and the controller, so that no port is opened.
 
-Bytes have positions, and are kept until the other agent has confirmed them. So bytes are neither lost nor doubled when
-a controller dies while it carries a message: after another controller has taken over, both agents repeat what has not
-been confirmed.
+Bytes have positions, and are kept until the other agent has confirmed them. They are therefore neither lost nor
+duplicated when a controller dies while it carries a message: after another controller has taken over, both agents
+repeat the unconfirmed bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK = 65536
 CONFIRM = 32768
 """Number of bytes after which they are confirmed without waiting for bytes in the other direction."""
 WINDOW = 2**20
-"""Number of unconfirmed bytes from which on a connection is not read."""
+"""Number of unconfirmed bytes at which a connection is no longer read."""
 CONNECT_S = 1.0
 """Longest time to connect to a leader on this node, s."""
 
@@ -66,11 +66,11 @@ class Stream:
         self._watch()
 
     def greet(self) -> None:
-        """Tell the other agent to connect, since the leader is the first to send."""
+        """Request the other agent to connect, because the leader is the first to send."""
         self._tell(b"")
 
     def ready(self) -> None:
-        """Write to the rank and read from it what is possible now."""
+        """Write to the rank and read from it as much as is possible now."""
         self._write()
         if not self._closed_here and len(self._sent) < WINDOW:
             try:
@@ -104,7 +104,7 @@ class Stream:
         self._watch()
 
     def repeat(self, *, again: bool = False) -> None:
-        """Send all unconfirmed bytes. With `again`, ask the other agent for the same."""
+        """Send all unconfirmed bytes. With `again`, request the same from the other agent."""
         start = 0
         while again or start < len(self._sent) or self._closed_here:
             data = bytes(self._sent[start : start + CHUNK])
@@ -126,7 +126,7 @@ class Stream:
             self._ended()
 
     def _write(self) -> None:
-        """Write what can be written to the rank. Close this end once everything before the close has been written."""
+        """Write as much as possible to the rank. Close this end once everything before the close has been written."""
         try:
             while self._to_write and not self._closed_here:
                 count = self._peer.send(self._to_write[:CHUNK])
@@ -236,12 +236,12 @@ class Relays:
             stream.receive(fields)
 
     def repeat(self) -> None:
-        """Repeat all unconfirmed bytes, and ask the other agents for the same, since messages may have been lost."""
+        """Repeat all unconfirmed bytes, and request the same from the other agents: messages may be lost."""
         for stream in list(self._streams.values()):
             stream.repeat(again=True)
 
     def _connect(self, key: Key) -> Stream | None:
-        """Connect a follower to the leader of its job on this node; None: there is no such leader."""
+        """Connect a follower to the leader of its job on this node; None: the leader is not on this node."""
         path = self._leaders.get(key[0])
         if path is None:
             return None

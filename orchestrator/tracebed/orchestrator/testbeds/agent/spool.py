@@ -14,7 +14,7 @@ from tracebed.errors import InputError, TestbedError
 
 PREFIX = "tracebed-agent-"
 LEFTOVER_S = 60.0
-"""Age from which on the private folder of an agent that was killed is removed, s."""
+"""Age at which the private folder of a killed agent is removed, s."""
 LONGEST_PATH = 70
 """Longest path for temporary files that leaves room for the names of sockets, whose paths have at most 107 bytes."""
 

@@ -1,1 +1,1 @@
-"""Nodes without a replay: making them ready, their facts, and their health."""
+"""The nodes of an inventory without a replay: their preparation, facts and health."""

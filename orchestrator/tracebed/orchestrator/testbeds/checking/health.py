@@ -21,7 +21,7 @@ HINT = "keys: all, emulated, paced, computing; in each, signal: {degraded: LIMIT
 KINDS = ("emulated", "paced", "computing")
 """Kinds of nodes: emulated nodes, computing nodes with a duty below 1, and computing nodes with duty 1."""
 STATES = ("healthy", "degraded", "unhealthy")
-"""The states of a node. A degraded node can be used, but distorts results; an unhealthy one should be left out."""
+"""The states of a node. A degraded node can be used, but distorts results; an unhealthy node should be left out."""
 
 
 class Signal(NamedTuple):

@@ -1,4 +1,4 @@
-"""Nodes that are made ready without a replay, and removed again."""
+"""Preparation and removal of nodes without a replay."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def bring_up(inventory: Inventory) -> list[dict[str, Any]]:
 
 
 def take_down(inventory: Inventory) -> list[dict[str, Any]]:
-    """Remove what `bring_up`, or a replay that was killed, has made for all groups.
+    """Remove what `bring_up` or a killed replay made for all groups.
 
     Returns:
         For each group: `group`, `provider`, `nodes`, and `steps` (what was removed).

@@ -1,4 +1,4 @@
-"""The facts of nodes, from an agent on each node, and what follows from them for an inventory."""
+"""The facts of nodes, from an agent on each node, and inventories completed by these facts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ANSWER_S = 15.0
 
 @dataclass
 class NodeReport:
-    """What the agent of a node has reported.
+    """The report of the agent of a node.
 
     Attributes:
         group: the name of the group of the node.
-        error: the reason for which the agent did not start or did not answer; None: it did.
+        error: why the agent did not start or did not answer; None: it did both.
         facts: the facts, as defined by the wire protocol; empty if there is an error.
         units_per_core_second: measured work rate of a core; None: not measured, or emulated.
         clock: `offset_s` and `round_trip_s` of the agent's monotonic clock; empty: the clock is that of this machine.
@@ -102,7 +102,7 @@ def survey(
 
 
 class _Survey:
-    """The questions to agents, and their answers.
+    """The requests to agents, and their answers.
 
     Args:
         testbed: the testbed, started.
@@ -152,7 +152,7 @@ class _Survey:
             self._take(self.testbed.receive(until))
 
     def _take(self, events: Sequence[Event]) -> None:
-        """Put what the agents have said into the reports."""
+        """Add the answers of the agents to the reports."""
         for event in events:
             report, message = self.reports[event.node], event.message
             if message["type"] == "facts":
@@ -167,7 +167,7 @@ class _Survey:
 
 
 def load_with_facts(source: Path | str, *, say: Callable[[str], None] = lambda step: None) -> Inventory:
-    """Read an inventory, and find out the CPUs of nodes whose number of cores is unknown.
+    """Read an inventory, and determine the CPUs of nodes whose number of cores is unknown.
 
     Args:
         source: a file, or the name of an inventory that tracebed provides.

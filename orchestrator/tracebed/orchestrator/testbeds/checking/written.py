@@ -1,4 +1,4 @@
-"""Inventories as text: an inventory of tracebed with what was found out about the nodes."""
+"""Inventories as YAML text, with the facts found on the nodes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ while found:  # a process that is forked meanwhile is found by the next pass
         except OSError:
             pass
 """
-"""Program that kills the processes of a channel, also in other process groups. It is not marked itself."""
+"""Program that kills the processes of a channel, also in other process groups. The program itself is not marked."""
 PACK = """
 import sys, tarfile
 with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
@@ -178,16 +178,16 @@ class Frames:
 
 
 class _ExecConnection(SocketConnection):
-    """The connection of an exec, which the docker SDK has taken out of its HTTP connection."""
+    """The connection of an exec, taken from the HTTP connection of the docker SDK."""
 
     def __init__(self, stream: Any) -> None:
         self._response = stream._response  # its end would close the socket
         super().__init__(getattr(stream, "_sock", stream))
 
     def finish(self) -> None:
-        """Tell the engine that there will be no more bytes. With TLS, by its message `close_notify`."""
+        """Signal the end of the bytes to the engine. With TLS, this is the message `close_notify`."""
         if isinstance(self.socket, ssl.SSLSocket):
-            self.socket.unwrap()  # the pump ignores the error that the other end has not finished yet
+            self.socket.unwrap()  # the pump ignores the error that the other end is still open
         else:
             super().finish()
 

@@ -1,4 +1,4 @@
-"""How a container that is a node looks: its settings in the inventory, its labels and its restrictions."""
+"""The container of a node: its settings in the inventory, its labels and its restrictions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIG_LABEL = "tracebed.config"
 """Label with a digest of the image and the options of the container."""
 
 SPOOL = "/var/tmp"
-"""Folder that images have with mode 1777, which the memory that is mounted there takes over at each start."""
+"""Folder with mode 1777 in the images. The memory mounted there takes over this mode at each start."""
 USER = 10001
 """User and group of the agents, as in the Dockerfile."""
 MEMORY = "rw,nosuid,nodev,noexec,mode=1777"
@@ -36,18 +36,18 @@ class Settings(BaseSettings):
     """The keys of a group of containers."""
 
     splits_this_machine: ClassVar[bool] = True
-    """Nodes of a group are parts of one machine, which `cpus: auto` takes to be this one."""
+    """Nodes of a group are parts of one machine, which `cpus: auto` assumes to be this machine."""
 
     daemon: str | None = None
     """Address of the container engine. None: as for the command `docker`."""
     tls: str | None = None
     """Folder with `ca.pem`, `cert.pem` and `key.pem`, for a daemon at a TCP address."""
     base: str = BASE
-    """Image with Python 3.11 or newer, as `python3`, on which the image of the nodes is built."""
+    """Image with Python 3.11 or newer, as `python3`, from which the image of the nodes is built."""
     image: str | None = None
-    """Image with tracebed, used as it is. None: the image is built from `base`."""
+    """Image in which tracebed is installed. None: the image is built from `base`."""
     existing: str | None = None
-    """The label `tracebed.testbed` of containers that the user has made. They are neither made nor removed."""
+    """The label `tracebed.testbed` of existing containers. tracebed neither creates nor removes them."""
     pids: Annotated[int, Field(ge=16, le=2**22)] = 4096
     """Largest number of processes and threads of a node."""
     spool_mib: Annotated[int, Field(ge=1)] = 256

@@ -29,7 +29,7 @@ TUNNEL_S = 30.0
 CONNECTIONS = 32
 """Number of idle connections to an engine that are kept."""
 OLDEST_API = "1.41"
-"""Version of Docker's API with which an engine is asked for its own version: that of Docker 20.10 and Podman 4."""
+"""Version of Docker's API for the request of the engine's own version: that of Docker 20.10 and Podman 4."""
 REMOTE_SOCKET = "/var/run/docker.sock"
 TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
 """Files of a folder with TLS certificates: those of Docker's `DOCKER_CERT_PATH`."""
@@ -83,7 +83,7 @@ class Engine:
 
     @property
     def client(self) -> DockerClient:
-        """The client of the docker SDK. It is connected at the first use, also after `close`.
+        """The client of the docker SDK. It connects at the first use, also after `close`.
 
         Raises:
             TestbedError: the engine cannot be reached.
@@ -187,7 +187,7 @@ def reason(error: Exception) -> str:
 
 
 def _is_transient(error: Exception) -> bool:
-    """Tell whether a request may succeed if it is repeated: not if the engine has refused it as invalid."""
+    """Return whether a repeated request may succeed: not if the engine refused the request as invalid."""
     import docker.errors
 
     return not (isinstance(error, docker.errors.APIError) and error.is_client_error() and error.status_code != 409)
@@ -245,7 +245,7 @@ class Tunnel:
 
 
 def _echo(process: subprocess.Popen[bytes]) -> bool:
-    """Send a line to `cat`, and tell whether it has come back within `TUNNEL_S`."""
+    """Send a line to `cat`, and return whether the line has returned within `TUNNEL_S`."""
     import select
 
     assert process.stdin is not None and process.stdout is not None

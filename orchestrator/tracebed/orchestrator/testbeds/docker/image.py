@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
 BASE = "python:3-slim"
-"""The public image that containers are based on, unless the inventory has another one."""
+"""The public base image of containers, unless the inventory sets another one."""
 NAME = "tracebed-node"
 LABEL = "tracebed.image"
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -27,7 +27,7 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def node_image(engine: Engine, base: str, say: Callable[[str], None]) -> str:
-    """Return the ID of the image of the nodes. Build the image unless the engine has it already.
+    """Return the ID of the image of the nodes. Build the image if the engine lacks it.
 
     Args:
         engine: the engine.
@@ -78,7 +78,7 @@ def node_image(engine: Engine, base: str, say: Callable[[str], None]) -> str:
 
 
 def _named(image: Image) -> str:
-    """Give an image of nodes the name that containers made otherwise can use, and return its ID."""
+    """Tag an image of nodes with the name that existing containers use, and return its ID."""
     if f"{NAME}:latest" not in image.tags:
         image.tag(NAME, "latest")
     return str(image.id)

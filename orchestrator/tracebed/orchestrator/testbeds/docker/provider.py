@@ -1,6 +1,6 @@
 """The provider `docker`: each node is a container, on a network without a route to the outside.
 
-Containers and networks have labels, by which `down` finds them, also those of a controller that was killed. Agents run
+Containers and networks have labels, by which `down` finds them, including those of a killed controller. Agents run
 by `docker exec`, whose connection carries their input and output.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 """A container as in the list of an engine: `Id`, `State`, `Labels`, `NetworkSettings`, `Created`."""
 REMOVAL_S = 30.0
-"""Time in which an engine must have removed containers that it was told to remove, s."""
+"""Time in which an engine must remove containers after the request, s."""
 LIVE = {"running", "paused", "restarting"}
 """States of containers that have processes."""
 
@@ -78,7 +78,7 @@ class DockerProvider:
     # The nodes.
 
     def up(self) -> None:
-        """Make and start the containers that do not run, in parallel.
+        """Create and start the containers that do not run, in parallel.
 
         Raises:
             TestbedError: the engine, the image or a container fails, or another testbed computes on the same CPUs.
@@ -233,7 +233,7 @@ class DockerProvider:
         self._containers = found
 
     def _check_unchanged(self, node: Node, found: Facts | None, options: dict[str, Any]) -> None:
-        """Raise TestbedError if a running container of the node has other options than it would get now."""
+        """Raise TestbedError if a running container of the node has other options than a new container would have."""
         if found and found["State"] in LIVE and found["Labels"].get(CONFIG_LABEL) != options["labels"][CONFIG_LABEL]:
             raise TestbedError(
                 "its container runs with other settings, or another version of tracebed",
@@ -242,7 +242,7 @@ class DockerProvider:
             )
 
     def _make(self, node: Node, options: dict[str, Any], network: str, found: Facts | None) -> None:
-        """Create the container of a node. A stopped one is kept if its options are the same."""
+        """Create the container of a node. A stopped container with the same options is kept."""
         with self.engine.errors("its container cannot be created", where=f"node {node.name}"):
             if found is not None:
                 if found["Labels"].get(CONFIG_LABEL) == options["labels"][CONFIG_LABEL]:
@@ -255,7 +255,7 @@ class DockerProvider:
             self.engine.client.api.start(containers.name(self.testbed, node))
 
     def _network(self) -> str:
-        """Return the name of the network of the group, which is made if necessary.
+        """Return the name of the network of the group. Create the network if it is missing.
 
         The network is internal, which means that the engine forwards nothing between it and other networks. Docker
         also leaves the bridge without an address of the host, so containers cannot connect to the host either.
@@ -279,8 +279,8 @@ class DockerProvider:
     def _other_computing(self) -> list[Facts]:
         """Return the containers of other testbeds that compute, or will compute before those of this group.
 
-        Claims of agents do not work across containers, whose networks are apart. Containers are made before this
-        check and started after it, so of two testbeds that are made at once at least one finds the other. The one
+        Claims of agents do not work across containers, because their networks are separate. Containers are created
+        before this check and started after it, so at least one of two concurrent testbeds finds the other. The testbed
         whose first container is younger is refused.
         """
         if all(node.cpus is None for node in self.group.nodes):
@@ -318,7 +318,7 @@ class DockerProvider:
     def _remove(self, pool: ThreadPoolExecutor) -> None:
         """Remove the containers and the networks of the group.
 
-        An engine that is busy may still be removing a container, or the end of its network, that it reports as removed.
+        A busy engine may still be removing a container, or its network endpoint, that it reports as removed.
         """
         if found := self._find():
             self.say(f"removing {len(found)} containers")
