@@ -19,6 +19,7 @@ from slurmd import Slurm, reason_to_skip
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.testbeds import launcher
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.slurm import SlurmProvider, SlurmSettings
 from tracebed.orchestrator.testbeds.slurm_allocation import seconds
@@ -169,6 +170,31 @@ def test_a_request_that_waits_too_long_is_withdrawn(slurm: Slurm, tmp_path: Path
     assert jobs(slurm) == [f"{other} other RUNNING"]
     slurm("scancel", other)
     wait(lambda: not jobs(slurm), "end of the allocation")
+
+
+def test_an_allocation_is_requested_once_for_all_nodes(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "RETRY_S", 0.01)
+    slurm("salloc", "--no-shell", "--nodes=3", "--time=5", "--job-name=other")
+    steps: list[str] = []
+    with pytest.raises(TestbedError, match="there is no allocation of Slurm"):
+        AgentTestbed(inventory(group(wait_s=2.0)), tmp_path / "spool", drain=True, say=steps.append).start()
+    assert steps == ["waiting for an allocation of 3 nodes"]
+    (other,) = jobs(slurm)
+    assert other.endswith("other RUNNING")
+    slurm("scancel", other.split()[0])
+    wait(lambda: not jobs(slurm), "end of the allocation")
+
+
+def test_an_agent_is_not_a_reason_to_request_an_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    own = provider(tmp_path)
+    node = own.group.nodes[0]
+    for call in (lambda: own.run(node, []), lambda: own.spool(node), lambda: own.fetch(node, tmp_path)):
+        with pytest.raises(TestbedError, match="node a1: there is no allocation of Slurm") as caught:
+            call()
+        assert caught.value.transient
 
 
 def test_missing_commands_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,7 @@ class SlurmProvider:
         self._given = settings.job or (int(inside) if inside.isdigit() else None)
         self._lock = threading.Lock()
         self._job: int | None = None
+        self._refused: TestbedError | None = None  # why there is no allocation
         self._hosts: dict[str, str] = {}
         self._stations: dict[str, Station] = {}
         self._temporary = ""
@@ -123,25 +124,35 @@ class SlurmProvider:
     def up(self) -> None:
         """Request an allocation unless one exists, and prepare its nodes.
 
+        An allocation is requested once: after a failure, only an allocation that another process has taken is used.
+
         Raises:
             TestbedError: Slurm grants no allocation in time, it has too few nodes, or tracebed cannot run on its nodes.
         """
         with self._lock:
-            if self._job is not None:
-                return
-            job = self._given or self._slurm.find()
-            if job is None:
-                count, options = len(self.group.nodes), self.settings.options
-                self.say(f"waiting for an allocation of {count} nodes")
-                job = self._slurm.allocate(count, f"tracebed {self.group.name}", options, self.settings.wait_s)
-                self.made = True
-            self._match(job)
-            self.say(f"allocation {job}: {', '.join(self._hosts.values())}")
-            if self._stations:
-                self._everywhere(self._up)
-            else:
-                self._share(job)
-            self._job = job
+            if self._job is None:
+                job = self._given or self._slurm.find() or self._allocate()
+                self._match(job)
+                self.say(f"allocation {job}: {', '.join(self._hosts.values())}")
+                if not self._stations:
+                    self._share(job)
+                self._job = job
+        self._everywhere(self._up)
+
+    def _allocate(self) -> int:
+        """Wait for a new allocation."""
+        if self._refused is not None:
+            raise self._refused
+        count = len(self.group.nodes)
+        self.say(f"waiting for an allocation of {count} nodes")
+        try:
+            comment, options = f"tracebed {self.group.name}", self.settings.options
+            job = self._slurm.allocate(count, comment, options, self.settings.wait_s)
+        except TestbedError as error:
+            self._refused = error
+            raise
+        self.made = True
+        return job
 
     def interrupt(self) -> None:
         """End the wait of `up` for an allocation."""
@@ -206,7 +217,7 @@ class SlurmProvider:
                 self._slurm.release()
                 if job is not None:
                     self.say(f"allocation {job} is released")
-            self._job = None
+            self._job = self._refused = None
 
     def _remove(self, station: Station) -> None:
         if removed := station.remove():
@@ -219,18 +230,17 @@ class SlurmProvider:
         """Run the agent of a node as a job step.
 
         Raises:
-            TestbedError: the step cannot be started.
+            TestbedError: there is no allocation, or the step cannot be started.
         """
-        self.up()
-        assert self._job is not None
+        job, station = self._place(node)
         host, stamp = self._hosts[node.name], f"{time.time_ns():020d}"
         agent = ["env", f"TMPDIR={self._temporary}", *AGENT, *arguments]
-        if self._stations:
-            agent = self._stations[host].agent(node.name, stamp, arguments)
+        if station is not None:
+            agent = station.agent(node.name, stamp, arguments)
         logs = self.folder / "agents"
         logs.mkdir(mode=0o700, exist_ok=True)
-        command = [*self._slurm.step(self._job, f"{node.name}-{stamp}", host), *agent]
-        end = partial(self._slurm.end_steps, self._job, node.name, stamp)
+        command = [*self._slurm.step(job, f"{node.name}-{stamp}", host), *agent]
+        end = partial(self._slurm.end_steps, job, node.name, stamp)
         try:
             return StepChannel(command, logs / f"{node.name}.log", self._slurm.environment, end)
         except OSError as error:
@@ -238,25 +248,37 @@ class SlurmProvider:
 
     def spool(self, node: Node) -> str:
         """Return the folder for files of jobs: that of this replay if the nodes share it."""
-        self.up()
-        return self._stations[self._hosts[node.name]].spool if self._stations else str(self.folder)
+        _, station = self._place(node)
+        return str(self.folder) if station is None else station.spool
 
     def fetch(self, node: Node, target: Path) -> None:
         """Copy the files of the jobs of a node to the folder `target`, unless the nodes share it."""
-        self.up()
-        if self._stations:
-            self._stations[self._hosts[node.name]].fetch(node.name, target)
+        _, station = self._place(node)
+        if station is not None:
+            station.fetch(node.name, target)
 
     def bind(self, node: Node) -> str | None:
         """Return the IPv4 address of the node in Slurm, if ranks may listen there."""
         if not self.settings.listen:
             return None
-        self.up()
+        self._place(node)
         name = self._slurm.address(self._hosts[node.name])
         try:
             return socket.gethostbyname(name)
         except OSError as error:
             raise TestbedError(f"the address of {name!r} is unknown", where=f"node {node.name}") from error
+
+    def _place(self, node: Node) -> tuple[int, Station | None]:
+        """Return the allocation, and the folder on the host of a node with tracebed installed; None: none is needed.
+
+        This method does not wait for an allocation: several threads call it, also after the testbed was stopped.
+        """
+        if self._job is None:
+            raise TestbedError("there is no allocation of Slurm", where=f"node {node.name}", transient=True)
+        station = self._stations.get(self._hosts[node.name])
+        if station is not None:
+            self._up(station)
+        return self._job, station
 
     @property
     def left_s(self) -> float | None:
