@@ -20,7 +20,7 @@ def _inventory(nodes: Inventory | Path | str) -> Inventory:
 
 
 def nodes_up(nodes: Inventory | Path | str) -> list[dict[str, Any]]:
-    """Make the nodes of an inventory ready, and leave them ready: containers, installations, an allocation.
+    """Prepare the nodes of an inventory for replays: containers, installations, allocations.
 
     Args:
         nodes: an inventory, its name, or its file.
@@ -30,7 +30,7 @@ def nodes_up(nodes: Inventory | Path | str) -> list[dict[str, Any]]:
 
     Raises:
         InputError: the inventory is invalid.
-        TestbedError: the nodes of a group cannot be made ready.
+        TestbedError: the nodes of a group cannot be prepared.
 
     Example:
         >>> import tracebed.api as tb
@@ -41,7 +41,7 @@ def nodes_up(nodes: Inventory | Path | str) -> list[dict[str, Any]]:
 
 
 def nodes_down(nodes: Inventory | Path | str) -> list[dict[str, Any]]:
-    """Remove exactly what `nodes_up`, or a replay that was killed, has made for an inventory.
+    """Remove exactly what `nodes_up` or a killed replay made for an inventory.
 
     Args:
         nodes: an inventory, its name, or its file.
@@ -88,12 +88,12 @@ def nodes_check(
     seconds: float = 2.0,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> list[NodeHealth]:
-    """Judge the health of the nodes of an inventory by thresholds.
+    """Return the health of the nodes of an inventory, judged by thresholds.
 
     Args:
         nodes: an inventory, its name, or its file.
         health: file of thresholds; None: those of tracebed.
-        seconds: time over which the load by other processes is measured, wall s; 0: not measured.
+        seconds: time over which the load of other processes is measured, wall s; 0: not measured.
         on_step: called with each step of the providers.
 
     Raises:

@@ -238,14 +238,13 @@ def replay(
             By default the work rate is that stored for this machine; the first replay measures and stores it (5 s).
         clock: the clock of the replay and its jobs: `wall`, or `steady`, which stands still while a job is late.
         health: file of the thresholds of health (see `Run.health`); by default those that tracebed provides.
-        on_node_failure: treatment of the jobs of a lost node: they wait again (`requeue`), they fail (`fail`), or the
-            replay ends (`abort`).
+        on_node_failure: treatment of the jobs of a lost node: they return to the queue (`requeue`), they fail
+            (`fail`), or the replay ends (`abort`).
         drain: whether to run without the nodes whose agents do not start, unless no agent starts.
         resume: whether to continue the newest replay to `output` that was killed. The other arguments must be the same.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
-        on_step: called with each step of making nodes ready that takes long, such as an installation. Any thread may
-            call it.
+        on_step: called with each long step of the preparation of nodes, such as an installation, from any thread.
 
     Raises:
         InputError: the workload or the inventory cannot be used, a name is unknown, a number is out of its range, or

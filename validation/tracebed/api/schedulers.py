@@ -1,4 +1,4 @@
-"""Replays on a batch system that decides in place of a policy."""
+"""Replays on a batch system, which decides in place of a policy."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def replay_on(
         output: folder of the run, on a file system that all nodes see; by default the run is kept in memory only, and
             the records of the jobs are in the folder of temporary files.
         partition: partition of the jobs; by default that of the batch system.
-        options: further options of each submission, `KEY=VALUE` or `KEY`.
-        configuration: file of the configuration of the batch system (`slurm.conf`); by default that of the environment.
+        options: additional options of each submission, `KEY=VALUE` or `KEY`.
+        configuration: configuration file of the batch system (`slurm.conf`); by default that of the environment.
         health: file of the thresholds of health; by default those that tracebed provides.
-        resume: continue the newest replay to `output` that was killed, with the same arguments.
+        resume: whether to continue the newest replay to `output` that was killed, with the same arguments.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
 

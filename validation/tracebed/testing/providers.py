@@ -37,7 +37,7 @@ def check_provider(provider: type[Provider], group: Group | None = None, *, pati
 
     Raises:
         AssertionError: a rule is violated; the message has the rule.
-        TestbedError: a node cannot be made ready, or cannot be reached.
+        TestbedError: a node cannot be prepared, or cannot be reached.
 
     Examples:
         >>> from tracebed.orchestrator.testbeds.local import LocalProvider

@@ -87,7 +87,7 @@ class SystemFacts:
     limit_step_s: float
     """Time limits are multiples of this time, wall s."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Further facts for the run: partition, state of the nodes, accounting."""
+    """Additional facts for the run: partition, state of the nodes, accounting."""
 
 
 class Refused(TestbedError):
@@ -134,7 +134,7 @@ class Settings:
     partition: str | None = None
     """Partition or queue of all jobs. None: the default of the batch system."""
     options: tuple[str, ...] = ()
-    """Further options of each submission, `KEY=VALUE` or `KEY`, in the form of the batch system."""
+    """Additional options of each submission, `KEY=VALUE` or `KEY`, in the form of the batch system."""
     configuration: Path | None = None
     """Configuration file of the batch system (`SLURM_CONF`). None: that of the environment."""
 

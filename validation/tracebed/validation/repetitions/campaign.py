@@ -42,7 +42,7 @@ HINT = "keys: repetitions, sessions, seed, settle_s, defaults, cells"
 REQUIRED = ("workload", "policy", "inventory")
 """Keys that each cell needs, in the cell or in `defaults`. A cell with a `scheduler` needs no inventory."""
 OF_TESTBEDS = {"inventory", "priority", "interval_s", "over_limit", "balance", "clock", "calibration"}
-"""Keys that a replay on a batch system does not have."""
+"""Keys that a replay on a batch system does not accept."""
 MOST_REPETITIONS = 10_000
 
 
@@ -65,7 +65,7 @@ class ReplaySpec(Part):
     """Name of a batch system that decides in place of a policy, on its own nodes."""
     partition: str | None = None
     scheduler_options: list[str] = Field(default_factory=list)
-    """Further options of each submission, `KEY=VALUE` or `KEY`."""
+    """Additional options of each submission, `KEY=VALUE` or `KEY`."""
     scheduler_conf: str | None = None
     """Configuration of the batch system, relative to the file that has the options; None: that of the environment."""
 

@@ -148,7 +148,7 @@ class BuiltIn(Calibrated):
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the own policy of the simulator, with their defaults; empty without an own policy."""
+        """Parameters of the own policy of the simulator, with their defaults; empty if the simulator has no policy."""
         if self.spec.policy is None:
             return {}
         return registry.parameters(registry.resolve(self.spec.policy, self.spec.policy_parameters)[1])
@@ -158,7 +158,7 @@ class BuiltIn(Calibrated):
         return super().scheduler(self._own(task))
 
     def _own(self, task: Task) -> Task:
-        """Return the task with the own policy of the simulator, if it has one."""
+        """Return the task with the policy of the simulator, if it has one."""
         if self.spec.policy is None:
             return task
         return replace(task, policy=self.spec.policy, policy_parameters=self.parameters)

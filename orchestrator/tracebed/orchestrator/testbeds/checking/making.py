@@ -31,14 +31,14 @@ def _providers(inventory: Inventory) -> Iterator[list[tuple[dict[str, Any], Prov
 
 
 def bring_up(inventory: Inventory) -> list[dict[str, Any]]:
-    """Make the nodes of all groups ready concurrently, and leave them ready.
+    """Prepare the nodes of all groups concurrently, and leave them up.
 
     Returns:
         For each group: `group`, `provider`, `nodes` (names), `made` (whether something was made; otherwise the nodes
         were ready before), and `steps` (what the provider reported).
 
     Raises:
-        TestbedError: the nodes of a group cannot be made ready. What was made remains, and `take_down` removes it.
+        TestbedError: the nodes of a group cannot be prepared. What was made remains, and `take_down` removes it.
     """
     inventory.check_here()
     with _providers(inventory) as found:
