@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import loop, slurm_output, wall
@@ -416,6 +417,14 @@ def test_a_record_of_an_earlier_start_is_replaced(tmp_path: Path) -> None:
 def test_a_damaged_record_counts_as_missing(tmp_path: Path, text: str) -> None:
     (tmp_path / "x-0.end").write_text(text)
     assert Records(tmp_path).read("x-0") is None
+
+
+def test_arguments_that_cannot_be_used_are_refused_before_slurm_is_asked() -> None:
+    jobs = tb.generate("cirne", jobs=2, nodes=4, seed=1)
+    with pytest.raises(InputError, match="speed"):
+        tb.replay_on(jobs, speed=0.0)
+    with pytest.raises(InputError, match="kept in memory only cannot be resumed"):
+        tb.replay_on(jobs, resume=True)
 
 
 def test_slurm_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

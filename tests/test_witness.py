@@ -184,6 +184,15 @@ def test_the_iterations_of_a_job_on_a_shared_node_may_be_longer(shared: dict[str
     assert told.witness.halt.value == halt
 
 
+def test_a_rank_on_the_node_of_a_lost_leader_did_not_stand_still() -> None:
+    """The job runs again, and its leader is on another node."""
+    told = Told()
+    told.tell("started", 0.0)
+    told.tell("lost", 1.0, reason="ended")
+    told.tell("work", 50.0, rank="a", samples=[[150.0, 500, 2.0, 1.0, 0.0]])
+    assert told.witness.halt.value == 0.0
+
+
 @pytest.mark.parametrize("works", [False, True])
 def test_without_samples_of_work_the_time_of_an_end_is_unknown(works: bool) -> None:
     told = Told()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,12 @@ def read(path: Path) -> SlurmConf:
     Raises:
         InputError: the file cannot be read.
     """
-    pairs = (line.partition("=") for line in _lines(path))
-    return of_config({key.strip(): value.strip() for key, equals, value in pairs if equals})
+    lines = list(_lines(path))
+    pairs = (line.partition("=") for line in lines)
+    conf = of_config({key.strip(): value.strip() for key, equals, value in pairs if equals})
+    included = filter(None, (re.fullmatch(r"include\s+(.+)", line, re.IGNORECASE) for line in lines))
+    unread = (f"the included file {line[1]} is not read" for line in included)
+    return replace(conf, differences=(*conf.differences, *unread))
 
 
 def of_config(config: Mapping[str, str]) -> SlurmConf:

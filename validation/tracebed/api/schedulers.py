@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
 from tracebed.orchestrator.batch import session
 from tracebed.orchestrator.batch.base import Settings
 from tracebed.orchestrator.replay.thresholds import Thresholds
@@ -56,6 +57,8 @@ def replay_on(
         >>> tb.replay_on(w, "slurm", speed=60).info.policy  # doctest: +SKIP
         'slurm'
     """
+    if resume and output is None:
+        raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
     chosen = session.BatchOptions(
         speed,
         scheduler,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tracebed import bounds
 from tracebed.converters.workload import Workload
 from tracebed.errors import TracebedError
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSystem, Settings, SystemFacts
@@ -51,6 +52,10 @@ class BatchOptions:
     speed: float = 1.0
     scheduler: str = "slurm"
     settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        """Raise InputError if the speed is out of its range (`tracebed.bounds`)."""
+        bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options on which runs depend, as JSON values. The configuration file is not included."""

@@ -351,7 +351,12 @@ class Witness:
             self.residuals[job] = data["residual_s"]
 
     def _lost(self, entry: Entry) -> None:
-        self.lost.add(self._numbers[entry.node or ""])
+        """Forget the leaders on the node: their jobs may run again, and have other ranks there."""
+        number = self._numbers[entry.node or ""]
+        self.lost.add(number)
+        for leader in [leader for leader in self._begun if leader[1] == number]:
+            del self._begun[leader]
+            self._worked.discard(leader)
 
     def _calibrated(self, entry: Entry) -> None:
         if entry.data["units_per_core_second"] is not None:
