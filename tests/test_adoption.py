@@ -221,7 +221,7 @@ def test_a_connection_without_a_valid_hello_changes_nothing(agent: Agent) -> Non
     assert rank.status() != psutil.STATUS_STOPPED
 
 
-def test_without_a_time_to_linger_an_agent_ends_and_nobody_can_attach(tmp_path: Path) -> None:
+def test_without_a_time_to_linger_an_agent_ends_and_no_controller_can_attach(tmp_path: Path) -> None:
     with Agent(tmp_path) as agent:
         assert agent.greet()["attach"] is None
         agent.launch("a")

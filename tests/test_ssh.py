@@ -99,7 +99,7 @@ def lines(channel: Any, most_s: float = 20.0) -> Iterator[bytes]:
 # Host keys and credentials.
 
 
-def test_an_unknown_host_key_is_refused_with_the_mend(place: Place) -> None:
+def test_an_unknown_host_key_is_refused_with_the_remedy(place: Place) -> None:
     place.known.write_text("")
     with pytest.raises(TestbedError) as caught:
         place.provider().up()
@@ -321,7 +321,7 @@ def test_a_damaged_wheel_is_not_installed(place: Place) -> None:
         station._on_node("install", "0" * 16, data=b"not the wheel")
 
 
-def test_a_missing_python_is_an_error_with_the_mend(place: Place) -> None:
+def test_a_missing_python_is_an_error_with_the_remedy(place: Place) -> None:
     with pytest.raises(TestbedError, match=r"host web: .*python3\.99.*\(install Python 3\.11 or newer there, or set"):
         place.provider(python="/opt/python3.99/bin/python").up()
 

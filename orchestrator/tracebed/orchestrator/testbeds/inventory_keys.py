@@ -137,7 +137,7 @@ class GroupKeys(NodeKeys):
     """A group of nodes, with defaults of their keys. The other keys of a group are the settings of its provider."""
 
     provider: str = "local"
-    """The provider that makes the nodes ready: local, docker, ssh, slurm, or one of another package."""
+    """The provider that prepares the nodes: local, docker, ssh, slurm, or one of another package."""
     vars: Variables = {}
     """Variables of this group."""
     nodes: str | Annotated[list[Any], Field(min_length=1)]
