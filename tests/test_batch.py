@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import os
+import shutil
 import subprocess
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -400,6 +401,21 @@ def test_a_job_that_is_ended_records_that(tmp_path: Path) -> None:
     os.killpg(job.pid, 15)
     assert job.wait(60) == 143
     own = records.read("x-0")
+    assert own is not None and own.end is not None
+    assert not own.completed
+
+
+def test_a_job_whose_programs_are_ended_with_it_records_that(tmp_path: Path) -> None:
+    # The batch system signals the whole group: the first `date` that reads the time after the start is ended too.
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    date = shutil.which("date")
+    text = f'#!/bin/sh\n[ -e "{tmp_path}/x-0.start" ] && [ ! -e "{tmp_path}/once" ] && : >"{tmp_path}/once" && kill 0\n'
+    (programs / "date").write_text(f'{text}exec {date} "$@"\n')
+    (programs / "date").chmod(0o755)
+    job = run_job(Records(tmp_path), "x-0", 600, PATH=f"{programs}:{os.environ['PATH']}")
+    assert job.wait(60) == 143
+    own = Records(tmp_path).read("x-0")
     assert own is not None and own.end is not None
     assert not own.completed
 

@@ -52,11 +52,11 @@ def campaign(folder: Path, text: str) -> Path:
         ("repetitions: 2\n" + DEFAULTS + "cells:\n  ../a: {}\n", "c.yaml:4: cells.../a"),
         (
             "repetitions: 2\n" + DEFAULTS + "cells:\n  a:\n    inventory:\n      nodes:\n      - {name: n, cors: 2}\n",
-            "c.yaml:7: nodes.0.cors: unknown key (fields: name, testbed",
+            "c.yaml:7: unknown key 'cors' (did you mean cores?",
         ),
         (
             "repetitions: 2\n" + DEFAULTS.replace("emulated-4", "{nodes: [{name: n, cores: 2}]}") + "cells:\n  a: {}\n",
-            "c.yaml:2: nodes.0: a node needs either `cpus`",
+            "c.yaml:2: node 'n': a node needs either `cpus`",
         ),
     ],
 )

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 import pytest
-from tests.slurmd import Slurm, reason_to_skip
 
+from slurmd import Slurm, reason_to_skip
 from tracebed.converters.formats.reading import read_workload
 
 REASON = reason_to_skip(accounting=True)

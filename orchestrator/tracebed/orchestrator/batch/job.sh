@@ -17,8 +17,8 @@ note() {
 
 # finish STATUS: writes the record of the end.
 finish() {
-    end=$(date +%s%N)
     trap '' TERM
+    end=$(date +%s%N)
     note end "end=$end
 status=$1
 "
@@ -26,7 +26,8 @@ status=$1
 
 trap 'finish terminated; exit 143' TERM
 note start '' || exit 1
-left=$((start + length - $(date +%s%N)))
+now=$(date +%s%N) # a signal also ends this program; the trap then runs before the value is used
+left=$((start + length - now))
 if [ "$left" -gt 0 ]; then
     sleep "$((left / 1000000000)).$(printf %09d "$((left % 1000000000))")" &
     wait "$!"
