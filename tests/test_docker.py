@@ -24,6 +24,7 @@ from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED
 from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.use import MADE, groups_made
 
 # Without an engine.
 
@@ -243,6 +244,29 @@ def test_up_and_down(make: Make, client: docker.DockerClient) -> None:
     assert of(client, provider) == {}
     assert client.networks.list(filters={"label": f"{TESTBED_LABEL}={provider.testbed}"}) == []
     third.down()
+
+
+@pytest.mark.slow
+def test_what_is_made_is_noted_before_it_is_made(
+    make: Make, client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that is killed during `up` has noted what the resumed replay must remove."""
+    provider = make(EMULATED)
+    provider.up()
+    of(client, provider)["n1"].remove(force=True)
+    (provider.folder / MADE).unlink()
+    again = make(EMULATED)
+    noted: list[set[str]] = []
+    work = again._make
+
+    def make_one(*given: Any) -> None:
+        noted.append(groups_made(again.folder))
+        work(*given)
+
+    monkeypatch.setattr(again, "_make", make_one)
+    again.up()
+    assert again.made
+    assert noted == [{again.group.name}]
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ from tracebed.orchestrator.testbeds import ssh_host
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings, checked_host
 from tracebed.orchestrator.testbeds.ssh_host import ssh_config
+from tracebed.orchestrator.testbeds.station import Station
+from tracebed.orchestrator.testbeds.use import groups_made
 from tracebed.testing import check_provider
 
 PYTHONS = Path("~/.pyenv/versions").expanduser()
@@ -256,6 +258,22 @@ def test_up_installs_once_and_down_removes_everything(place: Place) -> None:
     place.provider().down()
     place.provider().down()
     assert list(place.server.home.iterdir()) == []
+
+
+def test_what_is_made_is_noted_before_it_is_made(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that is killed during `up` has noted what the resumed replay must remove."""
+    noted: list[set[str]] = []
+    work = Station._on_node
+
+    def on_node(station: Station, verb: str, *arguments: str, data: bytes = b"") -> bytes:
+        if verb == "install":
+            noted.append(groups_made(place.replay))
+        return work(station, verb, *arguments, data=data)
+
+    monkeypatch.setattr(Station, "_on_node", on_node)
+    assert place.up()
+    assert noted == [{"g"}]
+    assert not place.up()
 
 
 def test_down_keeps_the_folders_of_others(place: Place) -> None:

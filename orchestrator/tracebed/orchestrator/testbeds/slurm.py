@@ -28,6 +28,7 @@ from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.settings import Settings
 from tracebed.orchestrator.testbeds.slurm_allocation import Allocations
 from tracebed.orchestrator.testbeds.station import Station, Wheels, program
+from tracebed.orchestrator.testbeds.use import note_made
 
 OWN_OPTIONS = ("job-name", "no-shell", "nodes", "jobid", "no-kill")
 """The options of salloc that the provider sets."""
@@ -143,16 +144,15 @@ class SlurmProvider:
         """Wait for a new allocation."""
         if self._refused is not None:
             raise self._refused
+        self._making()
         count = len(self.group.nodes)
         self.say(f"waiting for an allocation of {count} nodes")
         try:
             comment, options = f"tracebed {self.group.name}", self.settings.options
-            job = self._slurm.allocate(count, comment, options, self.settings.wait_s)
+            return self._slurm.allocate(count, comment, options, self.settings.wait_s)
         except TestbedError as error:
             self._refused = error
             raise
-        self.made = True
-        return job
 
     def interrupt(self) -> None:
         """End the wait of `up` for an allocation."""
@@ -160,8 +160,11 @@ class SlurmProvider:
             self._slurm.stop_waiting()
 
     def _up(self, station: Station) -> None:
-        if station.up(self._wheels):
-            self.made = True
+        station.up(self._wheels, self._making)
+
+    def _making(self) -> None:
+        self.made = True
+        note_made(self.folder, self.group)
 
     def _match(self, job: int) -> None:
         """Match the nodes of the group with those of an allocation, in order."""

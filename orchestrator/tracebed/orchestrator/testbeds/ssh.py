@@ -25,6 +25,7 @@ from tracebed.orchestrator.testbeds.pump import ChannelConnection, Pump
 from tracebed.orchestrator.testbeds.settings import Settings
 from tracebed.orchestrator.testbeds.ssh_host import Access, Host, ssh_config
 from tracebed.orchestrator.testbeds.station import Station, Wheels
+from tracebed.orchestrator.testbeds.use import note_made
 
 END_S = 1.0
 """Time in which a command that has closed its output ends, s."""
@@ -187,9 +188,12 @@ class SshProvider:
             raise errors[0]
 
     def _up(self, station: Station) -> None:
-        if station.up(self._wheels):
-            self.made = True
+        if station.up(self._wheels, self._making):
             self.say(f"{station.where}: tracebed is installed")
+
+    def _making(self) -> None:
+        self.made = True
+        note_made(self.folder, self.group)
 
     def down(self) -> None:
         """End all agents on the hosts, remove what `up` made there, and close the connections.

@@ -12,7 +12,7 @@ import re
 import tarfile
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -73,8 +73,12 @@ class Station:
         self._lock = threading.Lock()
         self._facts: dict[str, Any] = {}
 
-    def up(self, wheels: Wheels) -> bool:
+    def up(self, wheels: Wheels, making: Callable[[], None] = lambda: None) -> bool:
         """Install tracebed, unless it is installed. Return whether it was installed now.
+
+        Args:
+            wheels: the wheels by platform.
+            making: called before something is made on the machine.
 
         Raises:
             TestbedError: the machine cannot be reached, or lacks something.
@@ -88,6 +92,7 @@ class Station:
             facts["environment"] = f"env-{digest}-{'.'.join(facts['python'].split('.')[:2])}"
             missing = facts["environment"] not in facts["environments"]
             if missing:
+                making()
                 self._on_node("install", digest, data=content)
             self._facts = facts
             return missing

@@ -17,11 +17,10 @@ from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.links import Links
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
+from tracebed.orchestrator.testbeds.use import MADE, groups_made, note_made
 
 END_S = 4.0
 """Time in which agents must end after `bye`, s, plus 0.05 s per agent. A rank has 2 s to end after SIGTERM."""
-MADE = "made"
-"""File in the spool with the names of the groups that this testbed has brought up, for a resumed replay."""
 
 
 class AgentTestbed:
@@ -105,17 +104,10 @@ class AgentTestbed:
             raise errors[0]
 
     def _note_made(self) -> None:
-        """Add the groups for which something was made to the file of these groups."""
-        groups = zip(self._launchers, self.inventory.groups, strict=False)  # a provider may have refused its group
-        made = {group.name for launcher, group in groups if launcher.provider.made} - self._made()
-        if made:
-            with (self.spool / MADE).open("a", encoding="utf-8") as file:
-                file.writelines(f"{name}\n" for name in sorted(made))
-
-    def _made(self) -> set[str]:
-        """Return the names of the groups that were brought up by this testbed, or earlier in a resumed replay."""
-        file = self.spool / MADE
-        return set(file.read_text(encoding="utf-8").splitlines()) if file.exists() else set()
+        """Record the groups for which something was made, for providers that do not record it themselves."""
+        for launcher, group in zip(self._launchers, self.inventory.groups, strict=False):  # a provider may be missing
+            if launcher.provider.made:
+                note_made(self.spool, group)
 
     def _choose_family(self, launchers: Mapping[str, Launcher]) -> str:
         """Return the family of the connections between ranks."""
@@ -233,7 +225,7 @@ class AgentTestbed:
             fetches = [partial(provider.fetch, node, self.spool) for node in nodes]
             self._warn([] if provider.shared else concurrently(fetches, provider.fan_out))
         self._note_made()  # an interrupt may have come while nodes were made ready
-        made = self._made()
+        made = groups_made(self.spool)
         groups = zip(launchers, self.inventory.groups, strict=False)
         errors = concurrently([la.provider.down for la, group in groups if group.name in made], len(made))
         self._warn(errors)

@@ -36,6 +36,7 @@ from tracebed.orchestrator.testbeds.docker.image import node_image
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.pump import Pump
+from tracebed.orchestrator.testbeds.use import note_made
 
 if TYPE_CHECKING:
     from docker.models.networks import Network
@@ -95,7 +96,9 @@ class DockerProvider:
             todo = [node for node in self.group.nodes if found.get(node.name, {}).get("State") != "running"]
             if todo:
                 self.say(f"starting {len(todo)} containers")
-            self.made = self.made or not found
+            if any(node.name not in found for node in self.group.nodes):
+                self.made = True
+                note_made(self.folder, self.group)
             network = self._network()
             errors: list[TestbedError] = []
 
