@@ -332,6 +332,12 @@ def test_clocks_of_nodes_that_differ_are_the_resolution_of_the_run(tmp_path: Pat
     Run.load(run.save(tmp_path / "run"))
 
 
+def test_a_job_that_was_started_again_is_counted(tmp_path: Path) -> None:
+    run = run_of([ended(101, 111, OwnRecord("1", 101.4, 111.6, True, restarts=2)), ended(101, 111, None, "n2")])
+    run.save(tmp_path / "run")
+    assert Run.load(tmp_path / "run").jobs["restarts"].tolist() == [2, 0]
+
+
 def test_a_resized_job_has_its_staircase() -> None:
     job = watched()
     job.observe(replace(RUNS, start=101.0, nodes=("n1", "n2")), None, 102.0)

@@ -73,6 +73,7 @@ def ended_run(
         time_limit=plan.limit,
         user=plan.user,
         deadline=plan.deadline,
+        restarts=[job.own.restarts if job.own is not None else 0 for job in jobs],
     )
     allocations = _ranges(held, info.nodes)
     resizes = [resize for number, job in enumerate(jobs) for resize in _resizes(plan.ids[number], job, trace)]
