@@ -68,8 +68,8 @@ def test_other_addresses_are_refused(address: str, tls: Path | None, what: str) 
     [
         ({"daemon": "tcp://host:2375"}, "needs `tls`"),
         ({"tls": "certificates"}, "`tls` needs `daemon"),
-        ({"image": "x", "base": "y"}, "either `image`"),
-        ({"existing": "x", "pids": 100}, "have no pids"),
+        ({"image": "x", "base": "y"}, "`image` and `base` exclude each other"),
+        ({"existing": "x", "pids": 100}, "cannot have the settings pids"),
         ({"privileged": True}, "Extra inputs"),
     ],
 )
