@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,12 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.checking.health import SIGNALS, judge, read_limits, signals_of
+from tracebed.orchestrator.testbeds.checking.making import take_down
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, known, with_facts
 from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.orchestrator.testbeds.nodes import Node
+from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.orchestrator.testbeds.ssh import SshSettings
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -178,8 +182,6 @@ def test_facts_of_computing_nodes_claim_no_cpu(tmp_path: Path) -> None:
 
 def tb_agents(folder: Path) -> Any:
     """Return a testbed whose agent has claimed the CPU of node n."""
-    from tracebed.orchestrator.testbeds.testbed import AgentTestbed
-
     return AgentTestbed(load_inventory(folder / "two.yaml"), folder / "spool")
 
 
@@ -303,6 +305,29 @@ def test_what_a_killed_controller_has_made_is_removed(config: Path, tmp_path: Pa
     steps = [step for group in tb.nodes_down(config) for step in group["steps"]]
     assert steps
     assert tb.nodes_down(config)[0]["steps"] == []
+
+
+@pytest.mark.slow
+def test_nodes_that_another_process_uses_stay_up(config: Path, tmp_path: Path) -> None:
+    nodes = tuple(Node(name, 1, emulated=True, provider="ssh") for name in "ab")
+    group = Group("hosts", "ssh", SshSettings(config=str(config)), nodes, "hosts")
+    inventory = Inventory("i", "agents", nodes, groups=(group,))
+    first, second = (AgentTestbed(inventory, tmp_path / name) for name in ("first", "second"))
+    first.start()
+    second.start()
+    try:
+        with pytest.warns(UserWarning, match="group hosts: stays up: another process uses the nodes"):
+            first.stop()
+        with pytest.raises(tb.TestbedError, match="group hosts: is not taken down: another process uses the nodes"):
+            take_down(inventory)
+        second.send(0, {"type": "sample", "calibrate": False})
+        assert second.receive(time.monotonic() + 60.0)[0].message["type"] == "heartbeat"
+    finally:
+        second.stop()  # it has made nothing
+        assert len(take_down(inventory)[0]["steps"]) == 1
+    with AgentTestbed(inventory, tmp_path / "third"):
+        pass
+    assert take_down(inventory)[0]["steps"] == []
 
 
 def test_known_needs_the_answer_of_nodes_without_cores() -> None:

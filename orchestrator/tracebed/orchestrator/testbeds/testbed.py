@@ -15,9 +15,9 @@ from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.links import Links
-from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
-from tracebed.orchestrator.testbeds.use import MADE, groups_made, note_made
+from tracebed.orchestrator.testbeds.use import MADE, Use, groups_made, note_made
 
 END_S = 4.0
 """Time in which agents must end after `bye`, s, plus 0.05 s per agent. A rank has 2 s to end after SIGTERM."""
@@ -49,6 +49,7 @@ class AgentTestbed:
         self.family = "AF_UNIX"
         self.units_per_core_second = EMULATED_RATE
         self._launchers: list[Launcher] = []
+        self._uses: dict[str, Use] = {}
         self._links = Links(inventory)
         self._bind: dict[int, str] = {}
         self._returned: list[Event] = []
@@ -73,6 +74,9 @@ class AgentTestbed:
                 provider = PROVIDERS.load(group.provider)(group, self.spool, self.say)
                 launcher = Launcher(provider, self._links.post)
                 self._launchers.append(launcher)
+                self._uses[group.name] = Use(group)
+                if not provider.shared:
+                    self._uses[group.name].share()
                 by_node |= {node.name: launcher for node in group.nodes}
             self._bring_up()
             self.family = self._choose_family(by_node)
@@ -227,13 +231,23 @@ class AgentTestbed:
         self._note_made()  # an interrupt may have come while nodes were made ready
         made = groups_made(self.spool)
         groups = zip(launchers, self.inventory.groups, strict=False)
-        errors = concurrently([la.provider.down for la, group in groups if group.name in made], len(made))
+        downs = [partial(self._take_down, launcher, group) for launcher, group in groups if group.name in made]
+        errors = concurrently(downs, len(downs))
         self._warn(errors)
         if made and not errors:
             (self.spool / MADE).unlink()
         for launcher in launchers:
             launcher.provider.close()
-        self._launchers = []
+        for use in self._uses.values():
+            use.release()
+        self._launchers, self._uses = [], {}
+
+    def _take_down(self, launcher: Launcher, group: Group) -> None:
+        """Take a group down. Raises TestbedError if the group stays up."""
+        use = self._uses[group.name]
+        if not launcher.provider.shared and not use.take():
+            raise use.in_use("stays up")
+        launcher.provider.down()
 
     def _warn(self, errors: Iterable[TracebedError]) -> None:
         for error in errors:

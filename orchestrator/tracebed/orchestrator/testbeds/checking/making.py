@@ -5,16 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tracebed.orchestrator.testbeds.launcher import concurrently
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.orchestrator.testbeds.provider import PROVIDERS, Provider
+from tracebed.orchestrator.testbeds.use import Use
 
 
 @contextmanager
-def _providers(inventory: Inventory) -> Iterator[list[tuple[dict[str, Any], Provider]]]:
+def _providers(inventory: Inventory) -> Iterator[list[tuple[dict[str, Any], Provider, Use]]]:
     """Yield the provider of each group, with a description of the group, whose `steps` the provider adds to."""
     with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder:
         found = []
@@ -22,12 +24,13 @@ def _providers(inventory: Inventory) -> Iterator[list[tuple[dict[str, Any], Prov
             names = [node.name for node in group.nodes]
             facts: dict[str, Any] = {"group": group.name, "provider": group.provider, "nodes": names, "steps": []}
             say: Callable[[str], None] = facts["steps"].append
-            found.append((facts, PROVIDERS.load(group.provider)(group, Path(folder), say)))
+            found.append((facts, PROVIDERS.load(group.provider)(group, Path(folder), say), Use(group)))
         try:
             yield found
         finally:
-            for _, provider in found:
+            for _, provider, use in found:
                 provider.close()
+                use.release()
 
 
 def bring_up(inventory: Inventory) -> list[dict[str, Any]]:
@@ -42,10 +45,13 @@ def bring_up(inventory: Inventory) -> list[dict[str, Any]]:
     """
     inventory.check_here()
     with _providers(inventory) as found:
-        errors = concurrently([provider.up for _, provider in found], len(found))
+        for _, provider, use in found:
+            if not provider.shared:
+                use.share()
+        errors = concurrently([provider.up for _, provider, _ in found], len(found))
         if errors:
             raise errors[0]
-        return [facts | {"made": provider.made} for facts, provider in found]
+        return [facts | {"made": provider.made} for facts, provider, _ in found]
 
 
 def take_down(inventory: Inventory) -> list[dict[str, Any]]:
@@ -55,10 +61,17 @@ def take_down(inventory: Inventory) -> list[dict[str, Any]]:
         For each group: `group`, `provider`, `nodes`, and `steps` (what was removed).
 
     Raises:
-        TestbedError: something cannot be removed. The other groups are still taken down.
+        TestbedError: something cannot be removed, or another process uses the nodes of a group. The other groups
+            are still taken down.
     """
     with _providers(inventory) as found:
-        errors = concurrently([provider.down for _, provider in found], len(found))
+        errors = concurrently([partial(_take_down, provider, use) for _, provider, use in found], len(found))
         if errors:
             raise errors[0]
-        return [facts for facts, _ in found]
+        return [facts for facts, _, _ in found]
+
+
+def _take_down(provider: Provider, use: Use) -> None:
+    if not provider.shared and not use.take():
+        raise use.in_use("is not taken down")
+    provider.down()
