@@ -19,11 +19,12 @@ from pydantic import ValidationError
 import dockerd
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.docker import containers, engine
-from tracebed.orchestrator.testbeds.docker.channel import Frames, unpack
+from tracebed.orchestrator.testbeds.docker.channel import Frames
 from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, Settings
 from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.unpacking import unpack
 from tracebed.orchestrator.testbeds.use import MADE, groups_made
 
 # Without an engine.

@@ -307,11 +307,34 @@ def test_what_a_killed_controller_has_made_is_removed(config: Path, tmp_path: Pa
     assert tb.nodes_down(config)[0]["steps"] == []
 
 
-@pytest.mark.slow
-def test_nodes_that_another_process_uses_stay_up(config: Path, tmp_path: Path) -> None:
+def on_hosts(config: Path) -> Inventory:
     nodes = tuple(Node(name, 1, emulated=True, provider="ssh") for name in "ab")
     group = Group("hosts", "ssh", SshSettings(config=str(config)), nodes, "hosts")
-    inventory = Inventory("i", "agents", nodes, groups=(group,))
+    return Inventory("i", "agents", nodes, groups=(group,))
+
+
+@pytest.mark.slow
+def test_nodes_with_files_that_cannot_be_copied_stay_up(config: Path, tmp_path: Path) -> None:
+    inventory, spool = on_hosts(config), tmp_path / "spool"
+    testbed = AgentTestbed(inventory, spool)
+    testbed.start()
+    there = Path(testbed._launchers[0].provider.spool(inventory.nodes[0]), "job-1", "a.out")
+    there.parent.mkdir(parents=True)
+    there.write_text("result")
+    (spool / "job-1").write_text("in the way")
+    with pytest.warns(UserWarning) as caught:
+        testbed.stop()
+    assert [str(warning.message).partition(" (")[0] for warning in caught] == [
+        f"host a: the files of the jobs of node a cannot be written to {spool}: File exists",
+        "group hosts: stays up: files of jobs on its nodes could not be copied here",
+    ]
+    assert there.read_text() == "result"
+    assert len(take_down(inventory)[0]["steps"]) == 1
+
+
+@pytest.mark.slow
+def test_nodes_that_another_process_uses_stay_up(config: Path, tmp_path: Path) -> None:
+    inventory = on_hosts(config)
     first, second = (AgentTestbed(inventory, tmp_path / name) for name in ("first", "second"))
     first.start()
     second.start()

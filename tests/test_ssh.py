@@ -181,6 +181,18 @@ def test_a_command_that_does_not_end_is_given_up_after_command_s(place: Place) -
 # The SSH configuration.
 
 
+def test_a_command_that_keeps_sending_to_a_file_is_not_given_up(place: Place, tmp_path: Path) -> None:
+    provider = place.provider(command_s=2.5)
+    host = provider._hosts["web"]
+    slow = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done"]
+    with open(tmp_path / "output", "w+b") as output:
+        assert host.command(slow, output=output) == b""
+        output.seek(0)
+        assert output.read().split() == [b"%d" % number for number in range(1, 9)]
+    with open(tmp_path / "output", "w+b") as output, pytest.raises(TestbedError, match="has not ended within"):
+        host.command(["sh", "-c", "echo 1; sleep 60"], output=output)
+
+
 @pytest.mark.parametrize("entry", ["ProxyCommand touch {}", "Match exec 'touch {}'\n    User x"])
 def test_an_ssh_configuration_from_a_stranger_runs_no_command(place: Place, tmp_path: Path, entry: str) -> None:
     trap = tmp_path / "trap"

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 from pydantic import Field, field_validator
 
@@ -180,9 +180,9 @@ class SlurmProvider:
     def _station(self, job: int, host: str, folder: str) -> Station:
         replay = f"replay-{hashlib.sha256(bytes(self.folder)).hexdigest()[:12]}"
 
-        def command(arguments: Sequence[str], data: bytes = b"") -> bytes:
+        def command(arguments: Sequence[str], data: bytes = b"", output: IO[bytes] | None = None) -> bytes:
             try:
-                return self._slurm.call([*self._slurm.step(job, "setup", host), *arguments], data)
+                return self._slurm.call([*self._slurm.step(job, "setup", host), *arguments], data, output=output)
             except TestbedError as error:
                 raise TestbedError(error.what, where=f"host {host}", transient=error.transient) from error
 

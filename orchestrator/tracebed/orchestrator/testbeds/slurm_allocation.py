@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from functools import cached_property
+from typing import IO
 
 from tracebed.errors import TestbedError
 
@@ -145,28 +146,27 @@ class Allocations:
                 return missing
             raise
 
-    def call(self, command: Sequence[str], data: bytes = b"", most_s: float | None = None) -> bytes:
+    def call(
+        self,
+        command: Sequence[str],
+        data: bytes = b"",
+        most_s: float | None = None,
+        output: IO[bytes] | None = None,
+    ) -> bytes:
         """Run a command on this machine until its end, and return its output.
 
         Args:
             command: the program and its arguments.
             data: its standard input.
             most_s: time in which the command must end, s; None: `command_s`.
+            output: file for the output. The time limit then applies to the growth of the file.
 
         Raises:
             TestbedError: the command fails, or does not end in time.
         """
         program, most_s = command[0], most_s or self.command_s
         try:
-            done = subprocess.run(
-                command,
-                input=data,
-                capture_output=True,
-                timeout=most_s,
-                start_new_session=True,
-                env=self.environment,
-                check=False,
-            )
+            done = self._run(command, data, most_s, output)
         except subprocess.TimeoutExpired as error:
             what = f"{program} has not ended within {most_s:g} s"
             raise TestbedError(what, where=self.where, transient=True) from error
@@ -178,7 +178,34 @@ class Allocations:
             told = [line for line in lines if not FOLLOWS.match(line)] or lines
             what = told[-1] if told else f"{program} failed with status {done.returncode}"
             raise TestbedError(what, where=self.where, transient=bool(BUSY.search(what)))
-        return done.stdout
+        return done.stdout or b""
+
+    def _run(
+        self, command: Sequence[str], data: bytes, most_s: float, output: IO[bytes] | None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command until its end. Raises TimeoutExpired if it takes too long."""
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if output is None else output,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=self.environment,
+        ) as process:
+            size = 0
+            try:
+                while True:
+                    try:
+                        found, errors = process.communicate(data, timeout=most_s)
+                        return subprocess.CompletedProcess(command, process.returncode, found, errors)
+                    except subprocess.TimeoutExpired:
+                        before, size = size, 0 if output is None else os.fstat(output.fileno()).st_size
+                        if size <= before:
+                            raise
+                        data = b""  # it is being sent already
+            except BaseException:
+                process.kill()
+                raise
 
 
 def seconds(text: str) -> float | None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import fabric
 import paramiko
@@ -319,32 +320,33 @@ class Host:
 
         return release
 
-    def command(self, arguments: Sequence[str], data: bytes = b"") -> bytes:
+    def command(self, arguments: Sequence[str], data: bytes = b"", output: IO[bytes] | None = None) -> bytes:
         """Run a command, and return its output.
 
         Args:
             arguments: the command.
             data: its standard input.
+            output: file for the output. The time limit then applies to each pause between bytes.
 
         Raises:
             TestbedError: the host cannot be reached, the command fails, or does not end in time. The text of a failed
                 command is the last line of its standard error.
         """
-        until = time.monotonic() + self.access.command_s
         with self._commanding:  # so that one session for commands is enough
             channel, release = self._start(arguments, self.access.sessions + 1)
             try:
-                return self._converse(channel, data, until, arguments[0])
+                return self._converse(channel, data, output, arguments[0])
             finally:
                 channel.close()
                 release()
 
-    def _converse(self, channel: paramiko.Channel, data: bytes, until: float, name: str) -> bytes:
+    def _converse(self, channel: paramiko.Channel, data: bytes, file: IO[bytes] | None, name: str) -> bytes:
         """Exchange the standard streams of a command until its end."""
         output, errors = bytearray(), bytearray()
         channel.settimeout(0.0)
         rest = data
         taken = time.monotonic()
+        until = taken + self.access.command_s
         while True:
             with contextlib.suppress(OSError):  # the channel takes no more now, or the command has ended
                 while rest:
@@ -354,7 +356,12 @@ class Host:
                     channel.shutdown_write()
             ended = channel.exit_status_ready()
             while channel.recv_ready():
-                output += channel.recv(65536)
+                received = channel.recv(65536)
+                if file is None:
+                    output += received
+                else:
+                    file.write(received)
+                    until = time.monotonic() + self.access.command_s
             while channel.recv_stderr_ready():
                 errors += channel.recv_stderr(65536)
             if ended and (channel.eof_received or channel.closed):

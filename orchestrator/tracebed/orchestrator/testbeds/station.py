@@ -6,20 +6,19 @@ The work on the machine is done by `on_node.py`, which the provider runs with a 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
-import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from importlib.resources import files
-from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from pathlib import Path
+from typing import IO, Any, Protocol
 
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds import on_node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
+from tracebed.orchestrator.testbeds.unpacking import unpack
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 
 OLDEST_KERNEL = (4, 18)
@@ -33,8 +32,11 @@ DIGITS = 16
 class Command(Protocol):
     """A function that runs a command on a machine. Raises TestbedError if the command fails."""
 
-    def __call__(self, arguments: Sequence[str], data: bytes = b"") -> bytes:
-        """Run the command with standard input `data`, and return its standard output."""
+    def __call__(self, arguments: Sequence[str], data: bytes = b"", output: IO[bytes] | None = None) -> bytes:
+        """Run the command with standard input `data`, and return its standard output, or write it to the file `output`.
+
+        A command that writes to a file has a time limit only for pauses between bytes.
+        """
 
 
 class Wheels:
@@ -150,19 +152,19 @@ class Station:
         return removed
 
     def fetch(self, node: str, target: Path) -> None:
-        """Copy the files of the jobs of a node to the folder `target`."""
-        packed = self._command([self.python, "-I", "-c", program(), "pack", self.spool, node])
-        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-            for member in archive:
-                folder, *rest = PurePosixPath(member.name).parts
-                content = archive.extractfile(member) if member.isfile() else None
-                # The machine is not trusted to name files: only those of the node are written, and only in `target`.
-                if content is None or not folder.startswith("job-") or len(rest) != 1:
-                    raise TestbedError(f"sent a file that is not one of a job: {member.name!r}", where=self.where)
-                if not rest[0].startswith(f"{node}."):
-                    raise TestbedError(f"sent a file of another node: {member.name!r}", where=self.where)
-                (target / folder).mkdir(mode=0o700, exist_ok=True)
-                (target / folder / rest[0]).write_bytes(content.read())
+        """Copy the files of the jobs of a node to the folder `target`.
+
+        Raises:
+            TestbedError: the machine cannot be reached, sends nothing for too long, or the files cannot be written.
+        """
+        try:
+            with tempfile.TemporaryFile(dir=target) as archive:
+                self._command([self.python, "-I", "-c", program(), "pack", self.spool, node], output=archive)
+                archive.seek(0)
+                unpack(archive, node, target)
+        except OSError as error:
+            what = f"the files of the jobs of node {node} cannot be written to {target}: {error.strerror}"
+            raise TestbedError(what, where=self.where) from error
 
     def _on_node(self, verb: str, *arguments: str, data: bytes = b"") -> bytes:
         try:

@@ -14,6 +14,7 @@ from typing import Any, Self
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
+from tracebed.orchestrator.testbeds.link import Link
 from tracebed.orchestrator.testbeds.links import Links
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
@@ -218,20 +219,34 @@ class AgentTestbed:
             return
         for launcher in launchers:
             launcher.close()
+        reachable = {link for link in links if link.up}
         links.say_bye(time.monotonic() + END_S + len(links) / 20)
         for launcher in launchers:
             mine = [link for link in links if link.launcher is launcher]
             self._warn(concurrently([link.disconnect() for link in mine], launcher.provider.fan_out))
         links.close()
+        incomplete: set[Launcher] = set()  # those with files of jobs that could not be copied
+
+        def fetch(link: Link) -> None:
+            try:
+                link.provider.fetch(link.node, self.spool)
+            except BaseException:
+                if link in reachable:  # the files of a node that was lost may not exist any more
+                    incomplete.add(link.launcher)
+                raise
+
         for launcher in launchers:
-            provider = launcher.provider
-            nodes = [link.node for link in links if link.launcher is launcher and link.hello]
-            fetches = [partial(provider.fetch, node, self.spool) for node in nodes]
-            self._warn([] if provider.shared else concurrently(fetches, provider.fan_out))
+            mine = [link for link in links if link.launcher is launcher and link.hello]
+            fetches = [] if launcher.provider.shared else [partial(fetch, link) for link in mine]
+            self._warn(concurrently(fetches, launcher.provider.fan_out))
         self._note_made()  # an interrupt may have come while nodes were made ready
         made = groups_made(self.spool)
         groups = zip(launchers, self.inventory.groups, strict=False)
-        downs = [partial(self._take_down, launcher, group) for launcher, group in groups if group.name in made]
+        downs = [
+            partial(self._take_down, launcher, group, launcher not in incomplete)
+            for launcher, group in groups
+            if group.name in made
+        ]
         errors = concurrently(downs, len(downs))
         self._warn(errors)
         if made and not errors:
@@ -242,8 +257,18 @@ class AgentTestbed:
             use.release()
         self._launchers, self._uses = [], {}
 
-    def _take_down(self, launcher: Launcher, group: Group) -> None:
-        """Take a group down. Raises TestbedError if the group stays up."""
+    def _take_down(self, launcher: Launcher, group: Group, complete: bool) -> None:
+        """Take a group down. Raises TestbedError if the group stays up.
+
+        Args:
+            launcher: the launcher of the group.
+            group: the group.
+            complete: whether the files of all jobs on the group were copied here.
+        """
+        if not complete:
+            hint = "copy the files, then run `tracebed nodes down` with the inventory"
+            what = "stays up: files of jobs on its nodes could not be copied here"
+            raise TestbedError(what, where=f"group {group.name}", hint=hint)
         use = self._uses[group.name]
         if not launcher.provider.shared and not use.take():
             raise use.in_use("stays up")

@@ -11,7 +11,7 @@ import ssl
 import tarfile
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any, cast
 
 from tracebed.errors import TestbedError
@@ -246,23 +246,3 @@ class _Output:
     def close(self) -> None:
         """Release the connection."""
         self._connection.close()
-
-
-def unpack(stream: IO[bytes], node: str, target: Path) -> None:
-    """Write the files of jobs in a tar archive from a node to the folder `target`, and ignore everything else in it.
-
-    Only regular files `job-ID/NODE.*` are written, so a node cannot replace other files here.
-    """
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            parts = PurePosixPath(member.name).parts
-            content = archive.extractfile(member) if member.isreg() else None
-            if content is None or len(parts) != 2 or not parts[0].startswith("job-"):
-                continue
-            if not parts[1].startswith(f"{node}."):
-                continue
-            folder = target / parts[0]
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(folder / parts[1], "wb", opener=partial(os.open, mode=0o600)) as file:
-                while data := content.read(2**16):
-                    file.write(data)

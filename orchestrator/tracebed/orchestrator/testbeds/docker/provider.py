@@ -23,7 +23,7 @@ from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.claims import SPACE, claim_cpus
 from tracebed.orchestrator.testbeds.docker import containers
-from tracebed.orchestrator.testbeds.docker.channel import PACK, PYTHON, ExecChannel, run, unpack
+from tracebed.orchestrator.testbeds.docker.channel import PACK, PYTHON, ExecChannel, run
 from tracebed.orchestrator.testbeds.docker.containers import (
     CLAIMS_LABEL,
     CONFIG_LABEL,
@@ -36,6 +36,7 @@ from tracebed.orchestrator.testbeds.docker.image import node_image
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.pump import Pump
+from tracebed.orchestrator.testbeds.unpacking import unpack
 from tracebed.orchestrator.testbeds.use import note_made
 
 if TYPE_CHECKING:
