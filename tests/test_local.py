@@ -15,6 +15,7 @@ from tracebed.benchmarks.program import Program
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import base, link, links, local
 from tracebed.orchestrator.testbeds import testbed as module
+from tracebed.orchestrator.testbeds.link import Link
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
@@ -194,3 +195,36 @@ def test_an_invalid_message_of_an_agent_is_an_error_event(tmp_path: Path, monkey
     monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "print('good morning')"])
     with pytest.raises(TestbedError, match="invalid message: b'good morning'"):
         AgentTestbed(inventory(emulated=1), tmp_path).start()
+
+
+def test_a_turn_does_not_look_at_every_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of nodes, most of the time of the start was spent on links on which nothing had happened."""
+    looks: list[int] = []
+    due = Link.due.fget
+    assert due is not None
+
+    def counted(link: Link) -> float | None:
+        looks.append(link.index)
+        return due(link)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Link, "due", property(counted))
+    nodes = 24
+    with AgentTestbed(inventory(emulated=nodes), tmp_path):
+        assert len(looks) < 8 * nodes  # some for each node; a scan in each turn is some for each pair of nodes
+
+
+def test_pings_are_spread_over_the_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Link, "ping", lambda link: pings.append(link.index))
+    pings: list[int] = []
+    with AgentTestbed(inventory(emulated=20, heartbeat_s=3600.0), tmp_path) as testbed:
+        links = testbed._links
+        pings.clear()
+        start = links._ping_at
+        for share in range(10):
+            links._ping(start + share * 360.0)
+            assert len(pings) == 2 * (share + 1)
+        assert sorted(pings) == list(range(20))
+        pings.clear()
+        links._ping(start + 10 * 3600.0)  # after a decision of ten heartbeats, each node is pinged once
+        assert sorted(pings) == list(range(20))
+        assert links._ping_at > start + 10 * 3600.0

@@ -7,6 +7,7 @@ results are passed back by `Links.post`.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import os
 import selectors
 import threading
@@ -36,6 +37,8 @@ DROP_S = 10.0
 """Longest time between the decision to give an agent up and the report that its node is lost, s."""
 PINGS = 4
 """Number of pings by which the clock of a node is measured before the node is used."""
+PING_SHARES = 10
+"""Number of bursts over which the pings of a heartbeat are spread."""
 
 
 class Links:
@@ -63,7 +66,10 @@ class Links:
         self._idle: set[Link] = set()  # links that are not up
         self._describers: dict[str, int] = {}  # machine -> the node whose agent samples the machine
         self._threads: set[threading.Thread] = set()
+        self._failed: set[Link] = set()  # links whose agent could not be started the last time
+        self._due: list[tuple[float, int]] = []  # heap of due times with the indices of their links; some are outdated
         self._ping_at = 0.0
+        self._share = 0  # the share of the links that is pinged next
         self._selector = selectors.DefaultSelector()
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -102,7 +108,7 @@ class Links:
         Args:
             drain: whether agents may fail to start, unless all do. Otherwise the first failure is raised.
         """
-        while any(link.failure is None for link in self._idle):
+        while len(self._failed) < len(self._idle):
             self._raise_failure(drain)
             self.turn(None)
         self._raise_failure(drain and len(self._idle) < len(self._links))
@@ -110,12 +116,13 @@ class Links:
         for link in self._idle:
             self.out[link.node.name] = str(link.failure)
             link.reported = True
-            link.postpone()
+            self._postpone(link)
 
     def _raise_failure(self, tolerated: bool) -> None:
-        failures = [link.failure for link in self._links if link.failure is not None]
-        if failures and not tolerated:
-            raise failures[0]
+        if self._failed and not tolerated:
+            first = min(self._failed, key=lambda link: link.index)
+            assert first.failure is not None
+            raise first.failure
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
         """Send a message to the agent of a node without blocking. A message to a lost node is discarded."""
@@ -148,20 +155,49 @@ class Links:
 
     def turn(self, until: float | None) -> None:
         """Wait for messages or `until`, and process what has arrived and what is due."""
-        due = [time for time in (until, self._ping_at, *(link.due for link in self._idle)) if time is not None]
+        due = [time for time in (until, self._ping_at, self._next_due()) if time is not None]
         for key, mask in wait(self._selector, 0.0 if self.events else min(due)):
             key.data(mask)
         now = time.monotonic()
-        if now >= self._ping_at:
-            self._ping_at = now + self.inventory.heartbeat_s
-            for link in self._links:
-                if link.up:
-                    link.ping()
-        for link in [link for link in self._idle if link.due is not None and now >= link.due]:
+        self._ping(now)
+        while (at := self._next_due()) is not None and now >= at:
+            link = self._links[heapq.heappop(self._due)[1]]
             if link.channel is None:
                 self._open(link)
             else:
                 self._give_up(link, partial(self._fail_silent, link))
+
+    def _next_due(self) -> float | None:
+        """Return the earliest time at which a link is due; None: no link is due."""
+        while self._due:
+            at, index = self._due[0]
+            if self._links[index].due == at:
+                return at
+            heapq.heappop(self._due)
+        return None
+
+    def _set_due(self, link: Link) -> None:
+        if link.due is not None:
+            heapq.heappush(self._due, (link.due, link.index))
+
+    def _postpone(self, link: Link) -> None:
+        """Try later to start the agent of a link again."""
+        link.postpone()
+        self._set_due(link)
+
+    def _ping(self, now: float) -> None:
+        """Ping the share of the links that is due, and the shares that are overdue after a long decision."""
+        shares = min(PING_SHARES, max(1, len(self._links)))
+        between = self.inventory.heartbeat_s / shares
+        for _ in range(shares):
+            if now < self._ping_at:
+                return
+            for link in self._links[self._share :: shares]:
+                if link.up:
+                    link.ping()
+            self._share = (self._share + 1) % shares
+            self._ping_at += between
+        self._ping_at = now + between
 
     def post(self, call: Callable[[], None]) -> None:
         """Schedule a call in the thread of the testbed."""
@@ -179,6 +215,7 @@ class Links:
     def _open(self, link: Link, adopt: Mapping[str, Any] | None = None) -> None:
         """Open a channel to the node, to an agent that is running already or to a fresh one."""
         link.retry_at = link.failure = None
+        self._failed.discard(link)
         link.attached = bool(adopt and adopt.get("socket"))
         link.seen = adopt.get("seen") if adopt else None
         arguments = ["--attach", str(adopt["socket"])] if adopt and link.attached else []
@@ -195,6 +232,7 @@ class Links:
         lines = Lines(self._selector, result.reader, result.writer, partial(self._from_agent, link), LINE_LIMIT)
         link.give_up_at = time.monotonic() + self._patience()
         link.connect(result, lines, self.inventory)
+        self._set_due(link)
 
     def _patience(self) -> float:
         return START_S + len(self._links) / 5
@@ -294,7 +332,7 @@ class Links:
         if not link.reported:
             link.reported = True
             self.events.append(Event(link.index, {"type": "lost", "reason": reason}, time.monotonic()))
-        link.postpone()
+        self._postpone(link)
 
     def _fail_ended(self, link: Link, words: str) -> None:
         self._fail(link, TestbedError(f"its agent {words}", where=link.where))
@@ -311,8 +349,9 @@ class Links:
             self._open(link)
             return
         link.failure = error
+        self._failed.add(link)
         if self.restarting:
-            link.postpone()
+            self._postpone(link)
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
