@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from agents import Agent
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent import facts
+from tracebed.orchestrator.testbeds.events import FACTS, read_event
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -104,3 +106,23 @@ def test_files_that_the_kernel_hides_leave_facts_unknown(tmp_path: Path, monkeyp
     assert found["memory"] == {"total_mib": None, "free_mib": None, "swap_mib": None}
     assert found["governor"] == [] and found["pressure"] == {"cpu": None, "io": None, "memory": None}
     assert found["disk"]["free_mib"] > 0 and found["host"]["cpu"] == os.uname().machine
+
+
+def test_facts_that_a_changed_agent_sends_are_checked(tmp_path: Path) -> None:
+    sent = json.loads(json.dumps(facts.node_facts(tmp_path)))
+
+    def kind(changed: dict[str, Any]) -> str:
+        return str(read_event(json.dumps({"type": "facts", "time": 0.0, "facts": changed}).encode())["type"])
+
+    assert kind(sent) == "facts"
+    for name in (*FACTS, "cpus", "cpus_by_socket", "governor", "load", "python", "clock_s"):
+        assert kind({key: value for key, value in sent.items() if key != name}) == "error", name
+        for wrong in (None, [None], {}, "x-y"):
+            if not (name == "python" and isinstance(wrong, str)):
+                assert kind({**sent, name: wrong}) == "error", (name, wrong)
+    for name, fields in FACTS.items():
+        for field in fields:
+            assert kind({**sent, name: {**sent[name], field: [1]}}) == "error", (name, field)
+    assert kind({**sent, "topology": {**sent["topology"], "cpus": 0}}) == "error"
+    assert kind({**sent, "load": []}) == "error"
+    assert kind({**sent, "cpus": ""}) == "error"

@@ -156,6 +156,7 @@ sys.stdin.read()
         '{"type": "lost", "time": 0}',
         '{"type": "back", "time": 0}',
         '{"type": "error", "time": 0}',
+        '{"type": "facts", "time": 0, "facts": {"cpus": "0"}}',
     ],
 )
 def test_an_invalid_event_is_an_error_of_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tracebed.benchmarks.lines import decode
+from tracebed.cpus import parse_cpus
+from tracebed.errors import InputError
 
 LINE_LIMIT = 64 * 2**20
 """Longest accepted line of an agent, bytes. The longest lines are the rates of all cores of a node."""
@@ -50,6 +52,16 @@ OPTIONAL: dict[str, Types] = {
     **dict.fromkeys(FIGURES, (*NUMBER, NOTHING)),
 }
 """Fields that events of any type may have."""
+KNOWN: Types = (*NUMBER, NOTHING)
+FACTS: dict[str, dict[str, Types]] = {
+    "host": {"cpu": (str,), "kernel": (str,)},
+    "topology": {"sockets": (int,), "cpus": (int,)},
+    "memory": {"total_mib": KNOWN, "free_mib": KNOWN},
+    "disk": {"free_mib": KNOWN, "shared_free_mib": KNOWN},
+    "cgroup": {"cpus": KNOWN, "memory_mib": KNOWN, "processes": KNOWN},
+    "pressure": {"cpu": KNOWN, "io": KNOWN, "memory": KNOWN},
+}
+"""Part of the facts of a node -> the fields that are read, with the types of their values."""
 PING: dict[str, Types] = {"sent": NUMBER, "received": NUMBER}
 
 
@@ -78,7 +90,28 @@ def _check(event: dict[str, Any]) -> None:
         host = event["sample"].get("host", {})
         _require_figures({name: value for name, value in event["sample"].items() if name != "host"})
         _require_figures(host)
+    if kind == "facts":
+        _check_facts(event["facts"])
     if kind == "hello" and not all(isinstance(job, str) for job in event["adopted"]):
+        raise ValueError
+
+
+def _check_facts(facts: dict[str, Any]) -> None:
+    """Raise ValueError if a fact that is read is missing or invalid."""
+    lists = {"cpus_by_socket": (list,), "governor": (list,), "load": (list,)}
+    _require(facts, {"cpus": (str,), "python": (str,), "clock_s": NUMBER, **dict.fromkeys(FACTS, (dict,)), **lists})
+    for name, wanted in FACTS.items():
+        _require(facts[name], wanted)
+    texts = [*facts["cpus_by_socket"], *facts["governor"]]
+    if facts["topology"]["cpus"] < 1 or not facts["load"] or not all(isinstance(text, str) for text in texts):
+        raise ValueError
+    if not all(type(load) in NUMBER for load in facts["load"]):
+        raise ValueError
+    try:
+        valid = all(parse_cpus(text) for text in (facts["cpus"], *facts["cpus_by_socket"]))
+    except InputError as error:
+        raise ValueError from error
+    if not valid or not facts["cpus_by_socket"]:
         raise ValueError
 
 
