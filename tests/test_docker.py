@@ -23,7 +23,8 @@ from tracebed.orchestrator.testbeds.docker.channel import Frames
 from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, Settings
 from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
 from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 from tracebed.orchestrator.testbeds.unpacking import unpack
 from tracebed.orchestrator.testbeds.use import MADE, groups_made
 
@@ -107,6 +108,17 @@ def test_an_absent_engine_is_an_error_with_the_way_to_start_it(tmp_path: Path) -
     absent = engine.Engine(f"unix://{tmp_path}/docker.sock", None, "nodes x")
     with pytest.raises(TestbedError, match=r"nodes x: no container engine answers at .*No such file.*start Docker"):
         _ = absent.client
+
+
+def test_ranks_of_two_groups_of_containers_cannot_connect_by_tcp(tmp_path: Path) -> None:
+    groups = tuple(
+        Group(name, "docker", Settings(daemon="unix:///nowhere"), (Node(name, 1, emulated=True, provider="docker"),))
+        for name in ("a", "b")
+    )
+    nodes = tuple(node for group in groups for node in group.nodes)
+    both = Inventory("i", "agents", nodes, groups=groups, network="tcp")
+    with pytest.raises(TestbedError, match="group a: `network: tcp` connects no other groups"):
+        AgentTestbed(both, tmp_path / "spool").start()
 
 
 def test_a_container_cannot_gain_anything() -> None:

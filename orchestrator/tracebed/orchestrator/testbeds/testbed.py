@@ -79,6 +79,7 @@ class AgentTestbed:
                 if not provider.shared:
                     self._uses[group.name].share()
                 by_node |= {node.name: launcher for node in group.nodes}
+            self._check_network()
             self._bring_up()
             self.family = self._choose_family(by_node)
             self._links.connect(by_node, adopt or {})
@@ -94,6 +95,16 @@ class AgentTestbed:
             self.units_per_core_second = statistics.median(rates)
         if any(host.get("kernel_of_jobs") == "numpy" for host in self.hosts):
             warnings.warn("jobs compute with the slower NumPy kernel (no C compiler at installation)", stacklevel=2)
+
+    def _check_network(self) -> None:
+        """Raise TestbedError if ranks of different groups cannot reach each other by TCP."""
+        if self.inventory.network != "tcp" or len(self._launchers) == 1:
+            return
+        for launcher, group in zip(self._launchers, self.inventory.groups, strict=True):
+            if getattr(launcher.provider, "isolated", False):
+                what = "`network: tcp` connects no other groups with the nodes, which have a network of their own"
+                hint = "use `network: auto` or `network: agents`"
+                raise TestbedError(what, where=f"group {group.name}", hint=hint)
 
     @property
     def left_s(self) -> float | None:

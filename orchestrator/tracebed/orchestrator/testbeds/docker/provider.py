@@ -72,6 +72,8 @@ class DockerProvider:
         self.testbed = containers.testbed_label(group)
         tls = None if self.settings.tls is None else Path(self.settings.tls)
         self.engine = Engine(self.settings.daemon, tls, f"nodes {group.name}")
+        self.isolated = self.settings.existing is None
+        """Whether the nodes have a network that other groups cannot reach."""
         self._pump: Pump | None = None
         self._lock = threading.Lock()
         self._containers: dict[str, Facts] = {}
