@@ -18,7 +18,7 @@ from tracebed.orchestrator.testbeds import ssh_host
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings, checked_host
 from tracebed.orchestrator.testbeds.ssh_host import ssh_config
-from tracebed.orchestrator.testbeds.station import Station
+from tracebed.orchestrator.testbeds.station import Station, next_stamp
 from tracebed.orchestrator.testbeds.use import groups_made
 from tracebed.testing import check_provider
 
@@ -179,6 +179,12 @@ def test_a_command_that_does_not_end_is_given_up_after_command_s(place: Place) -
 
 
 # The SSH configuration.
+
+
+def test_stamps_grow_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = next_stamp()
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    assert first < next_stamp() < next_stamp()
 
 
 def test_a_command_that_keeps_sending_to_a_file_is_not_given_up(place: Place, tmp_path: Path) -> None:

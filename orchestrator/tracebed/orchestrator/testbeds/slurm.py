@@ -27,7 +27,7 @@ from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.settings import Settings
 from tracebed.orchestrator.testbeds.slurm_allocation import Allocations
-from tracebed.orchestrator.testbeds.station import Station, Wheels, program
+from tracebed.orchestrator.testbeds.station import Station, Wheels, next_stamp, program
 from tracebed.orchestrator.testbeds.use import note_made
 
 OWN_OPTIONS = ("job-name", "no-shell", "nodes", "jobid", "no-kill")
@@ -236,7 +236,7 @@ class SlurmProvider:
             TestbedError: there is no allocation, or the step cannot be started.
         """
         job, station = self._place(node)
-        host, stamp = self._hosts[node.name], f"{time.time_ns():020d}"
+        host, stamp = self._hosts[node.name], next_stamp()
         agent = ["env", f"TMPDIR={self._temporary}", *AGENT, *arguments]
         if station is not None:
             agent = station.agent(node.name, stamp, arguments)

@@ -9,7 +9,6 @@ import os
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.pump import ChannelConnection, Pump
 from tracebed.orchestrator.testbeds.settings import Settings
 from tracebed.orchestrator.testbeds.ssh_host import Access, Host, ssh_config
-from tracebed.orchestrator.testbeds.station import Station, Wheels
+from tracebed.orchestrator.testbeds.station import Station, Wheels, next_stamp
 from tracebed.orchestrator.testbeds.use import note_made
 
 END_S = 1.0
@@ -233,7 +232,7 @@ class SshProvider:
             TestbedError: the host cannot be reached, or tracebed cannot be installed there.
         """
         host, station = self._hosts[self._aliases[node.name]], self._station(node)
-        stamp = f"{time.time_ns():020d}"
+        stamp = next_stamp()
         if node.name in self._left and not arguments:  # otherwise, the remaining agent is taken over
             station.end(node.name, stamp)
             self._left.discard(node.name)

@@ -6,10 +6,12 @@ The work on the machine is done by `on_node.py`, which the provider runs with a 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -174,6 +176,15 @@ class Station:
                 hint = "install Python 3.11 or newer there, or set `python:` to its path"
                 raise TestbedError(error.what, where=error.where or self.where, hint=hint) from error
             raise
+
+
+_stamps = itertools.count()
+_started_ns = time.time_ns()
+
+
+def next_stamp() -> str:
+    """Return a text that is greater than all earlier ones of this process, also if its clock is set back."""
+    return f"{_started_ns + next(_stamps):020d}"
 
 
 def program() -> str:
