@@ -29,6 +29,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the state of tests apart from that of the user, and measure work rates shortly."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))  # locks of groups of nodes
         patch.setattr(rates, "WINDOWS", 2)
         yield
 
