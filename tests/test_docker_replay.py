@@ -85,7 +85,7 @@ def boxes(container_engine: str, tmp_path: Path) -> Iterator[Boxes]:
 def test_malleable_jobs_over_containers(boxes: Boxes, tmp_path: Path, network: str, family: str) -> None:
     inventory = boxes.inventory(["n1", "n2", "n3", "n4"], network=network)
     run = replay(workload(), inventory, "pref", tmp_path / "run", options=Options(speed=100))
-    assert set(run.jobs["state"]) == {"completed"}
+    assert set(run.jobs["state"]) == {"completed"}, run.jobs["reason"].tolist()
     done = run.reconfigurations[run.reconfigurations["state"] == "applied"]
     assert set(done["kind"]) == {"expand", "shrink"}
     assert (done["asked"] <= done["decided"]).all() and (done["decided"] <= done["applied"]).all()
