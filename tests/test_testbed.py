@@ -315,6 +315,8 @@ def test_a_resumed_testbed_takes_down_what_its_predecessor_made(provider: None, 
     killed = AgentTestbed(nodes, tmp_path / "spool")
     killed.start()
     [facts] = killed.agents.values()
+    for use in killed._uses.values():
+        use.release()  # as the kernel does for a killed process
     resumed = AgentTestbed(nodes, tmp_path / "spool")
     resumed.start({"far0": facts})  # the agent leaves its first testbed
     try:
