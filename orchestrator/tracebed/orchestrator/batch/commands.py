@@ -56,3 +56,23 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
     if refusing and not any(part in printed.lower() for part in transient):
         raise Refused(f"the job was refused: {said}")
     raise TestbedError(f"{command[0]}: {said}", transient=True)
+
+
+def option(text: str, command: str, own: Collection[str], example: str) -> str:
+    """Return an additional option of a command, from `key=value` or `key`.
+
+    Args:
+        text: the option.
+        command: the command, for messages.
+        own: the options that tracebed sets, or that are not possible in a replay.
+        example: a valid option, for messages.
+
+    Raises:
+        InputError: the option is invalid, or one of `own`.
+    """
+    match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(=[^\x00-\x1f\x7f]*)?", text)
+    if match is None:
+        raise InputError(f"{text!r} is not an option of {command}", hint=f"write KEY=VALUE, for example {example}")
+    if match[1] in own:
+        raise InputError(f"the option {match[1]!r} of {command} is set by tracebed, or is not possible in a replay")
+    return f"--{match[1]}{match[2] or ''}"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch.base import Observation, Phase, Request, Settings, SystemFacts
-from tracebed.orchestrator.batch.commands import run
+from tracebed.orchestrator.batch.commands import option, run
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.states import JobState
 
@@ -41,7 +41,7 @@ class Oar:
     def __init__(self, settings: Settings) -> None:
         """Prepare the options of `oarsub`. Raises InputError if an option is invalid."""
         self._queue = settings.partition
-        self._options = [_option(text) for text in settings.options]
+        self._options = [option(text, "oarsub", OWN_OPTIONS, "project=physics") for text in settings.options]
         self._environment = {key: value for key, value in os.environ.items() if key in PASSED_ON} | {"LC_ALL": "C"}
         if settings.configuration is not None:
             self._environment["OARCONFFILE"] = str(settings.configuration.absolute())
@@ -140,13 +140,3 @@ def _parsed(text: str, command: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise TestbedError(f"{command} printed {text[:80]!r}, not a JSON object", transient=True)
     return found
-
-
-def _option(text: str) -> str:
-    """Return an additional option of `oarsub`, from `key=value` or `key`. Raises InputError if it is invalid."""
-    match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(=[^\x00-\x1f\x7f]*)?", text)
-    if match is None:
-        raise InputError(f"{text!r} is not an option of oarsub", hint="write KEY=VALUE, for example project=physics")
-    if match[1] in OWN_OPTIONS:
-        raise InputError(f"the option {match[1]!r} of oarsub is set by tracebed, or is not possible in a replay")
-    return f"--{match[1]}{match[2] or ''}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar
@@ -12,7 +11,7 @@ from typing import ClassVar
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import slurm_output
 from tracebed.orchestrator.batch.base import Observation, Request, Settings, SystemFacts
-from tracebed.orchestrator.batch.commands import run
+from tracebed.orchestrator.batch.commands import option, run
 
 IDS_PER_COMMAND = 1000
 """Maximum number of job IDs in a command line."""
@@ -53,7 +52,7 @@ class Slurm:
             InputError: an option is invalid, or the configuration file is missing.
         """
         self._partition = settings.partition
-        self._options = [_option(text) for text in settings.options]
+        self._options = [option(text, "sbatch", OWN_OPTIONS, "account=physics") for text in settings.options]
         kept = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("SBATCH_")}
         self._environment = kept | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
         if settings.configuration is not None:
@@ -146,13 +145,3 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yield the IDs in parts that fit in a command line."""
     for first in range(0, len(ids), IDS_PER_COMMAND):
         yield ids[first : first + IDS_PER_COMMAND]
-
-
-def _option(text: str) -> str:
-    """Return an additional option of `sbatch`, from `key=value` or `key`. Raises InputError if it is invalid."""
-    match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(=[^\x00-\x1f\x7f]*)?", text)
-    if match is None:
-        raise InputError(f"{text!r} is not an option of sbatch", hint="write KEY=VALUE, for example account=physics")
-    if match[1] in OWN_OPTIONS:
-        raise InputError(f"the option {match[1]!r} of sbatch is set by tracebed, or is not possible in a replay")
-    return f"--{match[1]}{match[2] or ''}"
