@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracebed.orchestrator.batch.watched import WatchedJob
-from tracebed.orchestrator.replay.health import Value, judged, times_of
+from tracebed.orchestrator.replay.health import Value, judged, rounded, times_of
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import Run
 from tracebed.states import JobState
@@ -46,7 +46,8 @@ def health(run: Run, jobs: Sequence[WatchedJob], steps: Sequence[float], thresho
     figures["residual_s"] = _largest(excess, table["job_id"])
     figures["lost_time"] = Value(float(np.nansum(np.abs(excess)) / planned) if planned else None)
     times = times_of(table["run_time"].tolist(), table["submit_planned"].tolist(), info.speed)
-    return judged({name: _rounded(value) for name, value in figures.items()}, thresholds, "emulated", times)
+    values = {name: found._replace(value=rounded(found.value)) for name, found in figures.items()}
+    return judged(values, thresholds, "emulated", times)
 
 
 def _largest(values: Any, ids: Any) -> Value:
@@ -55,8 +56,3 @@ def _largest(values: Any, ids: Any) -> Value:
         return Value(None)
     job = int(np.nanargmax(values))
     return Value(max(0.0, float(values[job])), f"job {ids[job]}")
-
-
-def _rounded(found: Value) -> Value:
-    """Return a value with six significant digits, enough for `run.json`."""
-    return found if found.value is None else Value(float(f"{found.value:.6g}"), found.place)

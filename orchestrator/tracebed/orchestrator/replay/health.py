@@ -103,6 +103,11 @@ def times_of(run_time: Sequence[float], submit: Sequence[float], speed: float) -
     return Times(speed, statistics.fmean(run_times or [0.0]) / speed, gaps / speed)
 
 
+def rounded(value: float | None) -> Any:
+    """Return a value with six significant digits, enough for `run.json`; None stays None."""
+    return None if value is None else float(f"{value:.6g}")
+
+
 def _text(signal: Signal, found: Value, limit: float) -> str:
     """Return a cause as text: meaning, value, place and limit."""
     assert found.value is not None
@@ -155,26 +160,26 @@ def _jobs_disturbed(witness: Witness, info: RunInfo, record: Record) -> Value:
         ),
     }
     texts = [f"{count:,} of {total:,} jobs {what}" for what, count in counts.items() if count]
-    return Value(_rounded(sum(counts.values()) / total), ", ".join(texts))
+    return Value(rounded(sum(counts.values()) / total), ", ".join(texts))
 
 
 def _rank_late(witness: Witness, info: RunInfo, record: Record) -> Value:
     """Return the largest lateness after a deadline, or at duty 1 the longest time in which a rank did not run."""
     largest = witness.halt if execution_kind(info) == "computing" else witness.late
-    return Value(_rounded(largest.value), largest.place)
+    return Value(rounded(largest.value), largest.place)
 
 
 def _residual(witness: Witness, info: RunInfo, record: Record) -> Value:
     if not witness.residuals:
         return Value(None)
     job = max(witness.residuals, key=witness.residuals.__getitem__)
-    return Value(_rounded(max(0.0, witness.residuals[job])), f"job {job}")
+    return Value(rounded(max(0.0, witness.residuals[job])), f"job {job}")
 
 
 def _lost_time(witness: Witness, info: RunInfo, record: Record) -> Value:
     run_time = dict(zip(record.jobs.ids, record.jobs.run_time, strict=True))
     planned = sum(run_time[job] for job in witness.residuals) / info.speed
-    return Value(_rounded(sum(map(abs, witness.residuals.values())) / planned) if planned else None)
+    return Value(rounded(sum(map(abs, witness.residuals.values())) / planned) if planned else None)
 
 
 def _overheads(witness: Witness, info: RunInfo, record: Record) -> dict[str, Value]:
@@ -184,8 +189,8 @@ def _overheads(witness: Witness, info: RunInfo, record: Record) -> dict[str, Val
     planned = sum(seconds for seconds in record.jobs.run_time if not math.isnan(seconds)) / info.speed
     excess = sum(seconds for seconds, _ in late)
     return {
-        "overhead_late_s": Value(_rounded(seconds), f"job {job}" if job else ""),
-        "overhead_excess": Value(_rounded(excess / planned) if planned else None),
+        "overhead_late_s": Value(rounded(seconds), f"job {job}" if job else ""),
+        "overhead_excess": Value(rounded(excess / planned) if planned else None),
     }
 
 
@@ -210,12 +215,12 @@ def _submission_late(witness: Witness, info: RunInfo, record: Record) -> Value:
     if np.isnan(late).all():
         return Value(None)
     job = int(np.nanargmax(late))
-    return Value(_rounded(float(late[job])), f"job {record.jobs.ids[job]}")
+    return Value(rounded(float(late[job])), f"job {record.jobs.ids[job]}")
 
 
 def _cpu_wait(witness: Witness, info: RunInfo, record: Record) -> Value:
     share = witness.work.cpu_share
-    return Value(None if math.isnan(share) else _rounded(max(0.0, 1 - share)))
+    return Value(None if math.isnan(share) else rounded(max(0.0, 1 - share)))
 
 
 def _rate_spread(witness: Witness, info: RunInfo, record: Record) -> Value:
@@ -223,7 +228,7 @@ def _rate_spread(witness: Witness, info: RunInfo, record: Record) -> Value:
     if len(rates) < 2:
         return Value(None)
     low, middle, high = np.percentile(rates, [5, 50, 95])
-    return Value(_rounded(float((high - low) / middle)))
+    return Value(rounded(float((high - low) / middle)))
 
 
 def _rate_drift(witness: Witness, info: RunInfo, record: Record) -> Value:
@@ -238,16 +243,11 @@ def _calibration_drift(witness: Witness, info: RunInfo, record: Record) -> Value
 
 
 def _drift(usual: float | None, found: float) -> float | None:
-    return None if not usual or math.isnan(found) else _rounded(abs(found / usual - 1))
+    return None if not usual or math.isnan(found) else rounded(abs(found / usual - 1))
 
 
 def _pressure(resource: str) -> Callable[[Witness, RunInfo, Record], Value]:
-    return lambda witness, info, record: Value(_rounded(witness.pressure(resource)))
-
-
-def _rounded(value: float | None) -> Any:
-    """Return a value with six significant digits, enough for `run.json`; None stays None."""
-    return None if value is None else float(f"{value:.6g}")
+    return lambda witness, info, record: Value(rounded(witness.pressure(resource)))
 
 
 _FIGURES: Mapping[str, Callable[[Witness, RunInfo, Record], Value]] = {
@@ -259,19 +259,19 @@ _FIGURES: Mapping[str, Callable[[Witness, RunInfo, Record], Value]] = {
     "rank_late_s": _rank_late,
     "residual_s": _residual,
     "lost_time": _lost_time,
-    "loop_late_s": lambda witness, info, record: Value(_rounded(witness.loop_late.value), witness.loop_late.place),
-    "agent_late_s": lambda witness, info, record: Value(_rounded(witness.agent_late.value), witness.agent_late.place),
+    "loop_late_s": lambda witness, info, record: Value(rounded(witness.loop_late.value), witness.loop_late.place),
+    "agent_late_s": lambda witness, info, record: Value(rounded(witness.agent_late.value), witness.agent_late.place),
     "submission_late_s": _submission_late,
     "cpu_wait": _cpu_wait,
     "cpu_pressure": _pressure("cpu"),
     "io_pressure": _pressure("io"),
     "memory_pressure": _pressure("memory"),
-    "steal": lambda witness, info, record: Value(_rounded(witness.steal())),
+    "steal": lambda witness, info, record: Value(rounded(witness.steal())),
     "outside_load": lambda witness, info, record: Value(
-        _rounded(witness.outside(computing=info.execution != "emulated"))
+        rounded(witness.outside(computing=info.execution != "emulated"))
     ),
     "rate_spread": _rate_spread,
     "rate_drift": _rate_drift,
     "calibration_drift": _calibration_drift,
-    "clock_loss": lambda witness, info, record: Value(_rounded(witness.clock_loss())),
+    "clock_loss": lambda witness, info, record: Value(rounded(witness.clock_loss())),
 }
