@@ -21,12 +21,13 @@ from redecided import emulated, workload
 from test_replayer import CPUS, GUARD_S, wait_for, write_case
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.limits import KINDS
 from tracebed.orchestrator.replay.health import execution_kind, health
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.replay.thresholds import KINDS, SHIPPED, SIGNALS, Limit, Limits, Thresholds, Times
+from tracebed.orchestrator.replay.thresholds import SHIPPED, SIGNALS, Limit, Limits, Thresholds, Times
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs

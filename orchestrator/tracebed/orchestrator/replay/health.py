@@ -60,7 +60,7 @@ def judged(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times
     Args:
         values: signal -> value.
         thresholds: the limits.
-        kind: kind of execution, one of `thresholds.KINDS`.
+        kind: kind of execution, one of `limits.KINDS`.
         times: the times to which limits are relative.
     """
     values = {name: values.get(name, Value(None)) for name in SIGNALS}
@@ -83,7 +83,7 @@ def judged(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times
 
 
 def execution_kind(info: RunInfo) -> str:
-    """Return the kind of execution that selects the limits, one of `thresholds.KINDS`."""
+    """Return the kind of execution that selects the limits, one of `limits.KINDS`."""
     if info.execution == "emulated":
         return "emulated"
     measured = max(info.duties) >= 1 and info.parameters.get("clock") != "steady"

@@ -10,14 +10,11 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tracebed.registry import unknown
+from tracebed.orchestrator.limits import HINT, LimitsFile, limits_of
 from tracebed.yaml_file import YamlFile, shown
 
 SHIPPED = Path(__file__).with_name("health.yaml")
 """The thresholds that tracebed provides."""
-KINDS = ("emulated", "paced", "computing")
-"""Kinds of execution: emulated nodes, computing nodes with a duty below 1, and computing nodes with duty 1."""
-HINT = "keys: all, emulated, paced, computing; in each, signal: {degraded: LIMIT, unhealthy: LIMIT}"
 
 
 class Signal(NamedTuple):
@@ -120,15 +117,6 @@ class Limits(BaseModel):
     unhealthy: Limit | None = None
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    all: dict[str, Limits] = {}
-    emulated: dict[str, Limits] = {}
-    paced: dict[str, Limits] = {}
-    computing: dict[str, Limits] = {}
-
-
 @dataclass(frozen=True)
 class Thresholds:
     """The limits of each signal, and the text of their file.
@@ -164,10 +152,4 @@ class Thresholds:
 
     @classmethod
     def _of(cls, yaml: YamlFile) -> Thresholds:
-        file = yaml.checked(_File)
-        for section in ("all", *KINDS):
-            for name in getattr(file, section):
-                if name not in SIGNALS:
-                    error = unknown("signal", name, list(SIGNALS))
-                    raise yaml.error(error.what, section, name, hint=error.hint)
-        return cls(yaml.where, yaml.text, {kind: {**file.all, **getattr(file, kind)} for kind in KINDS})
+        return cls(yaml.where, yaml.text, limits_of(yaml, LimitsFile[Limits], SIGNALS))

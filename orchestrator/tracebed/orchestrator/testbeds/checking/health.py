@@ -10,16 +10,13 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from tracebed.cpus import parse_cpus
+from tracebed.orchestrator.limits import HINT, LimitsFile, limits_of
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, work_rates
 from tracebed.orchestrator.testbeds.nodes import Node
-from tracebed.registry import unknown
 from tracebed.yaml_file import YamlFile
 
 SHIPPED = Path(__file__).with_name("health.yaml")
 """The thresholds that tracebed provides."""
-HINT = "keys: all, emulated, paced, computing; in each, signal: {degraded: LIMIT, unhealthy: LIMIT}"
-KINDS = ("emulated", "paced", "computing")
-"""Kinds of nodes: emulated nodes, computing nodes with a duty below 1, and computing nodes with duty 1."""
 STATES = ("healthy", "degraded", "unhealthy")
 """The states of a node. A degraded node can be used, but distorts results; an unhealthy node should be left out."""
 
@@ -64,15 +61,6 @@ class Limits(BaseModel):
     unhealthy: Annotated[float, Field(ge=0)] | None = None
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    all: dict[str, Limits] = {}
-    emulated: dict[str, Limits] = {}
-    paced: dict[str, Limits] = {}
-    computing: dict[str, Limits] = {}
-
-
 class Cause(NamedTuple):
     """A signal beyond a limit."""
 
@@ -114,17 +102,11 @@ def read_limits(path: Path = SHIPPED) -> dict[str, dict[str, Limits]]:
         InputError: the file cannot be read or is invalid; the message has the line.
     """
     yaml = YamlFile.read(path, "thresholds of nodes", hint=HINT, unreadable="check --health")
-    file = yaml.checked(_File)
-    for section in ("all", *KINDS):
-        for name in getattr(file, section):
-            if name not in SIGNALS:
-                error = unknown("signal", name, list(SIGNALS))
-                raise yaml.error(error.what, section, name, hint=error.hint)
-    return {kind: {**file.all, **getattr(file, kind)} for kind in KINDS}
+    return limits_of(yaml, LimitsFile[Limits], SIGNALS)
 
 
 def kind_of(node: Node) -> str:
-    """Return the kind of a node, one of `KINDS`."""
+    """Return the kind of a node, one of `limits.KINDS`."""
     return "emulated" if node.emulated else "paced" if node.duty_or(None) < 1 else "computing"
 
 

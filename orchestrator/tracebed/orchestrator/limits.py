@@ -1,0 +1,51 @@
+"""Files of thresholds: for each kind of nodes, the limits of the signals by which health is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from tracebed.registry import unknown
+from tracebed.yaml_file import YamlFile
+
+KINDS = ("emulated", "paced", "computing")
+"""Kinds of nodes: emulated nodes, computing nodes with a duty below 1, and computing nodes with duty 1."""
+HINT = "keys: all, emulated, paced, computing; in each, signal: {degraded: LIMIT, unhealthy: LIMIT}"
+
+Limits = TypeVar("Limits", bound=BaseModel)
+"""The model of the limits of a signal."""
+
+
+class LimitsFile(BaseModel, Generic[Limits]):
+    """The content of a file: signal -> limits, for all kinds, and for each kind."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    all: dict[str, Limits] = {}
+    emulated: dict[str, Limits] = {}
+    paced: dict[str, Limits] = {}
+    computing: dict[str, Limits] = {}
+
+
+def limits_of(
+    yaml: YamlFile, model: type[LimitsFile[Limits]], signals: Collection[str]
+) -> dict[str, dict[str, Limits]]:
+    """Return kind -> signal -> limits.
+
+    Args:
+        yaml: the file.
+        model: the model of its content.
+        signals: the names of the signals that may have limits.
+
+    Raises:
+        InputError: the file is invalid; the message has the line.
+    """
+    file = yaml.checked(model)
+    for section in ("all", *KINDS):
+        for name in getattr(file, section):
+            if name not in signals:
+                error = unknown("signal", name, list(signals))
+                raise yaml.error(error.what, section, name, hint=error.hint)
+    return {kind: {**file.all, **getattr(file, kind)} for kind in KINDS}
