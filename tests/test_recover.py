@@ -20,8 +20,9 @@ from test_replayer import GUARD_S, wait_for, working_folders, write_case
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.replay import folder as folder_module
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.folder import MARKER, WorkingFolder
+from tracebed.orchestrator.replay.folder import MARKER, WorkingFolder, output_of
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import Retold, recover, recovered
@@ -355,3 +356,30 @@ def test_a_replay_under_nohup_ignores_sighup(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert Run.load(tmp_path / "run").info.interruptions == ["SIGTERM"]
+
+
+def test_a_working_folder_that_is_removed_while_it_is_looked_at_is_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of another replay ended the new replay with a traceback."""
+    output = tmp_path / "run"
+    gone, other = WorkingFolder(output), WorkingFolder(tmp_path / "run2")
+
+    def ends(folder: Path) -> Path | None:
+        found = output_of(folder)
+        gone.remove()
+        return found
+
+    monkeypatch.setattr(folder_module, "output_of", ends)
+    assert folder_module.working_folders(output) == []
+    assert not folder_module.is_running(gone.path)
+    assert folder_module.is_running(other.path)
+    other.remove()
+
+
+def test_a_replay_that_ends_while_another_begins_is_not_mentioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr(folder_module, "working_folders", lambda output: [output.with_name("run.partial-0")])
+    WorkingFolder(tmp_path / "run").remove()
+    assert not recwarn.list

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
 from tracebed.orchestrator.batch import session
 from tracebed.orchestrator.batch.base import Settings
 from tracebed.orchestrator.replay.thresholds import Thresholds
@@ -18,8 +16,8 @@ def replay_on(
     workload: Workload,
     scheduler: str = "slurm",
     *,
+    output: Path | str,
     speed: float = 1.0,
-    output: Path | str | None = None,
     partition: str | None = None,
     options: Sequence[str] = (),
     configuration: Path | str | None = None,
@@ -36,9 +34,9 @@ def replay_on(
     Args:
         workload: the workload.
         scheduler: name of an installed batch system.
+        output: folder of the run, on a file system that all nodes see. If the batch system stops answering, the
+            journal stays beside it, and `resume` continues the replay.
         speed: trace seconds per wall second.
-        output: folder of the run, on a file system that all nodes see; by default the run is kept in memory only, and
-            the records of the jobs are in the folder of temporary files.
         partition: partition of the jobs; by default that of the batch system.
         options: additional options of each submission, `KEY=VALUE` or `KEY`.
         configuration: configuration file of the batch system (`slurm.conf`); by default that of the environment.
@@ -54,25 +52,17 @@ def replay_on(
     Example:
         >>> import tracebed.api as tb
         >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
-        >>> tb.replay_on(w, "slurm", speed=60).info.policy  # doctest: +SKIP
+        >>> tb.replay_on(w, "slurm", output="real", speed=60).info.policy  # doctest: +SKIP
         'slurm'
     """
-    if resume and output is None:
-        raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
     chosen = session.BatchOptions(
         speed,
         scheduler,
         Settings(partition, tuple(options), Path(configuration) if configuration is not None else None),
     )
     thresholds = Thresholds.read(Path(health)) if health is not None else None
-
-    def carry_out(folder: Path) -> Run:
-        run = session.replay(
-            workload, folder, chosen, name=name, thresholds=thresholds, resume=resume, on_progress=on_progress
+    return Run.of(
+        session.replay(
+            workload, Path(output), chosen, name=name, thresholds=thresholds, resume=resume, on_progress=on_progress
         )
-        return Run.of(run)
-
-    if output is not None:
-        return carry_out(Path(output))
-    with tempfile.TemporaryDirectory(prefix="tracebed-") as folder:
-        return carry_out(Path(folder, "run"))
+    )

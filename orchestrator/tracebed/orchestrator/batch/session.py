@@ -27,8 +27,8 @@ from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.folder import WorkingFolder, working_folders
-from tracebed.orchestrator.replay.journal import Entry, Journal, copy
-from tracebed.orchestrator.replay.recovery import KILLED
+from tracebed.orchestrator.replay.journal import Entry, Journal, copy, has_facts
+from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN, NOTHING_KILLED
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
@@ -56,6 +56,10 @@ class BatchOptions:
     def __post_init__(self) -> None:
         """Raise InputError if the speed is out of its range (`tracebed.bounds`)."""
         bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
+
+    def system(self) -> BatchSystem:
+        """Return the batch system. Raises InputError if it is unknown, or an option is invalid."""
+        return BATCH_SYSTEMS.load(self.scheduler)(self.settings)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options on which runs depend, as JSON values. The configuration file is not included."""
@@ -93,19 +97,21 @@ def replay(
         KeyboardInterrupt: a signal arrived before the first submission.
     """
     thresholds = thresholds or Thresholds.read()
-    system = BATCH_SYSTEMS.load(options.scheduler)(options.settings)
+    system = options.system()
     facts = system.facts()
     plan = Plan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
     check_target(output)
     info = _info(workload, name, options, facts)
     left = working_folders(output)[-1:] if resume else []
     if resume and not left:
-        warnings.warn(f"no replay to {output} was killed: the replay starts from the beginning", stacklevel=2)
+        warnings.warn(NOTHING_KILLED.format(output), stacklevel=2)
     with noted() as signals, contextlib.ExitStack() as stack:
         folder = WorkingFolder(output, left=next(iter(left), None))
         stack.callback(folder.close)
         try:
-            past = Past(folder.path) if left else None
+            past = Past(folder.path) if left and has_facts(folder.path / JOURNAL) else None
+            if left and past is None:
+                warnings.warn(NOTHING_BEGUN.format(output), stacklevel=2)
             if past is not None:
                 past.check(info, plan)
                 info = past.info

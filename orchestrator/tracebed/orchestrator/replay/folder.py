@@ -62,6 +62,8 @@ class WorkingFolder:
                 if is_running(other):
                     hint = "choose another folder with -o"
                     raise InputError("another replay is writing to it", where=str(output), hint=hint)
+                if not other.exists():
+                    continue  # the other replay has ended since
                 todo = f"make a run of it with `tracebed recover {other}`, or delete it"
                 warnings.warn(f"{other} remains from an earlier replay: {todo}", stacklevel=2)
         except BaseException:
@@ -111,8 +113,12 @@ class WorkingFolder:
 def working_folders(output: Path) -> list[Path]:
     """Return the working folders of replays to `output`, the newest last."""
     output = Path(os.path.realpath(output))
-    found = output.parent.glob(f"{glob.escape(output.name)}.partial-*")
-    return sorted((path for path in found if output_of(path) == output), key=lambda path: path.stat().st_mtime_ns)
+    found = []
+    for path in output.parent.glob(f"{glob.escape(output.name)}.partial-*"):
+        if output_of(path) == output:
+            with contextlib.suppress(FileNotFoundError):  # the replay has ended since
+                found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found)]
 
 
 def output_of(folder: Path) -> Path | None:
@@ -129,12 +135,14 @@ def output_of(folder: Path) -> Path | None:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether the replay of the working folder `folder` is still running."""
-    with (folder / MARKER).open() as marker:
-        try:
+    """Return whether the replay of the working folder `folder` is still running. It is not if the folder is gone."""
+    try:
+        with (folder / MARKER).open() as marker:
             fcntl.flock(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
     return False
 
 

@@ -120,6 +120,11 @@ class Reader:
         with _reading(path):
             self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
+    def has_tables(self) -> bool:
+        """Return whether the tables of the journal exist."""
+        with _reading(self.path):
+            return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchall())
+
     def facts(self) -> dict[str, Any]:
         """Return the facts written so far."""
         with _reading(self.path):
@@ -142,6 +147,20 @@ class Reader:
     def close(self) -> None:
         """Close the journal; may be called again."""
         self._database.close()
+
+
+def has_facts(path: Path) -> bool:
+    """Return whether there is a journal with facts at `path`. The facts are written in one transaction.
+
+    A replay that was killed before that transaction has done nothing.
+
+    Raises:
+        InputError: the journal cannot be read.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    with contextlib.closing(Reader(path)) as reader:
+        return reader.has_tables() and bool(reader.facts())
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Entry]]:

@@ -15,12 +15,12 @@ from tracebed.errors import InputError, TestbedError, TracebedError
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.folder import WorkingFolder, working_folders
-from tracebed.orchestrator.replay.journal import Journal, copy
+from tracebed.orchestrator.replay.journal import Journal, copy, has_facts
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
 from tracebed.orchestrator.replay.programs import shortest_replay
-from tracebed.orchestrator.replay.recovery import facts_of, recovered
+from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, NOTHING_KILLED, facts_of, recovered
 from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
@@ -112,7 +112,7 @@ def replay(
     )
     left = working_folders(output)[-1:] if resume else []
     if resume and not left:
-        warnings.warn(f"no replay to {output} was killed: the replay starts from the beginning", stacklevel=2)
+        warnings.warn(NOTHING_KILLED.format(output), stacklevel=2)
     with noted() as signals, _working_folder(output, *left) as folder:
         facts = facts_of(info, jobs, inventory, thresholds)
         past = _resumption(folder, facts) if left else None
@@ -133,6 +133,8 @@ def replay(
             past = past if past and past.begun else None
             if past:
                 _restore(replayer, info, past)
+            elif left:
+                warnings.warn(NOTHING_BEGUN.format(output), stacklevel=2)
             least_s = shortest_replay(workload, inventory, options.speed, over_limit=options.over_limit)
             least_s = 0.0 if past else least_s  # the replay may be nearly complete
             run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress, least_s)
@@ -150,14 +152,9 @@ def _resumption(folder: WorkingFolder, facts: Mapping[str, Any]) -> Resumption |
         InputError: that replay had other arguments.
     """
     path = folder.path / JOURNAL
-    try:
-        past = Resumption(path)
-    except InputError:
-        if path.exists() and path.stat().st_size:
-            raise
+    if not has_facts(path):
         return None
-    if "info" not in past.facts:  # the facts are written in one transaction
-        return None
+    past = Resumption(path)
     past.check(facts)
     return past
 

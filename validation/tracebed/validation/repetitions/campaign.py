@@ -25,7 +25,7 @@ from tracebed import bounds
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, Settings
+from tracebed.orchestrator.batch.base import Settings
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.replay.options import Options
@@ -292,7 +292,7 @@ def cell_of(name: str, spec: CellSpec, workload: Workload, inventory: Inventory,
         scheduler = BatchOptions(
             spec.speed, spec.scheduler, Settings(spec.partition, tuple(spec.scheduler_options), conf)
         )
-        BATCH_SYSTEMS.load(scheduler.scheduler)(scheduler.settings)  # checks the options
+        scheduler.system()  # checks the options
         chosen["over_limit"] = OverLimit.KILL
     cell = Cell(
         name,

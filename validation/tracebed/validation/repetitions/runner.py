@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.batch import session as batch
+from tracebed.orchestrator.batch.abandoned import cancel_left
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
@@ -110,7 +111,10 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
         output.parent.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(output.parent)) from error
-    store.discard(slot, folder)
+    for left in store.left_folders(slot, folder):
+        if cell.scheduler is not None:
+            cancel_left(left, cell.scheduler.system())
+        shutil.rmtree(left)
 
     def progress(ended: int) -> None:
         show(ended / max(1, len(cell.workload)))

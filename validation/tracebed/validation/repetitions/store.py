@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from typing import Any
 
 from tracebed.errors import InputError
 from tracebed.files import locked_folder, replacing
-from tracebed.orchestrator.replay.folder import is_running, output_of
+from tracebed.orchestrator.replay.folder import is_running, working_folders
 from tracebed.orchestrator.run import Run
 from tracebed.validation.repetitions.campaign import Campaign, Slot
 
@@ -181,9 +180,6 @@ def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
     raise InputError(what, where=str(folder), hint="`tracebed replay` and `tracebed repeat` write runs")
 
 
-def discard(slot: Slot, folder: Path) -> None:
-    """Delete the working folders of interrupted attempts at a repetition."""
-    target = (folder / slot.folder).resolve()
-    for left in target.parent.glob(f"{target.name}.partial-*"):
-        if output_of(left) == target and not is_running(left):
-            shutil.rmtree(left)
+def left_folders(slot: Slot, folder: Path) -> list[Path]:
+    """Return the working folders of interrupted attempts at a repetition."""
+    return [left for left in working_folders(folder / slot.folder) if not is_running(left)]

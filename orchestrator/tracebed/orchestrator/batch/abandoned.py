@@ -1,0 +1,49 @@
+"""Cancellation of the jobs that a killed replay left in a batch system."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.batch.base import LIVE, BatchSystem, Phase
+from tracebed.orchestrator.batch.loop import CANCEL_S, POLL_S
+from tracebed.orchestrator.batch.past import IN_FLIGHT_S, Past
+from tracebed.orchestrator.replay.journal import has_facts
+from tracebed.orchestrator.run import JOURNAL
+
+CANCELLED = frozenset({Phase.WAITING, Phase.RUNNING, Phase.UNKNOWN})
+"""Phases of jobs that are cancelled. Jobs in the phase `ENDING` end without it."""
+
+
+def cancel_left(folder: Path, system: BatchSystem) -> None:
+    """Cancel the jobs of a killed replay, and wait until they have released their nodes.
+
+    The jobs are found by the prefix of their names in the journal. Jobs whose submission the journal does not confirm
+    are found too.
+
+    Args:
+        folder: the working folder of the replay.
+        system: the batch system of the replay.
+
+    Raises:
+        InputError: the journal is damaged.
+        TestbedError: the batch system does not answer, or the jobs do not end.
+    """
+    if not has_facts(folder / JOURNAL):
+        return  # no job was submitted
+    past = Past(folder)
+    start = time.monotonic()
+    settled = start + (IN_FLIGHT_S if past.calling else 0.0)
+    while True:
+        began = time.monotonic()
+        found = system.poll(past.facts["prefix"], ()).values()
+        if ids := [job.id for job in found if job.phase in CANCELLED]:
+            system.cancel(ids)
+        left = [job.id for job in found if job.phase in LIVE]
+        if not left and began >= settled:
+            return
+        if began > start + CANCEL_S:
+            what = f"{len(left)} jobs of the killed replay in {folder} do not end, for example job {left[0]}"
+            raise TestbedError(what, hint="cancel them by hand", transient=True)
+        time.sleep(POLL_S)
