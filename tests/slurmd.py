@@ -22,6 +22,8 @@ from pathlib import Path
 
 import psutil
 
+from ports import free_ports
+
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 PROGRAMS = (
     *("munged", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun"),
@@ -223,15 +225,6 @@ class Slurm:
             with contextlib.suppress(psutil.Error):
                 if process.pid != os.getpid() and process.environ().get("SLURM_CONF") == str(self.conf):
                     process.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return unused ports of the loopback."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def main() -> None:

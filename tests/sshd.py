@@ -21,6 +21,8 @@ from typing import Self
 
 import pytest
 
+from ports import free_ports
+
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 START_S = 30.0
 
@@ -78,7 +80,7 @@ class Sshd:
         need("sshd", "ssh-keygen")
         folder.mkdir(parents=True)
         self.folder, self.address, self.namespace, self.mounts = folder, address, namespace, mounts
-        self.port = port or free_port(address)
+        self.port = port or free_ports(1, address)[0]
         self.home = folder / "home"
         self.home.mkdir()
         self.key = make_key(folder / "user_key")
@@ -253,13 +255,6 @@ class Network:
         for name in ("net", *(f"h{number}" for number in range(1, self.count + 1))):
             if self.namespace(name) in made:
                 call("ip", "netns", "delete", self.namespace(name))
-
-
-def free_port(address: str = "127.0.0.1") -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

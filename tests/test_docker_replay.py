@@ -18,8 +18,9 @@ import yaml
 from click.testing import CliRunner
 
 import dockerd
+from ports import free_ports
 from redecided import workload
-from sshd import Sshd, free_port
+from sshd import Sshd
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.cli import demo as demo_module
@@ -318,7 +319,7 @@ def certificates(tmp_path: Path) -> Path:
 def test_an_engine_at_a_tcp_address_with_tls(certificates: Path, tmp_path: Path) -> None:
     if reason := dockerd.reason_to_skip():
         pytest.skip(reason)
-    port = free_port("127.0.0.1")
+    port = free_ports(1)[0]
     names = {"--tlscacert": "ca.pem", "--tlscert": "cert.pem", "--tlskey": "key.pem"}
     more = [word for name, file in names.items() for word in (name, str(certificates / file))]
     with dockerd.engine("--tlsverify", *more, "-H", f"tcp://127.0.0.1:{port}") as address:

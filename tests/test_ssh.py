@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from sshd import Sshd, call, deaf, free_port, make_key
+from ports import free_ports
+from sshd import Sshd, call, deaf, make_key
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import ssh_host
 from tracebed.orchestrator.testbeds.nodes import Group, Node
@@ -155,7 +156,7 @@ def test_the_group_may_name_a_key(place: Place) -> None:
 
 def test_a_closed_port_is_an_error_that_may_pass(place: Place) -> None:
     with pytest.raises(TestbedError, match=r"host web: port [0-9]+ cannot be reached: Connection refused") as caught:
-        place.provider(port=free_port()).up()
+        place.provider(port=free_ports(1)[0]).up()
     assert caught.value.transient
 
 
