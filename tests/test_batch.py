@@ -24,6 +24,7 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import loop, slurm_output, wall
 from tracebed.orchestrator.batch.base import Observation, Phase, Request, Settings, SystemFacts
 from tracebed.orchestrator.batch.ended import ended_run
+from tracebed.orchestrator.batch.health import health
 from tracebed.orchestrator.batch.past import SCHEMA, Past
 from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.records import OwnRecord, Records
@@ -31,6 +32,7 @@ from tracebed.orchestrator.batch.slurm import Slurm
 from tracebed.orchestrator.batch.slurm_states import STATES, is_hopeless, meaning
 from tracebed.orchestrator.batch.watched import CERTAIN, GIVEN_UP, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo
 from tracebed.states import JobState
 
@@ -51,7 +53,7 @@ SACCT = """\
 
 
 def test_recorded_output_of_squeue_is_read() -> None:
-    jobs = {each.id: each for each in slurm_output.observations(SQUEUE)}
+    jobs = {each.id: each for each in slurm_output.observations(SQUEUE, "tracebed-")}
     phases = {job: each.phase.value for job, each in jobs.items()}
     assert phases == {"2": "waiting", "3": "waiting", "1": "running", "4": "ending", "5": "ended", "6": "ended"}
     assert jobs["1"].nodes == ("n1", "n2")
@@ -63,10 +65,18 @@ def test_recorded_output_of_squeue_is_read() -> None:
 
 
 def test_recorded_output_of_sacct_is_read() -> None:
-    jobs = {each.id: each for each in slurm_output.observations(SACCT)}
+    jobs = {each.id: each for each in slurm_output.observations(SACCT, "tracebed-")}
     assert (jobs["1"].state, jobs["1"].start) == (JobState.CANCELLED, 1795347423.0)
     assert (jobs["2"].phase, jobs["2"].start) == (Phase.WAITING, None)
     assert jobs["7"].state is JobState.FAILED
+
+
+def test_jobs_of_others_are_not_parsed() -> None:
+    """A job with an unexpected list of nodes would else end the replay."""
+    line = "9|simulation|RUNNING|1795347423|1795347484|n[1-|None\n10|a|b|RUNNING|1795347423|n1\n"
+    with pytest.raises(TestbedError, match="not a list of hosts"):
+        list(slurm_output.observations(line, "simulation"))
+    assert len(list(slurm_output.observations(line + SQUEUE, "tracebed-1a2b3c4d-"))) == 6
 
 
 @given(st.text(), st.sampled_from(sorted(STATES)), st.sampled_from(["", " by 0", "+"]))
@@ -336,6 +346,17 @@ def test_a_job_that_was_started_again_is_counted(tmp_path: Path) -> None:
     run = run_of([ended(101, 111, OwnRecord("1", 101.4, 111.6, True, restarts=2)), ended(101, 111, None, "n2")])
     run.save(tmp_path / "run")
     assert Run.load(tmp_path / "run").jobs["restarts"].tolist() == [2, 0]
+
+
+def test_a_job_that_was_started_again_and_interrupted_is_disturbed_once() -> None:
+    """Half of the jobs were disturbed, but the share was 1."""
+    cancelled = watched()
+    for _ in range(CERTAIN):
+        cancelled.observe(replace(DONE, state=JobState.CANCELLED), OwnRecord("1", 101.4, restarts=1), 111.0)
+    jobs = [cancelled, ended(101, 111, None, "n2")]
+    run = run_of(jobs, "SIGINT")
+    assert run.jobs["state"].tolist() == ["interrupted", "completed"]
+    assert health(run, jobs, [], Thresholds.read())["signals"]["jobs_disturbed"] == 0.5
 
 
 def test_a_resized_job_has_its_staircase() -> None:

@@ -25,7 +25,7 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, Resize, Start, State
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -391,6 +391,34 @@ def test_a_shrink_wakes_the_queue(tmp_path: Path) -> None:
     assert waited == [[], [1]]
     assert run.jobs["state"].tolist() == ["completed", "completed"]
     assert run.jobs["restarts"].tolist() == [0, 0]
+
+
+class Canceller:
+    """A policy that cancels jobs that have lost a node."""
+
+    malleable: ClassVar[bool] = False
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        yield from [Start(job, state.jobs.nodes[job]) for job in state.queue.jobs()]
+        if state.cluster.out:
+            yield from [Cancel(job, "incomplete") for job in state.size]
+
+
+def test_a_job_that_is_cancelled_after_it_lost_a_node_does_not_return_to_the_queue(tmp_path: Path) -> None:
+    def script(sent: Said) -> Iterator[Said]:
+        yield from until_sent(sent, "launch")
+        yield [(0, {"type": "listening", "address": "there"})]
+        yield from until_sent(sent, "launch", 2)
+        yield [STARTED]
+        yield [(1, {"type": "lost", "reason": "was cut off"})]
+        yield from until_sent(sent, "kill")
+        for _ in range(20):
+            yield []
+        yield [ended(0, "killed")]
+
+    work = Workload(two_jobs({"nodes": 2}, {}).table.head(1))
+    run = carry_out(work, Canceller(), tmp_path, emulated(2), Options(1.0), Scripted(script))
+    assert run.jobs[["state", "reason", "restarts"]].to_numpy().tolist() == [["cancelled", "incomplete", 0]]
 
 
 def test_a_lost_node_may_abort_the_replay(tmp_path: Path) -> None:

@@ -121,6 +121,21 @@ def test_a_campaign_may_grow_and_only_what_is_new_is_replayed(folder: Path) -> N
     assert "repetitions.a was 3, is 2" in error and "repetitions.c was 3, is missing" in error
 
 
+def test_a_campaign_of_an_earlier_version_continues_if_later_options_have_their_defaults(folder: Path) -> None:
+    repeat("c.yaml", "-o", "out")
+    path = folder / "out" / "campaign.json"
+    plan = json.loads(path.read_text())
+    for cell in plan["cells"].values():
+        del cell["on_node_failure"], cell["drain"]
+    path.write_text(json.dumps(plan))
+    (folder / "c.yaml").write_text(CAMPAIGN.replace("repetitions: 2", "repetitions: 3"))
+    assert repeat("c.yaml", "-o", "out").return_value == ExitCode.OK
+    assert {"on_node_failure", "drain"} <= json.loads(path.read_text())["cells"]["a"].keys()
+    del plan["cells"]["b"]["speed"]
+    path.write_text(json.dumps(plan))
+    assert "cells.b.speed was missing, is 1000000.0" in str(repeat("c.yaml", "-o", "out").exception)
+
+
 def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
     (folder / "out").mkdir()
     (folder / "out" / "mine.txt").touch()

@@ -314,8 +314,10 @@ def test_the_parameters_of_a_slurm_conf_are_read(tmp_path: Path) -> None:
     assert conf.differences == (
         "SchedulerParameters preempt_youngest_first is not modeled",
         "selecttype=select/cons_tres is not modeled; select/linear is assumed",
+        "PriorityType is not set, and its default depends on the version of Slurm; priority/basic is assumed",
     )
-    path.write_text("SchedulerType=sched/builtin\ninclude /etc/slurm/nodes.conf\n")
+    assigned = "SelectType=select/linear\nPriorityType=priority/basic\n"
+    path.write_text(f"{assigned}SchedulerType=sched/builtin\ninclude /etc/slurm/nodes.conf\n")
     assert read(path).parameters == {"bf_interval": "-1"}
     assert read(path).differences == ("the included file /etc/slurm/nodes.conf is not read",)
     with pytest.raises(InputError, match="cannot be read"):

@@ -27,6 +27,8 @@ MODELED = {
     "topologyplugin": ("topology/none",),
 }
 """Key of slurm.conf -> its values that the policy models."""
+CHANGED_DEFAULTS = ("SelectType", "PriorityType")
+"""Keys of `MODELED` whose defaults differ between versions of Slurm."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,15 @@ def read(path: Path) -> SlurmConf:
     lines = list(_lines(path))
     pairs = (line.partition("=") for line in lines)
     conf = of_config({key.strip(): value.strip() for key, equals, value in pairs if equals})
+    given = {line.partition("=")[0].strip().lower() for line in lines}
+    unset = (
+        f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
+        for key in CHANGED_DEFAULTS
+        if key.lower() not in given
+    )
     included = filter(None, (re.fullmatch(r"include\s+(.+)", line, re.IGNORECASE) for line in lines))
     unread = (f"the included file {line[1]} is not read" for line in included)
-    return replace(conf, differences=(*conf.differences, *unread))
+    return replace(conf, differences=(*conf.differences, *unset, *unread))
 
 
 def of_config(config: Mapping[str, str]) -> SlurmConf:

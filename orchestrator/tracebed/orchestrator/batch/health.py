@@ -28,8 +28,8 @@ def health(run: Run, jobs: Sequence[WatchedJob], steps: Sequence[float], thresho
     table, info = run.jobs, run.info
     late = ((table["submit"] - table["submit_planned"]) / info.speed).to_numpy()
     states = table["state"].to_numpy()
-    again = [job for job in jobs if job.own is not None and job.own.restarts]
-    disturbed = int(np.isin(states, DISTURBED).sum()) + sum(job.state not in DISTURBED for job in again)
+    again = np.array([job.own is not None and job.own.restarts > 0 for job in jobs])
+    disturbed = int((np.isin(states, DISTURBED) | again).sum())
     figures = {
         "interrupted": Value(int(info.state == "interrupted"), "; ".join(filter(None, info.interruptions))),
         "pauses": Value(

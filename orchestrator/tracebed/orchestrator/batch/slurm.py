@@ -104,13 +104,13 @@ class Slurm:
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
         """Return the jobs of the replay by one `squeue`, and by one `sacct` the jobs that slurmctld has purged."""
         printed = self._run("squeue", "-h", "-a", "-t", "all", "--me", "-o", slurm_output.QUEUE_FORMAT)
-        found = {each.name: each for each in slurm_output.observations(printed) if each.name.startswith(prefix)}
+        found = {each.name: each for each in slurm_output.observations(printed, prefix)}
         forgotten = sorted(set(known) - {each.id for each in found.values()})
         if self._accounts:
             for some in _batches(forgotten):
                 fields = ("-o", slurm_output.ACCOUNTING_FIELDS)
                 past = self._run("sacct", "-n", "-P", "-X", "-j", ",".join(some), *fields)
-                found |= {each.name: each for each in slurm_output.observations(past) if each.name.startswith(prefix)}
+                found |= {each.name: each for each in slurm_output.observations(past, prefix)}
         return found
 
     def cancel(self, ids: Sequence[str]) -> None:

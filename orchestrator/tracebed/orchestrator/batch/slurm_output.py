@@ -19,15 +19,17 @@ MOST_HOSTS = 100_000
 """Largest accepted number of hosts in a list."""
 
 
-def observations(text: str) -> Iterator[Observation]:
+def observations(text: str, prefix: str) -> Iterator[Observation]:
     """Yield the jobs in the output of `squeue` (`QUEUE_FORMAT`) or `sacct -n -P` (`ACCOUNTING_FIELDS`).
+
+    Jobs whose names do not begin with `prefix` are not parsed: they may have any name and any state.
 
     Times must be in seconds since 1970 (`SLURM_TIME_FORMAT=%s`). Lines with fewer fields are ignored: they belong
     to a name with a line break, which no job of a replay has.
     """
     for line in text.splitlines():
         fields = line.split("|", 6)
-        if len(fields) < 7:
+        if len(fields) < 7 or not fields[1].startswith(prefix):
             continue
         job, name, word, start, end, nodes, reason = fields
         phase, state = meaning(word)

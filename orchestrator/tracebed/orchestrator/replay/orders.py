@@ -97,10 +97,11 @@ class Orders:
         self.record.refuse(job, JobState.REJECTED, reason)
 
     def cancel(self, job: int, reason: str) -> None:
-        """End all processes of the job."""
+        """End all processes of the job. A job that would return to the queue, because its node is lost, does not."""
         active = self.ranks.running[job]
         self.rounds.note("cancel", job, reason=reason)
-        active.outcome = active.outcome or ("cancelled", reason)
+        if active.outcome is None or active.outcome[0] == "requeued":
+            active.outcome = ("cancelled", reason)
         self.kill(job, reason)
 
     def kill(self, job: int, reason: str) -> None:

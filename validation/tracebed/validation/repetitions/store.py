@@ -22,6 +22,7 @@ from typing import Any
 from tracebed.errors import InputError
 from tracebed.files import locked_folder, replacing
 from tracebed.orchestrator.replay.folder import is_running, working_folders
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run
 from tracebed.validation.repetitions.campaign import Campaign, Slot
 
@@ -29,6 +30,8 @@ SCHEMA = "tracebed-campaign/1"
 PLAN = "campaign.json"
 PREDICTION = "prediction"
 LOG = "repetitions.jsonl"
+DEFAULTS = asdict(Options())
+"""Option of a replay -> default. Plans of earlier versions lack options that were added later."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +94,11 @@ def _changes(earlier: Any, now: Any, place: str = "") -> Iterator[str]:
 
 
 def _grew(earlier: Any, now: Any, place: str) -> bool:
-    """Return whether a cell, or repetitions of a cell, were added."""
-    part = place.split(".", 1)[0]
+    """Return whether a cell or repetitions of a cell were added, or an option that was unknown, with its default."""
+    part, key = place.partition(".")[0], place.rpartition(".")[2]
     if part == "cells":
-        return earlier is None and isinstance(now, dict) and "workload" in now
+        cell = isinstance(now, dict) and "workload" in now
+        return earlier is None and (cell or (key in DEFAULTS and now == DEFAULTS[key]))
     return part == "repetitions" and now is not None and (earlier or 0) < now
 
 

@@ -109,7 +109,7 @@ class CompiledSimulator:
         curve, speedup = _curves(seen, len(cores))
         uneven = min(cores, default=0) < max(jobs.cores, default=0)
         pref = policy if isinstance(policy, Pref) else Pref()
-        slurm = policy if isinstance(policy, Conservative) else Conservative()
+        reserving = policy if isinstance(policy, Conservative) else Conservative()
         library = _library()
         assert library is not None
         self._library, numbers = library, library.numbers
@@ -136,8 +136,8 @@ class CompiledSimulator:
                 "first_fit_only": pref.backfill == "firstfit",
                 "count_idle": pref.count_idle,
                 "grow_at_start": pref.grow_at_start,
-                "backfill_depth": slurm.backfill_depth,
-                "backfill_interval_s": slurm.backfill_interval_s,
+                "backfill_depth": reserving.backfill_depth,
+                "backfill_interval_s": reserving.backfill_interval_s,
                 **asdict(overheads),
                 "interval_s": interval_s,
                 "malleability_interval_s": malleability_interval_s,
