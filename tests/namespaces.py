@@ -20,6 +20,7 @@ import pytest
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
+from tracebed.orchestrator.testbeds.replay_folder import agent_log
 from tracebed.orchestrator.testbeds.settings import Settings
 
 PROGRAMS = ("ip", "unshare")
@@ -80,10 +81,8 @@ class NamespaceProvider:
         offset = str(int(OFFSET_S) * self.numbers[node.name])
         clock = ["unshare", "--time", "--monotonic", offset, "--fork", "--kill-child"]
         disk = ["env", f"TMPDIR={self.disks / node.name / 'tmp'}"]
-        logs = self.folder / "agents"
-        logs.mkdir(mode=0o700, exist_ok=True)
         command = ["ip", "netns", "exec", self.namespace(node), *disk, *clock, *AGENT, *arguments]
-        return LocalChannel(command, logs / f"{node.name}.log")
+        return LocalChannel(command, agent_log(self.folder, node))
 
     def spool(self, node: Node) -> str:
         return str(self.disks / node.name / "spool")

@@ -24,9 +24,9 @@ from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED
 from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.orchestrator.testbeds.replay_folder import MADE, groups_made
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 from tracebed.orchestrator.testbeds.unpacking import unpack
-from tracebed.orchestrator.testbeds.use import MADE, groups_made
 
 # Without an engine.
 

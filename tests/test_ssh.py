@@ -17,10 +17,10 @@ from sshd import Sshd, call, deaf, make_key
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import ssh_host
 from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.replay_folder import groups_made
 from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings, checked_host
 from tracebed.orchestrator.testbeds.ssh_host import ssh_config
 from tracebed.orchestrator.testbeds.station import Station, next_stamp
-from tracebed.orchestrator.testbeds.use import groups_made
 from tracebed.testing import check_provider
 
 PYTHONS = Path("~/.pyenv/versions").expanduser()

@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
+from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to
 from tracebed.orchestrator.testbeds.settings import Settings
 
 AGENT = [sys.executable, "-P", "-m", AGENT_MODULE]
@@ -36,7 +36,7 @@ class LocalChannel:
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         """Start the process. Raises OSError if that fails."""
         self.log = log
-        with open(log, "ab", opener=partial(os.open, mode=0o600)) as errors:
+        with append_to(log) as errors:
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -108,10 +108,8 @@ class LocalProvider:
 
     def run(self, node: Node, arguments: Sequence[str]) -> LocalChannel:
         """Start an agent as a child process."""
-        logs = self.folder / "agents"
         try:
-            logs.mkdir(mode=0o700, exist_ok=True)
-            return LocalChannel([*self.command, *arguments], logs / f"{node.name}.log")
+            return LocalChannel([*self.command, *arguments], agent_log(self.folder, node))
         except OSError as error:
             raise TestbedError(
                 f"cannot start agents: {error.strerror}",

@@ -81,7 +81,7 @@ class Provider(Protocol):
         the others. A provider that may wait for many minutes here, as for an allocation, has a method
         `interrupt` without arguments. Another thread calls it, possibly repeatedly, to end the wait with an error.
 
-        Before anything is made, the provider sets `made` and calls `use.note_made`, so that a replay that is killed
+        Before anything is made, the provider calls `replay_folder.note_making`, so that a replay that is killed
         meanwhile takes the nodes down after it is resumed.
 
         Raises:

@@ -25,10 +25,10 @@ from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.launcher import concurrently
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.replay_folder import agent_log, name_on_nodes, note_making
 from tracebed.orchestrator.testbeds.settings import Settings
 from tracebed.orchestrator.testbeds.slurm_allocation import Allocations
 from tracebed.orchestrator.testbeds.station import Station, Wheels, next_stamp, program
-from tracebed.orchestrator.testbeds.use import note_made
 
 OWN_OPTIONS = ("job-name", "no-shell", "nodes", "jobid", "no-kill")
 """The options of salloc that the provider sets."""
@@ -144,7 +144,7 @@ class SlurmProvider:
         """Wait for a new allocation."""
         if self._refused is not None:
             raise self._refused
-        self._making()
+        note_making(self)
         count = len(self.group.nodes)
         self.say(f"waiting for an allocation of {count} nodes")
         try:
@@ -160,11 +160,7 @@ class SlurmProvider:
             self._slurm.stop_waiting()
 
     def _up(self, station: Station) -> None:
-        station.up(self._wheels, self._making)
-
-    def _making(self) -> None:
-        self.made = True
-        note_made(self.folder, self.group)
+        station.up(self._wheels, partial(note_making, self))
 
     def _match(self, job: int) -> None:
         """Match the nodes of the group with those of an allocation, in order."""
@@ -178,7 +174,7 @@ class SlurmProvider:
             self._stations = {host: self._station(job, host, folder) for host in self._hosts.values()}
 
     def _station(self, job: int, host: str, folder: str) -> Station:
-        replay = f"replay-{hashlib.sha256(bytes(self.folder)).hexdigest()[:12]}"
+        replay = name_on_nodes(self.folder)
 
         def command(arguments: Sequence[str], data: bytes = b"", output: IO[bytes] | None = None) -> bytes:
             try:
@@ -240,12 +236,10 @@ class SlurmProvider:
         agent = ["env", f"TMPDIR={self._temporary}", *AGENT, *arguments]
         if station is not None:
             agent = station.agent(node.name, stamp, arguments)
-        logs = self.folder / "agents"
-        logs.mkdir(mode=0o700, exist_ok=True)
         command = [*self._slurm.step(job, f"{node.name}-{stamp}", host), *agent]
         end = partial(self._slurm.end_steps, job, node.name, stamp)
         try:
-            return StepChannel(command, logs / f"{node.name}.log", self._slurm.environment, end)
+            return StepChannel(command, agent_log(self.folder, node), self._slurm.environment, end)
         except OSError as error:
             raise TestbedError(f"cannot run srun: {error.strerror}", where=f"node {node.name}") from error
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import ipaddress
-import os
 import re
 import socket
 import threading
@@ -21,10 +19,10 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.launcher import concurrently
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.pump import ChannelConnection, Pump
+from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to, name_on_nodes, note_making
 from tracebed.orchestrator.testbeds.settings import Settings
 from tracebed.orchestrator.testbeds.ssh_host import Access, Host, ssh_config
 from tracebed.orchestrator.testbeds.station import Station, Wheels, next_stamp
-from tracebed.orchestrator.testbeds.use import note_made
 
 END_S = 1.0
 """Time in which a command that has closed its output ends, s."""
@@ -97,7 +95,7 @@ class SshChannel:
 
     def _on_error(self, data: bytes) -> None:
         self._errors = (self._errors + data)[-4096:]
-        with open(self._log, "ab", opener=partial(os.open, mode=0o600)) as log:
+        with append_to(self._log) as log:
             log.write(data)
 
     def poll(self) -> int | None:
@@ -166,9 +164,8 @@ class SshProvider:
         self._aliases = {node.name: checked_host(node.address or node.name) for node in group.nodes}
         self._hosts = {alias: Host(alias, self._access) for alias in self._aliases.values()}
         there = settings.folder or f".cache/tracebed/{re.sub(r'[^A-Za-z0-9_.-]', '-', group.mark or group.name)}"
-        replay = hashlib.sha256(bytes(folder.absolute())).hexdigest()[:12]
         self._stations = {
-            alias: Station(f"host {alias}", there, settings.python, f"replay-{replay}", host.command)
+            alias: Station(f"host {alias}", there, settings.python, name_on_nodes(folder), host.command)
             for alias, host in self._hosts.items()
         }
         self._wheels = Wheels()
@@ -187,12 +184,8 @@ class SshProvider:
             raise errors[0]
 
     def _up(self, station: Station) -> None:
-        if station.up(self._wheels, self._making):
+        if station.up(self._wheels, partial(note_making, self)):
             self.say(f"{station.where}: tracebed is installed")
-
-    def _making(self) -> None:
-        self.made = True
-        note_made(self.folder, self.group)
 
     def down(self) -> None:
         """End all agents on the hosts, remove what `up` made there, and close the connections.
@@ -237,10 +230,8 @@ class SshProvider:
             station.end(node.name, stamp)
             self._left.discard(node.name)
         channel, release = host.start(station.agent(node.name, stamp, arguments))
-        logs = self.folder / "agents"
-        logs.mkdir(mode=0o700, exist_ok=True)
         end = partial(self._end, station, node.name, stamp)
-        return SshChannel(channel, self._pump, logs / f"{node.name}.log", end, release)
+        return SshChannel(channel, self._pump, agent_log(self.folder, node), end, release)
 
     def _end(self, station: Station, node: str, stamp: str) -> None:
         """Kill the commands of a node that were started until `stamp`, or before its next agent starts."""

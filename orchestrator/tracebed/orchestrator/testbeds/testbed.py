@@ -18,7 +18,8 @@ from tracebed.orchestrator.testbeds.link import Link
 from tracebed.orchestrator.testbeds.links import Links
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
-from tracebed.orchestrator.testbeds.use import MADE, Use, groups_made, note_made
+from tracebed.orchestrator.testbeds.replay_folder import MADE, groups_made, note_made
+from tracebed.orchestrator.testbeds.use import Use
 
 END_S = 4.0
 """Time in which agents must end after `bye`, s, plus 0.05 s per agent. A rank has 2 s to end after SIGTERM."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import signal
 import socket
 import ssl
 import tarfile
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.docker.engine import TIMEOUT_S, Engine
 from tracebed.orchestrator.testbeds.pump import Pump, SocketConnection
+from tracebed.orchestrator.testbeds.replay_folder import append_to
 
 MARK = "TRACEBED_CHANNEL"
 """Environment variable by which the processes of a channel are found in their container."""
@@ -170,7 +169,7 @@ class Frames:
             del self._buffer[:end]
         if errors:
             if self._log is not None:
-                with open(self._log, "ab", opener=partial(os.open, mode=0o600)) as log:
+                with append_to(self._log) as log:
                     log.write(errors)
             lines = errors.decode(errors="replace").strip().splitlines()
             self.last_line = lines[-1] if lines else self.last_line

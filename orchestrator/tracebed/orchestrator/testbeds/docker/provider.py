@@ -7,7 +7,6 @@ by `docker exec`, whose connection carries their input and output.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import socket
 import threading
@@ -36,8 +35,8 @@ from tracebed.orchestrator.testbeds.docker.image import node_image
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.pump import Pump
+from tracebed.orchestrator.testbeds.replay_folder import agent_log, name_on_nodes, note_making
 from tracebed.orchestrator.testbeds.unpacking import unpack
-from tracebed.orchestrator.testbeds.use import note_made
 
 if TYPE_CHECKING:
     from docker.models.networks import Network
@@ -100,8 +99,7 @@ class DockerProvider:
             if todo:
                 self.say(f"starting {len(todo)} containers")
             if any(node.name not in found for node in self.group.nodes):
-                self.made = True
-                note_made(self.folder, self.group)
+                note_making(self)
             network = self._network()
             errors: list[TestbedError] = []
 
@@ -149,10 +147,9 @@ class DockerProvider:
             for claim in claims:
                 claim.close()
 
-        (self.folder / "agents").mkdir(mode=0o700, exist_ok=True)
         environment = {SPACE: os.environ[SPACE]} if SPACE in os.environ else {}
         command = [PYTHON, "-P", "-m", AGENT_MODULE, *arguments]
-        log = self.folder / "agents" / f"{node.name}.log"
+        log = agent_log(self.folder, node)
         try:
             if node.cpus is not None and self.engine.here:
                 claims += claim_cpus(node.cpus)
@@ -167,7 +164,7 @@ class DockerProvider:
 
     def spool(self, node: Node) -> str:
         """Return the folder for the files of jobs and agents of this replay in the container."""
-        return f"{containers.SPOOL}/{hashlib.sha256(str(self.folder.absolute()).encode()).hexdigest()[:12]}"
+        return f"{containers.SPOOL}/{name_on_nodes(self.folder)}"
 
     def fetch(self, node: Node, target: Path) -> None:
         """Copy the files of jobs from the container to the folder `target`.

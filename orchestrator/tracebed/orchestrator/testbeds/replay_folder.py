@@ -1,0 +1,65 @@
+"""The folder of a replay on this machine, which all providers of its nodes use.
+
+It has the logs of the agents, and the names of the groups that the replay has made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from tracebed.orchestrator.testbeds.nodes import Group, Node
+
+MADE = "made"
+"""File with the names of the groups that the replay has brought up."""
+
+
+class Maker(Protocol):
+    """A provider that makes something."""
+
+    group: Group
+    folder: Path
+    made: bool
+
+
+def note_making(provider: Maker) -> None:
+    """Set `made` of a provider, and record in the folder of the replay that the replay brings up the group.
+
+    Providers call this function before they make anything. A replay that is killed afterwards and resumed then takes
+    the nodes down.
+    """
+    provider.made = True
+    note_made(provider.folder, provider.group)
+
+
+def note_made(folder: Path, group: Group) -> None:
+    """Record in the folder of a replay that the replay has brought up a group."""
+    if group.name not in groups_made(folder):
+        with (folder / MADE).open("a", encoding="utf-8") as file:
+            file.write(f"{group.name}\n")
+
+
+def groups_made(folder: Path) -> set[str]:
+    """Return the names of the groups that the replay has brought up, also before it was resumed."""
+    file = folder / MADE
+    return set(file.read_text(encoding="utf-8").splitlines()) if file.exists() else set()
+
+
+def agent_log(folder: Path, node: Node) -> Path:
+    """Return the file for the standard error of the agent of a node, in a folder that only the user can read."""
+    logs = folder / "agents"
+    logs.mkdir(mode=0o700, exist_ok=True)
+    return logs / f"{node.name}.log"
+
+
+def append_to(log: Path) -> BinaryIO:
+    """Open a log to append to it. A new log is readable only by the user."""
+    return open(log, "ab", opener=partial(os.open, mode=0o600))
+
+
+def name_on_nodes(folder: Path) -> str:
+    """Return the name of the folder on nodes for the files of the replay with the folder `folder` on this machine."""
+    return f"replay-{hashlib.sha256(bytes(folder.absolute())).hexdigest()[:12]}"
