@@ -15,7 +15,6 @@ import numpy as np
 
 from tracebed import bounds
 from tracebed.converters.workload import Workload
-from tracebed.errors import TracebedError
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSystem, Settings, SystemFacts
 from tracebed.orchestrator.batch.ended import ended_run
 from tracebed.orchestrator.batch.health import health
@@ -25,10 +24,10 @@ from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.records import Records
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob
-from tracebed.orchestrator.replay.ending import lateness
-from tracebed.orchestrator.replay.folder import WorkingFolder, working_folders
-from tracebed.orchestrator.replay.journal import Entry, Journal, copy, has_facts
-from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN, NOTHING_KILLED
+from tracebed.orchestrator.replay.ending import lateness, save
+from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
+from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
+from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
@@ -37,6 +36,8 @@ from tracebed.orchestrator.testbeds.agent.facts import host_facts
 LEAD_S = 0.5
 """Shortest time from the start of the replay to the first submission, wall s. The first submission is at a whole
 second, because batch systems keep whole seconds: repetitions then have the same phase."""
+NEXT = "jobs of the replay may still run: the same command with --resume continues it"
+"""Hint of an error after which the working folder is kept."""
 
 
 @dataclass(frozen=True)
@@ -102,30 +103,16 @@ def replay(
     plan = Plan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
     check_target(output)
     info = _info(workload, name, options, facts)
-    left = working_folders(output)[-1:] if resume else []
-    if resume and not left:
-        warnings.warn(NOTHING_KILLED.format(output), stacklevel=2)
-    with noted() as signals, contextlib.ExitStack() as stack:
-        folder = WorkingFolder(output, left=next(iter(left), None))
-        stack.callback(folder.close)
-        try:
-            past = Past(folder.path) if left and has_facts(folder.path / JOURNAL) else None
-            if left and past is None:
-                warnings.warn(NOTHING_BEGUN.format(output), stacklevel=2)
-            if past is not None:
-                past.check(info, plan)
-                info = past.info
-            run = _carry_out(plan, system, facts, info, options, folder, past, signals, thresholds, on_progress)
-            scratch = folder.path / f"copy-{JOURNAL}"
-            scratch.unlink(missing_ok=True)
-            run.save(output, journal=copy(folder.path / JOURNAL, scratch))
-        except BaseException as error:
-            if not folder.keep:
-                folder.remove()
-            elif isinstance(error, TracebedError):
-                hint = "jobs of the replay may still run: the same command with --resume continues it"
-                error.hint = "; ".join(filter(None, (error.hint, hint)))
-            raise
+    left = folder_to_resume(output) if resume else None
+    with noted() as signals, working_folder(output, left, hint=NEXT) as folder:
+        past = Past(folder.path) if left and has_facts(folder.path / JOURNAL) else None
+        if left and past is None:
+            warnings.warn(NOTHING_BEGUN.format(output), stacklevel=2)
+        if past is not None:
+            past.check(info, plan)
+            info = past.info
+        run = _carry_out(plan, system, facts, info, options, folder, past, signals, thresholds, on_progress)
+        save(run, folder.path, output)
         folder.remove()
     return run
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from tracebed.orchestrator.replay.health import health
+from tracebed.orchestrator.replay.journal import copy
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.replay.witness import Witness
-from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.tables import make_run
@@ -63,3 +65,14 @@ def lateness(seconds: Sequence[float]) -> dict[str, float]:
         "p99": round(float(p99), 3),
         "max": round(float(late.max()), 3),
     }
+
+
+def save(run: Run, folder: Path, output: Path) -> None:
+    """Write a run to `output`, with a copy of the journal in the working folder `folder`.
+
+    Raises:
+        InputError: the journal cannot be read, or the run cannot be written.
+    """
+    scratch = folder / f"copy-{JOURNAL}"
+    scratch.unlink(missing_ok=True)  # the replay may have been killed while it saved its run
+    run.save(output, journal=copy(folder / JOURNAL, scratch))

@@ -16,10 +16,11 @@ import os
 import secrets
 import shutil
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from tracebed.errors import InputError
+from tracebed.errors import InputError, TracebedError
 
 MARKER = "tracebed-replay.json"
 MAGIC = "tracebed-replay/1"
@@ -108,6 +109,40 @@ class WorkingFolder:
     def close(self) -> None:
         """Release the lock; may be called again."""
         self._marker.close()
+
+
+@contextlib.contextmanager
+def working_folder(output: Path, left: Path | None = None, *, hint: str) -> Iterator[WorkingFolder]:
+    """Create the working folder of a replay, or open the folder `left`.
+
+    If the replay fails after jobs may have run, the folder is kept, and the error has a hint.
+
+    Args:
+        output: the output of the replay.
+        left: the working folder of a killed replay to `output`; None: a new folder.
+        hint: the next command, with `{}` for the folder.
+    """
+    folder = WorkingFolder(output, left=left)
+    try:
+        yield folder
+    except BaseException as error:
+        if not folder.keep:
+            folder.remove()
+        elif isinstance(error, TracebedError):
+            error.hint = "; ".join(filter(None, (error.hint, hint.format(folder.path))))
+        else:
+            error.add_note(hint.format(folder.path))
+        raise
+    finally:
+        folder.close()
+
+
+def folder_to_resume(output: Path) -> Path | None:
+    """Return the working folder of the newest replay to `output` that was killed. Warn if there is no such folder."""
+    if left := working_folders(output):
+        return left[-1]
+    warnings.warn(f"no replay to {output} was killed: the replay starts from the beginning", stacklevel=3)
+    return None
 
 
 def working_folders(output: Path) -> list[Path]:

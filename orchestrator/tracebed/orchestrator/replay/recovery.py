@@ -27,8 +27,6 @@ from tracebed.states import JobState
 SCHEMA = "tracebed-journal/1"
 KILLED = "the replay was killed"
 """The reason of interrupted jobs in a recovered run, unless the journal has another reason."""
-NOTHING_KILLED = "no replay to {} was killed: the replay starts from the beginning"
-"""The warning if there is no replay to resume; with the output."""
 NOTHING_BEGUN = "the replay to {} was killed before its first job: the replay starts from the beginning"
 """The warning if the replay to resume had not begun; with the output."""
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, TestbedError, TracebedError
+from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.calibration import Calibration
-from tracebed.orchestrator.replay.ending import ended_run
-from tracebed.orchestrator.replay.folder import WorkingFolder, working_folders
-from tracebed.orchestrator.replay.journal import Journal, copy, has_facts
+from tracebed.orchestrator.replay.ending import ended_run, save
+from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
+from tracebed.orchestrator.replay.journal import Journal, has_facts
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
 from tracebed.orchestrator.replay.programs import shortest_replay
-from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, NOTHING_KILLED, facts_of, recovered
+from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, recovered
 from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
@@ -31,6 +31,9 @@ from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
 from tracebed.orchestrator.testbeds.rates import rate_of
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
+
+NEXT = "`tracebed recover {}` makes a run of the replay so far"
+"""Hint of an error after which the working folder is kept."""
 
 
 def replay(
@@ -110,10 +113,8 @@ def replay(
         calibration=calibration.facts() if calibration else {},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    left = working_folders(output)[-1:] if resume else []
-    if resume and not left:
-        warnings.warn(NOTHING_KILLED.format(output), stacklevel=2)
-    with noted() as signals, _working_folder(output, *left) as folder:
+    left = folder_to_resume(output) if resume else None
+    with noted() as signals, working_folder(output, left, hint=NEXT) as folder:
         facts = facts_of(info, jobs, inventory, thresholds)
         past = _resumption(folder, facts) if left else None
         if past and past.ended:
@@ -138,7 +139,7 @@ def replay(
             least_s = shortest_replay(workload, inventory, options.speed, over_limit=options.over_limit)
             least_s = 0.0 if past else least_s  # the replay may be nearly complete
             run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress, least_s)
-            run.save(output, journal=copy(journal.path, folder.path / f"copy-{JOURNAL}"))
+            save(run, folder.path, output)
         folder.remove()
     if signals.came and info.state == "completed":
         raise KeyboardInterrupt
@@ -162,9 +163,7 @@ def _resumption(folder: WorkingFolder, facts: Mapping[str, Any]) -> Resumption |
 def _save_ended(folder: WorkingFolder, output: Path) -> Run:
     """Save the run of a replay that had ended when it was killed, and return the run."""
     run = recovered(folder.path / JOURNAL)
-    scratch = folder.path / f"copy-{JOURNAL}"
-    scratch.unlink(missing_ok=True)
-    run.save(output, journal=copy(folder.path / JOURNAL, scratch))
+    save(run, folder.path, output)
     folder.remove()
     return run
 
@@ -176,28 +175,6 @@ def _restore(replayer: Replayer, info: RunInfo, past: Resumption) -> None:
     if rate := info.calibration.get("units_per_core_second"):
         replayer.orders.rate = replayer.orders.rate or float(rate)
     past.retell(replayer)
-
-
-@contextlib.contextmanager
-def _working_folder(output: Path, left: Path | None = None) -> Iterator[WorkingFolder]:
-    """Create the working folder of a replay, or open the folder `left`.
-
-    If the replay fails after jobs may have run, the folder is kept, and the error names the next command.
-    """
-    folder = WorkingFolder(output, left=left)
-    try:
-        yield folder
-    except BaseException as error:
-        if not folder.keep:
-            folder.remove()
-        elif isinstance(error, TracebedError):
-            hints = (error.hint, f"`tracebed recover {folder.path}` makes a run of the replay so far")
-            error.hint = "; ".join(filter(None, hints))
-        else:
-            error.add_note(f"`tracebed recover {folder.path}` makes a run of the replay so far")
-        raise
-    finally:
-        folder.close()
 
 
 def _carry_out(
