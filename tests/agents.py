@@ -1,4 +1,4 @@
-"""Agents as processes, and the messages of a controller to them."""
+"""Agents as processes and in testbeds, and the messages of a controller to them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Self
 import psutil
 
 from tracebed.benchmarks.program import Program
+from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.local import AGENT
 
 GUARD_S = 30.0
@@ -39,6 +40,49 @@ def gone(process: psutil.Process) -> bool:
 def stopped(process: psutil.Process) -> bool:
     """Wait until a process is stopped."""
     return until(lambda: process.status() == psutil.STATUS_STOPPED)
+
+
+def wait(ready: Callable[[], Any], what: str, most_s: float = 60.0) -> None:
+    """Wait until `ready` holds. `what` is for the message if it does not hold in time."""
+    end = time.monotonic() + most_s
+    while not ready():
+        assert time.monotonic() < end, f"no {what} after {most_s} s"
+        time.sleep(0.05)
+
+
+def launch_message(node: str, job: str, work: Program = FOREVER, *, cores: int) -> dict[str, Any]:
+    """Return the message that launches a job of one rank."""
+    return {
+        "type": "launch",
+        "job": job,
+        "rank": node,
+        "leader": True,
+        "members": [node],
+        "address": None,
+        "family": "AF_UNIX",
+        "authkey": "0123",
+        "cpus": None,
+        "cores": cores,
+        "program": work._asdict(),
+        "duty": 0,
+    }
+
+
+def hear(testbed: Testbed, kind: str, node: int | None = None, guard_s: float = 60.0) -> Event:
+    """Return the next event of a kind, and of a node if it is given."""
+    end = time.monotonic() + guard_s
+    while time.monotonic() < end:
+        for event in testbed.receive(end):
+            if event.message["type"] == kind and node in (None, event.node):
+                return event
+    raise AssertionError(f"no event {kind!r} within {guard_s:g} s")
+
+
+def start_a_job(testbed: Testbed, *names: str) -> None:
+    """Start an endless job on each of the nodes: an agent that never had a job ends with its controller."""
+    for index, name in enumerate(names):
+        testbed.send(index, launch_message(name, f"on {name}", cores=1) | {"family": testbed.family})
+        hear(testbed, "started")
 
 
 class Controller:
@@ -76,21 +120,7 @@ class Controller:
 
     def launch(self, job: str, work: Program = FOREVER, **changes: Any) -> None:
         name = self.hello["node"]["name"]
-        message = {
-            "type": "launch",
-            "job": job,
-            "rank": name,
-            "leader": True,
-            "members": [name],
-            "address": None,
-            "family": "AF_UNIX",
-            "authkey": "0123",
-            "cpus": None,
-            "cores": self.hello["node"]["cores"],
-            "program": work._asdict(),
-            "duty": 0,
-        }
-        self.tell(message | changes)
+        self.tell(launch_message(name, job, work, cores=self.hello["node"]["cores"]) | changes)
 
     def attach(self, path: str) -> Controller:
         """Return another controller, at the socket of the agent."""

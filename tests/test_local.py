@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agents import launch_message
 from tracebed.benchmarks.program import Program
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import base, link, links, local
@@ -31,25 +32,8 @@ def inventory(*nodes: Node, emulated: int = 0, heartbeat_s: float = 1.0) -> Inve
 
 
 def launch(testbed: base.Testbed, node: int, job: str, units: int) -> None:
-    name = testbed.nodes[node].name
-    program = Program("pils", 0, units, 10, rate=1e6)
-    testbed.send(
-        node,
-        {
-            "type": "launch",
-            "job": job,
-            "rank": name,
-            "leader": True,
-            "members": [name],
-            "address": None,
-            "family": "AF_UNIX",
-            "authkey": "00",
-            "cpus": None,
-            "cores": 4,
-            "program": program._asdict(),
-            "duty": testbed.nodes[node].duty_or(1),
-        },
-    )
+    message = launch_message(testbed.nodes[node].name, job, Program("pils", 0, units, 10, rate=1e6), cores=4)
+    testbed.send(node, message | {"duty": testbed.nodes[node].duty_or(1)})
 
 
 def hear(testbed: base.Testbed, kind: str, count: int = 1) -> list[base.Event]:

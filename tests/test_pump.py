@@ -63,7 +63,7 @@ def test_a_slow_reader_loses_no_bytes_and_does_not_stop_other_connections(pump: 
     with ours, far, other, other_far:
         sender = threading.Thread(target=lambda: (source.sendall(PATTERN), source.shutdown(socket.SHUT_WR)))
         sender.start()
-        for _ in range(20):  # the first connection is full, and nobody reads it
+        for _ in range(20):  # the first connection is full, and is not read
             other.sendall(b"x")
             assert other_far.recv(1) == b"x"
         assert received(sink) == PATTERN

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from agents import wait
 from redecided import workload
 from slurmd import Slurm, reason_to_skip
 from tracebed.errors import TestbedError
@@ -61,13 +62,6 @@ def jobs(slurm: Slurm) -> list[str]:
 
 def steps(slurm: Slurm) -> list[str]:
     return slurm("squeue", "--steps", "--noheader", "--format=%j").split()
-
-
-def wait(ready: Callable[[], Any], what: str, most_s: float = 60.0) -> None:
-    until = time.monotonic() + most_s
-    while not ready():
-        assert time.monotonic() < until, f"no {what} after {most_s} s"
-        time.sleep(0.1)
 
 
 def group(count: int = COUNT, **settings: Any) -> Group:
@@ -227,6 +221,7 @@ def test_an_agent_that_stands_still_is_killed_with_its_step(slurm: Slurm, tmp_pa
 CONTROLLER = """
 import json, sys, time
 from pathlib import Path
+from agents import start_a_job
 from test_slurm_place import *
 
 folder = Path(sys.argv[1])
@@ -238,26 +233,6 @@ start_a_job(testbed, "a1", "a2")
 while True:
     testbed.receive(None)
 """
-
-
-def events(testbed: AgentTestbed, kind: str, most_s: float = 60.0) -> Any:
-    """Return the next event of a kind."""
-    until = time.monotonic() + most_s
-    while time.monotonic() < until:
-        for event in testbed.receive(until):
-            if event.message["type"] == kind:
-                return event
-    raise AssertionError(f"no event {kind} after {most_s} s")
-
-
-def start_a_job(testbed: AgentTestbed, *names: str) -> None:
-    """Start an endless job on each of the nodes: an agent that never had a job ends with its controller."""
-    program = {"benchmark": "pils", "serial_units": 0, "parallel_units": 10**12, "iterations": 10**6, "rate": 1e6}
-    for index, name in enumerate(names):
-        launch = {"type": "launch", "job": f"on {name}", "rank": name, "leader": True, "members": [name]}
-        launch |= {"address": None, "family": testbed.family, "authkey": "00", "cpus": None, "cores": 1}
-        testbed.send(index, launch | {"program": program, "duty": 0})
-        events(testbed, "started")
 
 
 def killed_controller(slurm: Slurm, folder: Path, linger_s: float) -> dict[str, Any]:

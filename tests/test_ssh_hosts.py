@@ -11,14 +11,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents import hear, launch_message, wait
 from redecided import workload
 from sshd import Network, Sshd, call
+from tracebed.benchmarks.program import Program
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
@@ -65,13 +67,6 @@ def agents(network: Network) -> list[str]:
     return found
 
 
-def wait(ready: Callable[[], Any], what: str, most_s: float = 60.0) -> None:
-    until = time.monotonic() + most_s
-    while not ready():
-        assert time.monotonic() < until, f"no {what} after {most_s} s"
-        time.sleep(0.05)
-
-
 def group(network: Network, folder: Path, count: int = COUNT, **settings: Any) -> Group:
     """Return a group of one node on each host."""
     known, config = folder / "known_hosts", folder / "ssh_config"
@@ -83,16 +78,6 @@ def group(network: Network, folder: Path, count: int = COUNT, **settings: Any) -
 
 def inventory(group: Group, network: str = "auto", **parameters: Any) -> Inventory:
     return Inventory("test", "agents", group.nodes, grain_s=0.02, groups=(group,), network=network, **parameters)
-
-
-def events(testbed: AgentTestbed, kind: str, most_s: float = 60.0) -> Any:
-    """Return the next event of a kind."""
-    until = time.monotonic() + most_s
-    while time.monotonic() < until:
-        for event in testbed.receive(until):
-            if event.message["type"] == kind:
-                return event
-    raise AssertionError(f"no event {kind} after {most_s} s")
 
 
 def test_the_provider_satisfies_its_contract(network: Network, away: Path) -> None:
@@ -129,11 +114,9 @@ def test_logs_of_jobs_are_copied_from_the_hosts(network: Network, away: Path) ->
     testbed = AgentTestbed(inventory(group(network, away, 2), "agents"), away / "spool")
     with testbed:
         assert testbed.family == "agents"
-        program = {"benchmark": "pils", "serial_units": 0, "parallel_units": 1000, "iterations": 2, "rate": 1e6}
-        launch = {"type": "launch", "job": "a/b", "rank": "n1", "leader": True, "members": ["n1"], "address": None}
-        launch |= {"family": "agents", "authkey": "00", "cpus": None, "cores": 1, "program": program, "duty": 0}
-        testbed.send(0, launch)
-        assert events(testbed, "ended").message["state"] == "completed"
+        launch = launch_message("n1", "a/b", Program("pils", 0, 1000, 2, rate=1e6), cores=1)
+        testbed.send(0, launch | {"family": "agents"})
+        assert hear(testbed, "ended").message["state"] == "completed"
     assert sorted(path.name for path in away.glob("spool/job-*/*")) == ["n1.heartbeat.jsonl", "n1.out"]
 
 
@@ -143,13 +126,13 @@ def test_logs_of_jobs_are_copied_from_the_hosts(network: Network, away: Path) ->
 def test_a_host_whose_link_is_cut_is_lost_and_comes_back(network: Network, away: Path) -> None:
     with AgentTestbed(inventory(group(network, away, 2, silence_s=2.0, connect_s=1.0)), away / "spool") as testbed:
         network.cut("h2")
-        lost = events(testbed, "lost")
+        lost = hear(testbed, "lost")
         assert lost.node == 1
         assert lost.message["reason"] == "the SSH connection was lost"
         testbed.send(0, {"type": "sample", "calibrate": False})
-        assert events(testbed, "heartbeat").node == 0
+        assert hear(testbed, "heartbeat").node == 0
         network.restore("h2")
-        assert events(testbed, "back").node == 1
+        assert hear(testbed, "back").node == 1
         assert len(agents(network)) == 2  # the agent that was cut off has ended
 
 
@@ -161,7 +144,7 @@ def test_a_host_that_is_dead_at_the_start_is_left_out(network: Network, away: Pa
         assert list(testbed.out) == ["n2"]
         assert "host h2: does not answer on port 22 within 1 s" in testbed.out["n2"]
         network.restore("h2")
-        assert events(testbed, "back").node == 1
+        assert hear(testbed, "back").node == 1
     network.cut("h2")
     with pytest.raises(TestbedError, match="host h2"), pytest.warns(UserWarning, match="host h2"):
         AgentTestbed(where, away / "spool-2").start()
@@ -170,8 +153,8 @@ def test_a_host_that_is_dead_at_the_start_is_left_out(network: Network, away: Pa
 def test_an_agent_that_is_killed_is_lost_and_starts_again(network: Network, away: Path) -> None:
     with AgentTestbed(inventory(group(network, away, 1)), away / "spool") as testbed:
         os.kill(testbed.agents["n1"]["pid"], signal.SIGKILL)
-        assert events(testbed, "lost").message["reason"].startswith("was killed")
-        assert events(testbed, "back").node == 0
+        assert hear(testbed, "lost").message["reason"].startswith("was killed")
+        assert hear(testbed, "back").node == 0
 
 
 def test_an_agent_that_stands_still_is_killed_through_another_channel(network: Network, away: Path) -> None:
@@ -179,14 +162,15 @@ def test_an_agent_that_stands_still_is_killed_through_another_channel(network: N
         pid = testbed.agents["n1"]["pid"]
         os.kill(pid, signal.SIGSTOP)
         testbed.drop(0, "is silent")
-        assert events(testbed, "lost").message["reason"] == "is silent"
-        assert events(testbed, "back").node == 0
+        assert hear(testbed, "lost").message["reason"] == "is silent"
+        assert hear(testbed, "back").node == 0
         assert not Path("/proc", str(pid)).exists()
 
 
 CONTROLLER = """
 import json, sys, time
 from pathlib import Path
+from agents import start_a_job
 from test_ssh_hosts import *
 
 with Path(sys.argv[1]).open() as file:
@@ -203,16 +187,6 @@ part.rename(facts["started"])
 while True:
     testbed.receive(None)
 """
-
-
-def start_a_job(testbed: AgentTestbed, *names: str) -> None:
-    """Start an endless job on each of the nodes: an agent that never had a job ends with its controller."""
-    program = {"benchmark": "pils", "serial_units": 0, "parallel_units": 10**12, "iterations": 10**6, "rate": 1e6}
-    for index, name in enumerate(names):
-        launch = {"type": "launch", "job": f"on {name}", "rank": name, "leader": True, "members": [name]}
-        launch |= {"address": None, "family": testbed.family, "authkey": "00", "cpus": None, "cores": 1}
-        testbed.send(index, launch | {"program": program, "duty": 0})
-        events(testbed, "started")
 
 
 def killed_controller(network: Network, away: Path, linger_s: float) -> tuple[Group, dict[str, Any]]:

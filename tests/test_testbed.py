@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 import namespaces
+from agents import hear, launch_message
 from namespaces import OFFSET_S, needs_namespaces
 from redecided import workload
 from tracebed.benchmarks.program import Program
@@ -29,7 +30,6 @@ from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds import link as link_module
-from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.launcher import concurrently
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
@@ -55,32 +55,8 @@ def inventory(here: int = 0, there: int = 0, **parameters: Any) -> Inventory:
 
 
 def launch(testbed: AgentTestbed, node: int, job: str, units: int) -> None:
-    name = testbed.nodes[node].name
-    message = {
-        "type": "launch",
-        "job": job,
-        "rank": name,
-        "leader": True,
-        "members": [name],
-        "address": None,
-        "family": testbed.family,
-        "authkey": "00",
-        "cpus": None,
-        "cores": 2,
-        "program": Program("pils", 0, units, 10, rate=1e6)._asdict(),
-        "duty": 0,
-    }
-    testbed.send(node, message)
-
-
-def hear(testbed: AgentTestbed, kind: str, node: int | None = None, guard_s: float = GUARD_S) -> Event:
-    """Return the next event of a kind, and of a node if it is given."""
-    until = time.monotonic() + guard_s
-    while time.monotonic() < until:
-        for event in testbed.receive(until):
-            if event.message["type"] == kind and node in (None, event.node):
-                return event
-    raise AssertionError(f"no event {kind!r} within {guard_s:g} s")
+    message = launch_message(testbed.nodes[node].name, job, Program("pils", 0, units, 10, rate=1e6), cores=2)
+    testbed.send(node, message | {"family": testbed.family})
 
 
 def works(testbed: AgentTestbed, node: int, job: str) -> None:
