@@ -127,13 +127,18 @@ def _run(command: list[str]) -> None:
         raise RuntimeError(f"{command[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
+def stay(line: str) -> None:
+    """Print a line, and wait for Ctrl-C."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
+
+
 def main() -> None:
     """Start a dockerd, and stop it at Ctrl-C."""
     with engine() as address:
-        sys.stdout.write(f"export DOCKER_HOST={address}\n")
-        sys.stdout.flush()
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.pause()
+        stay(f"export DOCKER_HOST={address}")
 
 
 if __name__ == "__main__":

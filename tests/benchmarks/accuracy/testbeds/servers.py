@@ -46,10 +46,7 @@ def main() -> None:
         keys = f"    config: {config}\n    known_hosts: {known}\n    listen: true\n"
         write("ssh", "hosts in network namespaces, by SSH", f"{keys}{emulated}    nodes: h[1-4]\n")
         write("slurm", "an allocation of Slurm", f"    options: [--exclusive]\n{emulated}    nodes: h[1-4]\n")
-        sys.stdout.write(f"export SLURM_CONF={slurm.conf}\n")
-        sys.stdout.flush()
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.pause()
+        dockerd.stay(f"export SLURM_CONF={slurm.conf}")
 
 
 if __name__ == "__main__":
