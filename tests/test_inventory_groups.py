@@ -52,6 +52,15 @@ def load(tmp_path: Path, text: str, **options: Any) -> Inventory:
     return load_inventory(path, **options)
 
 
+def read_or_refuse(path: Path, data: bytes) -> None:
+    """Read an inventory with this content, and check that an error is one line."""
+    path.write_bytes(data)
+    try:
+        load_inventory(path, facts_follow=True)
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
 def test_groups_defaults_and_variables(tmp_path: Path) -> None:
     read = load(tmp_path, GROUPS)
     assert (read.name, read.kind, read.execution) == ("spare", "local+ssh", "computed+emulated")
@@ -277,11 +286,7 @@ def test_a_damaged_inventory_is_read_or_refused_in_one_line(
     data: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("damaged") / "nodes.yaml"
-    path.write_bytes(data)
-    try:
-        load_inventory(path, facts_follow=True)
-    except InputError as error:
-        assert "\n" not in str(error)
+    read_or_refuse(path, data)
 
 
 # The JSON schema.
