@@ -25,8 +25,10 @@ import docker
 from docker.errors import ImageNotFound
 
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-PROGRAMS = ("dockerd", "iptables", "debootstrap")
-PACKAGES = "docker.io iptables debootstrap"
+PROGRAMS = ("dockerd", "iptables", "debootstrap", "ip", "unshare")
+PACKAGES = "docker.io iptables debootstrap iproute2 util-linux"
+ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+"""Run a program in a network of its own: engines change the firewall of their network, and leave rules in it."""
 BASE = "tracebed-test-base:bookworm"
 """The base of the images: Debian with Python, made by debootstrap, since tests pull nothing."""
 CACHE = "TRACEBED_TEST_CACHE"
@@ -41,16 +43,18 @@ def reason_to_skip() -> str | None:
 
 
 @contextlib.contextmanager
-def engine(*more: str) -> Iterator[str]:
+def engine(*more: str, alone: bool = True) -> Iterator[str]:
     """Start a dockerd in a folder for temporary files, load the base image, and yield the address of the engine.
 
     Args:
         more: more arguments of dockerd.
+        alone: whether the engine has a network of its own, in which this machine reaches it by its socket only.
     """
     folder = Path(tempfile.mkdtemp(prefix="tracebed-dockerd-"))  # short, for the paths of sockets
     log = folder / "dockerd.log"
     address = f"unix://{folder}/docker.sock"
-    command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-H", address]
+    command = [*(ALONE if alone else ()), "dockerd", "-H", address]
+    command += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
     command += ["-p", f"{folder}/dockerd.pid", "--bridge", "none", *more]
     with log.open("wb") as output:
         process = subprocess.Popen(

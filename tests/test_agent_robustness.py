@@ -88,6 +88,8 @@ KINDS = {
     "kill": "job reason",
     "sample": "calibrate",
     "measure": "windows seconds cores",
+    "reach": "bind",
+    "reach ": "address",
     "relay": "job rank stream to offset received data closed again",
     "dance": "",
 }
@@ -135,7 +137,7 @@ def test_an_agent_answers_the_next_valid_message_whatever_came_before(fuzzed: Ag
     fuzzed.hear("heartbeat")
     for event in fuzzed.heard:
         assert event["type"] in ("hello", "heartbeat", "error", "ended", "facts", "calibrated", "relay", "resized") or (
-            event["type"] in ("listening", "started", "progress", "work")
+            event["type"] in ("listening", "started", "progress", "work", "reachable", "reached")
         )
         assert "Traceback" not in json.dumps(event)
     fuzzed.heard.clear()

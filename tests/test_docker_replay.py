@@ -322,7 +322,7 @@ def test_an_engine_at_a_tcp_address_with_tls(certificates: Path, tmp_path: Path)
     port = free_ports(1)[0]
     names = {"--tlscacert": "ca.pem", "--tlscert": "cert.pem", "--tlskey": "key.pem"}
     more = [word for name, file in names.items() for word in (name, str(certificates / file))]
-    with dockerd.engine("--tlsverify", *more, "-H", f"tcp://127.0.0.1:{port}") as address:
+    with dockerd.engine("--tlsverify", *more, "-H", f"tcp://127.0.0.1:{port}", alone=False) as address:
         settings = Settings(daemon=f"tcp://127.0.0.1:{port}", tls=str(certificates), base=dockerd.BASE)
         nodes = tuple(Node(name, 2, emulated=True, provider="docker") for name in ("n1", "n2"))
         groups = (Group("tls", "docker", settings, nodes, str(tmp_path)),)

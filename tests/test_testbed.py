@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -54,9 +55,9 @@ def inventory(here: int = 0, there: int = 0, **parameters: Any) -> Inventory:
     return Inventory("test", AGENTS, (*local, *far), grain_s=0.02, **{"heartbeat_s": 0.2, **parameters})
 
 
-def launch(testbed: AgentTestbed, node: int, job: str, units: int) -> None:
+def launch(testbed: AgentTestbed, node: int, job: str, units: int, **changes: Any) -> None:
     message = launch_message(testbed.nodes[node].name, job, Program("pils", 0, units, 10, rate=1e6), cores=2)
-    testbed.send(node, message | {"family": testbed.family})
+    testbed.send(node, message | {"family": testbed.family} | changes)
 
 
 def works(testbed: AgentTestbed, node: int, job: str) -> None:
@@ -283,6 +284,84 @@ def test_what_was_made_before_is_not_taken_down(provider: None, tmp_path: Path) 
         assert Path("/run/netns", before.tag).exists()
     finally:
         before.down()
+
+
+@needs_namespaces
+def test_a_relayed_job_on_far_nodes_survives_the_loss_of_its_testbed(provider: None, tmp_path: Path) -> None:
+    """Clocks of far nodes are measured first. The bytes that their agents repeat meanwhile were discarded."""
+    nodes = inventory(there=2, network="agents")
+    testbeds = [AgentTestbed(nodes, tmp_path / "spool")]
+    testbeds[0].start()
+    program = Program("pils", 0, 400_000, 100, rate=1e6)
+    try:
+        launch(testbeds[0], 0, "j", 0, members=["far0", "far1"], program=program._asdict())
+        address = hear(testbeds[0], "listening").message["address"]
+        launch(testbeds[0], 1, "j", 0, leader=False, address=address, program=program._asdict())
+        hear(testbeds[0], "started")
+        for _ in range(3):  # a testbed that receives nothing relays nothing, and the job waits for its bytes
+            facts = json.loads(json.dumps(testbeds[-1].agents))
+            for use in testbeds[-1]._uses.values():
+                use.release()  # as the kernel does for a killed process
+            testbeds.append(AgentTestbed(nodes, tmp_path / "spool"))
+            testbeds[-1].start(facts)
+            assert testbeds[-1].adopted == {"far0": ["j"], "far1": ["j"]}
+            testbeds[-1].receive(time.monotonic())
+        ended = [hear(testbeds[-1], "ended").message for _ in nodes.nodes]
+        assert {event["state"] for event in ended} == {"completed"}, ended
+        assert sum(event["units_done"] for event in ended) == 400_000
+    finally:
+        testbeds[-1].stop()
+        for link in [link for testbed in testbeds[:-1] for link in testbed._links]:
+            link.disconnect()()
+
+
+@pytest.fixture
+def blocked(provider: None, tmp_path: Path) -> Iterator[Inventory]:
+    """Return nodes that are up and cannot reach each other: the network discards what one of them receives."""
+    nodes = inventory(there=3)
+    made = namespaces.NamespaceProvider(nodes.groups[0], tmp_path, print)
+    made.up()
+    namespaces.ip("-n", made.tag, "link", "set", "port2", "down")
+    try:
+        yield nodes
+    finally:
+        made.down()
+
+
+@needs_namespaces
+def test_ranks_connect_through_the_agents_if_the_network_is_blocked(blocked: Inventory, tmp_path: Path) -> None:
+    """With containers, stale rules of a firewall made each job of several nodes fail after ten seconds."""
+    killed = AgentTestbed(blocked, tmp_path / "spool")
+    with pytest.warns(UserWarning, match=r"go through the agents: far\d: no connection to 10\.77\.0\.\d port \d+: .+"):
+        killed.start()
+    assert killed.family == "agents"
+    for use in killed._uses.values():
+        use.release()  # as the kernel does for a killed process
+    namespaces.ip("-n", f"tb{os.getpid()}", "link", "set", "port2", "up")
+    resumed = AgentTestbed(blocked, tmp_path / "spool")
+    resumed.start(json.loads(json.dumps(killed.agents)))
+    try:
+        assert resumed.family == "agents"  # that of the ranks that are running
+        assert set(resumed.adopted) == {"far0", "far1", "far2"}
+    finally:
+        resumed.stop()
+        for link in killed._links:
+            link.disconnect()()
+
+
+@needs_namespaces
+def test_a_replay_completes_if_the_network_is_blocked(blocked: Inventory, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="go through the agents"):
+        run = replay(workload(4, nodes=3), blocked, "pref", tmp_path / "run", options=Options(speed=400))
+    assert set(run.jobs["state"]) == {"completed"}, run.jobs["reason"].tolist()
+    assert run.jobs["nodes"].max() > 1
+
+
+@needs_namespaces
+def test_a_blocked_network_is_an_error_if_tcp_is_required(blocked: Inventory, tmp_path: Path) -> None:
+    testbed = AgentTestbed(dataclasses.replace(blocked, network="tcp"), tmp_path / "spool")
+    with pytest.raises(TestbedError, match=r"cannot reach each other by TCP: far\d: no connection to"):
+        testbed.start()
 
 
 @needs_namespaces

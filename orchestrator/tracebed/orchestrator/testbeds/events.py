@@ -38,6 +38,8 @@ FIELDS: dict[str, dict[str, Types]] = {
     "heartbeat": {"sample": (dict,)},
     "relay": {"to": (str,)},
     "measured": {"rates": (list,)},
+    "reachable": {"address": (list,)},
+    "reached": {"reason": (str, NOTHING)},
     "calibrated": {"units_per_core_second": (*NUMBER, NOTHING)},
     "error": {"what": (str,)},
 }

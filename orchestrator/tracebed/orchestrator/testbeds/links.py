@@ -258,9 +258,7 @@ class Links:
         """Process a message of an agent that is up."""
         kind = message["type"]
         if kind == "relay":
-            to = self._numbers.get(str(message.get("to")))
-            if to is not None:
-                self.send(to, message)
+            self._relay(message)
             return
         if kind == "heartbeat":
             link.echo(message, now)
@@ -269,6 +267,12 @@ class Links:
                 if describer != link.index:  # another agent samples the same machine
                     del message["sample"]["host"]
         self.events.append(Event(link.index, link.clock.convert(message, now), now))
+
+    def _relay(self, message: dict[str, Any]) -> None:
+        """Pass bytes between ranks on to the agent of the other rank."""
+        to = self._numbers.get(str(message.get("to")))
+        if to is not None:
+            self.send(to, message)
 
     def _heard_first(self, link: Link, message: dict[str, Any], now: float) -> None:
         """Process a message of an agent that is not up yet: its `hello`, then the echoes of the first pings."""
@@ -281,7 +285,9 @@ class Links:
             link.greeted(message)
         elif kind == "heartbeat":
             link.echo(message, now)
-        elif kind != "relay":  # relays are repeated, and other events were kept for this testbed
+        elif kind == "relay":  # an agent that is taken over sends it only once
+            self._relay(message)
+        else:
             link.early.append((message, now))
         if link.greets and (kind == "hello" or "ping" in message):
             if link.provider.shared or link.pings == PINGS:

@@ -18,6 +18,7 @@ from tracebed.orchestrator.testbeds.link import Link
 from tracebed.orchestrator.testbeds.links import Links
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
+from tracebed.orchestrator.testbeds.reach import blocked
 from tracebed.orchestrator.testbeds.replay_folder import MADE, groups_made, note_made
 from tracebed.orchestrator.testbeds.use import Use
 
@@ -85,6 +86,7 @@ class AgentTestbed:
             self.family = self._choose_family(by_node)
             self._links.connect(by_node, adopt or {})
             self._links.await_all(drain=self.drain)
+            self._check_reach(adopt or {})
         except OSError as error:
             self.stop()
             raise TestbedError(f"cannot start agents: {error.strerror}", where=error.filename) from error
@@ -143,6 +145,28 @@ class AgentTestbed:
         what = "`network: tcp` needs an address on which ranks may listen"
         raise TestbedError(what, where=f"node {closed[0]}", hint="use `network: auto` or `network: agents`")
 
+    def _check_reach(self, adopt: Mapping[str, Mapping[str, Any]]) -> None:
+        """Use the channels of the agents if the network does not carry connections between ranks.
+
+        Agents that are taken over have ranks that are connected already, so the family stays as it was.
+
+        Raises:
+            TestbedError: the nodes cannot reach each other, and the inventory has `network: tcp`.
+        """
+        if self.family != "AF_INET":
+            return
+        known = {facts["family"] for facts in adopt.values() if "family" in facts}
+        reason = None if known else blocked(self._links, self._bind)
+        if reason is not None and self.inventory.network == "tcp":
+            what = f"the nodes cannot reach each other by TCP: {reason}"
+            hint = "let the firewall pass connections between the nodes, or use `network: agents`"
+            raise TestbedError(what, where=f"inventory {self.inventory.name}", hint=hint)
+        if reason is not None:
+            what = "the nodes cannot reach each other by TCP, so connections between ranks go through the agents"
+            warnings.warn(f"{what}: {reason}", stacklevel=3)
+        if reason is not None or known == {"agents"}:
+            self.family, self._bind = "agents", {}
+
     def _address(self, launcher: Launcher, node: Node) -> str | None:
         """Return the address of a node on which ranks may listen; None: no address, or the node is left out."""
         try:
@@ -188,7 +212,7 @@ class AgentTestbed:
     @property
     def agents(self) -> dict[str, dict[str, Any]]:
         """The facts by which another testbed can take over the agents (see `start`), by node name."""
-        return {link.node.name: link.facts() for link in self._links if link.up}
+        return {link.node.name: {**link.facts(), "family": self.family} for link in self._links if link.up}
 
     # -- messages --------------------------------------------------------------------------------------------------
 

@@ -168,6 +168,7 @@ class Agent:
             "relay": jobs.relays.receive,
             "sample": self.node.sample,
             "measure": self.node.measure,
+            "reach": self.node.reaching.test,
         }
         if not isinstance(kind, str) or kind not in handlers:
             raise InputError(f"unknown message type {kind!r}")

@@ -92,19 +92,24 @@ def _address(fields: Fields, family: str, own: Path, *, leader: bool) -> Address
     """Return the address on which the leader listens, or to which a follower connects."""
     address = fields.value("address")
     if leader:
-        return (_bindable(fields), 0) if family == "AF_INET" else str(own)
+        return (bindable(fields), 0) if family == "AF_INET" else str(own)
     if address is None:
         raise InputError("a follower needs the address of its leader")
     if family == "AF_INET":
-        host, port = address if isinstance(address, list) and len(address) == 2 else (None, None)
-        if not isinstance(host, str) or type(port) is not int or not 0 < port < 65536:
-            raise InputError(f"address is {str(address)[:200]!r}, not an IPv4 address and a port")
-        return _ipv4(host), port
+        return connectable(address)
     path = fields.text("address")
     return str(own) if family == RELAYED else path
 
 
-def _bindable(fields: Fields) -> str:
+def connectable(address: Any) -> tuple[str, int]:
+    """Return an IPv4 address and a port, given as a list. Raises InputError if they are invalid."""
+    host, port = address if isinstance(address, list) and len(address) == 2 else (None, None)
+    if not isinstance(host, str) or type(port) is not int or not 0 < port < 65536:
+        raise InputError(f"address is {str(address)[:200]!r}, not an IPv4 address and a port")
+    return _ipv4(host), port
+
+
+def bindable(fields: Fields) -> str:
     """Return the address on which a leader listens: that of one network, never all networks of the machine."""
     if "bind" not in fields:
         raise InputError("a leader in the family AF_INET needs an address to listen on: bind")

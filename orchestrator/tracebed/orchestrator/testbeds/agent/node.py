@@ -22,6 +22,7 @@ from tracebed.orchestrator.testbeds.agent.launching import Here
 from tracebed.orchestrator.testbeds.agent.measuring import core_rates
 from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, Fields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.reaching import Reaching
 from tracebed.orchestrator.testbeds.agent.sampling import Sampler
 from tracebed.orchestrator.testbeds.agent.spool import make_spool, plain_name
 
@@ -60,6 +61,7 @@ class Node:
             {} if self.here.emulated else {"kernel_of_jobs": kernel_name()}
         )
         self.jobs = Jobs(selector, outbox, self.here, sockets)
+        self.reaching = Reaching(selector, outbox)
         self.heartbeat_s = self.heartbeat_due = NEVER
         self.ping: dict[str, float] | None = None
         """The last `ping` since the last heartbeat."""
