@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ import dockerd
 from ports import free_ports
 from redecided import workload
 from sshd import Sshd
+from survival import Case
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.cli import demo as demo_module
@@ -264,6 +266,50 @@ def test_nothing_is_left_of_a_killed_replay(boxes: Boxes, tmp_path: Path) -> Non
     assert "removing 2 containers" in result.output
     assert boxes.client.containers.list(all=True, filters={"label": label}) == []
     assert boxes.client.networks.list(filters={"label": label}) == []
+
+
+DYING = """
+import os, signal
+from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
+step = DockerProvider.{step}
+def die(self, *arguments):
+    step(self, *arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+DockerProvider.{step} = die
+"""
+
+
+@pytest.mark.parametrize(("step", "made"), [("_network", 0), ("_make", 1), ("_start", 2)])
+def test_nothing_is_left_of_a_replay_that_is_killed_while_it_makes_nodes(
+    boxes: Boxes, tmp_path: Path, step: str, made: int
+) -> None:
+    """Either `tracebed nodes down` or the end of the resumed replay removes what was made."""
+    keys = f"provider: docker, daemon: '{boxes.address}', base: '{dockerd.BASE}'"
+    inventory = f"groups: {{boxes: {{{keys}, nodes: [{{name: 'n[1-2]', cores: 2, emulated: true}}]}}}}\n"
+    case = Case(tmp_path, workload(3, nodes=2), inventory, "--policy", "easy", "--speed", "400", "--no-live")
+    file = tmp_path / "i.yaml"
+    label = f"{TESTBED_LABEL}={containers.testbed_label(load_inventory(file).groups[0])}"
+    down = ["nodes", "down", str(file)]
+    try:
+        for end in ("down", "resume"):
+            process = case.start(hook=DYING.format(step=step))
+            assert process.wait(GUARD_S) == -signal.SIGKILL, case.errors
+            assert len(boxes.client.networks.list(filters={"label": label})) == 1
+            assert len(boxes.client.containers.list(all=True, filters={"label": label})) >= made
+            if end == "resume":
+                run = case.finish(case.start("--resume"))
+                assert set(run.jobs["state"]) == {"completed"}
+            else:
+                result = CliRunner().invoke(tracebed, down)
+                assert result.exit_code == 0, result.output
+                for folder in case.working:
+                    shutil.rmtree(folder)
+            assert boxes.client.containers.list(all=True, filters={"label": label}) == []
+            assert boxes.client.networks.list(filters={"label": label}) == []
+            assert case.working == []
+    finally:
+        case.end()
+        CliRunner().invoke(tracebed, down)
 
 
 def greet(inventory: Inventory, spool: Path) -> None:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from agents import wait
 from redecided import workload
 from slurmd import Slurm, reason_to_skip
+from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
@@ -163,6 +164,31 @@ def test_a_request_that_waits_too_long_is_withdrawn(slurm: Slurm, tmp_path: Path
     assert caught.value.transient
     assert jobs(slurm) == [f"{other} other RUNNING"]
     slurm("scancel", other)
+    wait(lambda: not jobs(slurm), "end of the allocation")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_withdraws_a_request_that_waits(slurm: Slurm, tmp_path: Path, number: signal.Signals) -> None:
+    slurm("salloc", "--no-shell", f"--nodes={COUNT}", "--time=5", "--job-name=other")
+    (other,) = jobs(slurm)
+    write_workload(workload(2, nodes=COUNT), tmp_path / "w.parquet")
+    names = ", ".join(f"a{index}" for index in range(1, COUNT + 1))
+    keys = f"provider: slurm, options: [--time=5], cores: 2, emulated: true, nodes: [{names}]"
+    (tmp_path / "i.yaml").write_text(f"groups: {{lent: {{{keys}}}}}\n")
+    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()", "replay", "w.parquet"]
+    command += ["--policy", "easy", "--inventory", "i.yaml", "--speed", "100", "-o", "run"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        wait(lambda: any(job.endswith(" PENDING") for job in jobs(slurm)), "request")
+        process.send_signal(number)
+        output = process.communicate(timeout=100)[0]
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130, output
+    assert jobs(slurm) == [other]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["i.yaml", "w.parquet"], output
+    slurm("scancel", other.split()[0])
     wait(lambda: not jobs(slurm), "end of the allocation")
 
 

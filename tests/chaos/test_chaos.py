@@ -258,20 +258,20 @@ def _is_rank(process: psutil.Process) -> bool:
 
 
 @pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def temporary() -> Iterator[Path]:
     """Return a folder for the temporary files of the replay, which must be empty at the end."""
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
-    monkeypatch.setenv("TMPDIR", str(folder))
     yield folder
     shutil.rmtree(folder)
 
 
-def test_a_replay_survives_fifty_faults(tmp_path: Path, temporary: Path) -> None:
+def test_a_replay_survives_fifty_faults(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = int(os.environ.get("TRACEBED_CHAOS_SEED") or secrets.randbelow(10**6))
     say(f"TRACEBED_CHAOS_SEED={seed}")
     shared = set(Path("/dev/shm").iterdir())
     with contextlib.ExitStack() as stack:
         place = Place(tmp_path, stack)
+        monkeypatch.setenv("TMPDIR", str(temporary))  # of the replay, not of the servers
         home = place.home / "case"
         home.mkdir()
         case = Case(home, jobs(seed), place.inventory, "--speed", str(SPEED), "--policy", "pref", "--no-live")
