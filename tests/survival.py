@@ -137,6 +137,11 @@ def assert_no_rank_ran_twice(spool: Path) -> None:
             assert end <= start, f"two processes at once in {file}"
 
 
+def shared_memory() -> set[Path]:
+    """Return the files in shared memory, except those of databases, which other tests start meanwhile."""
+    return {path for path in Path("/dev/shm").iterdir() if not path.name.startswith("PostgreSQL.")}
+
+
 KEEP = """
 from tracebed.orchestrator.replay.folder import WorkingFolder
 WorkingFolder.remove = lambda self: (self.close(), self.path.rename("kept"))

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents import FOREVER, GUARD_S, Agent
+from survival import shared_memory
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.agent import spool
 from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT
@@ -295,7 +296,7 @@ def test_an_agent_runs_as_an_ordinary_user_with_python_alone(wheel_folder: Path)
         as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
         if subprocess.run([*as_user, python, "-c", ""], check=False, capture_output=True).returncode:
             python = "/usr/bin/python3"  # the Python of the tests is in a private folder of root
-    before = set(Path("/dev/shm").iterdir())
+    before = shared_memory()
     try:
         with Agent(home / "spool", [*as_user, python, "-S", "-P", "-c", code]) as agent:
             sockets = Path(agent.greet()["sockets"])
@@ -311,5 +312,5 @@ def test_an_agent_runs_as_an_ordinary_user_with_python_alone(wheel_folder: Path)
             assert agent.process.stderr is not None and agent.process.stderr.read() == b""
     finally:
         shutil.rmtree(home)
-    assert set(Path("/dev/shm").iterdir()) <= before
+    assert shared_memory() <= before
     assert not sockets.exists()

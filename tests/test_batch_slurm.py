@@ -22,7 +22,10 @@ from tracebed.orchestrator.batch.abandoned import cancel_left
 from tracebed.orchestrator.batch.base import Settings
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import working_folders
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.run import JOURNAL
 
 REASON = reason_to_skip(accounting=True)
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
@@ -111,6 +114,18 @@ def own_jobs(slurm: Slurm) -> list[str]:
     return [line.split()[1] for line in lines if line.startswith("tracebed-")]
 
 
+def entries(output: Path, kind: str, job: str) -> list[Entry]:
+    """Return the entries of a kind and a job in the journal of the replay that runs."""
+    (folder,) = working_folders(output)
+    return [entry for entry in journal.read(folder / JOURNAL)[1] if (entry.kind, entry.job) == (kind, job)]
+
+
+def observed_nodes(output: Path, job: str) -> int:
+    """Return the number of nodes of the job in its last observation."""
+    found = entries(output, "observed", job)
+    return len(found[-1].data["seen"]["nodes"]) if found else 0
+
+
 def test_a_signal_cancels_the_jobs_of_the_replay_only(slurm: Slurm, tmp_path: Path) -> None:
     other = slurm("sbatch", "--parsable", "-N1", "-t5", "-o", "/dev/null", "--wrap", "sleep 300").strip()
     jobs = workload(("runs", 0, 300, 2, 600), ("waits", 1, 300, 4, 600), ("later", 200, 10, 1, 600))
@@ -139,7 +154,7 @@ def test_a_killed_replay_is_resumed_and_each_job_runs_once(slurm: Slurm, tmp_pat
     output = tmp_path / "run"
     process = replay(jobs, output, slurm)
     slurm.until(lambda: own_jobs(slurm).count("RUNNING") == 2, "the jobs do not run")
-    time.sleep(2.0)  # the first job ends, and is observed
+    slurm.until(lambda: bool(entries(output, "ended", "ends before")), "the end of the first job is not observed")
     process.kill()
     process.communicate()
     (folder,) = working_folders(output)
@@ -197,12 +212,12 @@ def test_a_controller_that_stands_still_or_restarts_loses_nothing(slurm: Slurm, 
 
 def test_a_shrunk_job_releases_nodes_and_the_run_has_its_staircase(slurm: Slurm, tmp_path: Path) -> None:
     """Slurm 22.05 shrinks a running job at once, and does not expand it again."""
-    jobs = workload(("wide", 0, 25, 4, 60), ("waits", 1, 5, 2, 60))
+    jobs = workload(("wide", 0, 40, 4, 60), ("waits", 1, 5, 2, 60))
     process = replay(jobs, tmp_path / "run", slurm)
     slurm.until(lambda: sorted(own_jobs(slurm)) == ["PENDING", "RUNNING"], "the replay does not begin")
     listed = slurm("squeue", "-h", "-t", "R", "-o", "%i %j").split()
     job = listed[listed.index(next(word for word in listed if word.startswith("tracebed-"))) - 1]
-    time.sleep(2.0)  # the job is observed with all its nodes
+    slurm.until(lambda: observed_nodes(tmp_path / "run", "wide") == 4, "the job is not observed with all its nodes")
     slurm("scontrol", "update", f"JobId={job}", "NumNodes=2")
     slurm("scontrol", "update", f"JobId={job}", "NumNodes=4", check=False)  # refused
     assert slurm("squeue", "-h", "-j", job, "-o", "%D").strip() == "2"
@@ -214,7 +229,7 @@ def test_a_shrunk_job_releases_nodes_and_the_run_has_its_staircase(slurm: Slurm,
     wide, waits = (run.allocations[run.allocations["job_id"] == name] for name in ("wide", "waits"))
     assert wide["count"].tolist() == [2, 2]
     assert wide["end"].nunique() == 2
-    assert waits["start"].iloc[0] < run.jobs["end"].iloc[0] - 10  # on the released nodes, while the first job runs
+    assert waits["start"].iloc[0] < run.jobs["end"].iloc[0]  # on the released nodes, while the first job runs
 
 
 def test_a_killed_campaign_cancels_the_jobs_of_its_repetition(slurm: Slurm, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from test_replayer import CPUS, GUARD_S, wait_for, write_case
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.limits import KINDS
+from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.health import execution_kind, health
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.options import Options
@@ -214,7 +215,8 @@ def test_a_lost_agent_is_found(tmp_path: Path) -> None:
     assert run.info.health["state"] == "unhealthy"
     for name in ("agents_lost", "interrupted", "jobs_disturbed"):
         assert state_of(run, name) == "unhealthy"
-    assert run.info.health["causes"][0]["text"] == "agents lost (n1)"
+    node_of = {facts["pid"]: name for name, facts in journal.read(tmp_path / "run" / JOURNAL)[0]["agents"].items()}
+    assert run.info.health["causes"][0]["text"] == f"agents lost ({node_of[killed[0].pid]})"
     assert recovered(tmp_path / "run" / JOURNAL).info.health == run.info.health
 
 

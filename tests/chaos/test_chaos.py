@@ -31,7 +31,7 @@ import pytest
 
 import dockerd
 import sshd
-from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
+from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count, shared_memory
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.recovery import recovered
@@ -268,7 +268,7 @@ def temporary() -> Iterator[Path]:
 def test_a_replay_survives_fifty_faults(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = int(os.environ.get("TRACEBED_CHAOS_SEED") or secrets.randbelow(10**6))
     say(f"TRACEBED_CHAOS_SEED={seed}")
-    shared = set(Path("/dev/shm").iterdir())
+    shared = shared_memory()
     with contextlib.ExitStack() as stack:
         place = Place(tmp_path, stack)
         monkeypatch.setenv("TMPDIR", str(temporary))  # of the replay, not of the servers
@@ -297,4 +297,4 @@ def test_a_replay_survives_fifty_faults(tmp_path: Path, temporary: Path, monkeyp
             time.sleep(1.0)
         assert left == []
         assert [path.name for path in temporary.iterdir() if path.name.startswith("tracebed")] == []
-        assert set(Path("/dev/shm").iterdir()) <= shared
+        assert shared_memory() <= shared
