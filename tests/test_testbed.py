@@ -18,6 +18,8 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import namespaces
 from agents import hear, launch_message
@@ -29,9 +31,15 @@ from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.replay.witness import growth
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds import link as link_module
-from tracebed.orchestrator.testbeds.launcher import concurrently
+from tracebed.orchestrator.testbeds.checking.health import _between
+from tracebed.orchestrator.testbeds.checking.survey import NodeReport
+from tracebed.orchestrator.testbeds.clocks import boot_id
+from tracebed.orchestrator.testbeds.events import read_event
+from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
+from tracebed.orchestrator.testbeds.link import Link
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -127,6 +135,11 @@ sys.stdin.read()
         '{"type": "heartbeat", "time": 0, "sample": {"cpu_s": "1"}}',
         '{"type": "heartbeat", "time": 0, "sample": {"host": {"busy_s": [1]}}}',
         '{"type": "heartbeat", "time": 0, "sample": {"host": 1}}',
+        '{"type": "heartbeat", "time": 0, "sample": {"busy_s": 1, "steal_s": 1}}',
+        '{"type": "heartbeat", "time": 0, "sample": {"cpu_s": 1, "busy_s": 1}}',
+        '{"type": "heartbeat", "time": 0, "sample": {"cpu_s": 1, "host": {"busy_s": 1}}}',
+        '{"type": "heartbeat", "time": 0, "sample": {"cpu_s": 1, "host": {"cpus": 0}}}',
+        '{"type": "heartbeat", "time": 0, "late_s": null, "sample": {"cpu_s": 1}}',
         '{"type": "work", "time": 0, "job": "a", "rank": "n0", "samples": [7]}',
         '{"type": "ended", "time": 0, "job": ["a"], "rank": "n0", "leader": true, "state": "killed", "reason": ""}',
         '{"type": "ended", "time": 0, "job": "a", "rank": "n0"}',
@@ -145,6 +158,78 @@ def test_an_invalid_event_is_an_error_of_its_agent(tmp_path: Path, monkeypatch: 
     with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
         found = hear(testbed, "error").message
         assert found == {"type": "error", "what": f"its agent wrote an invalid message: {line.encode()!r}"}
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "[]",
+        '{"name": ["n0"]}',
+        '{"boot_id": 1}',
+        '{"cpus": "4"}',
+        '{"clocks": 1}',
+        '{"nodes": "n0"}',
+        '{"units_per_core_second": 5}',
+    ],
+)
+def test_an_invalid_hello_is_an_error_of_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """The facts of the host are merged with those that the testbed adds."""
+
+    class Lying(LocalProvider):
+        def run(self, node: Node, arguments: Any) -> LocalChannel:
+            return LocalChannel([sys.executable, "-c", LIAR.replace("{}}", f"{host}}}")], self.folder / "log")
+
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Lying)
+    with pytest.raises(TestbedError, match=r"node n0: its agent wrote an invalid message: b'\{"):
+        AgentTestbed(inventory(here=1), tmp_path / "spool").start()
+
+
+HELLO = {
+    **{"type": "hello", "time": 0.0, "version": "1", "pid": 1, "sockets": "/s", "attach": None, "adopted": ["a"]},
+    "host": {"name": "h", "cpus": 2, "memory_mib": 5.0, "boot_id": None},
+    "units_per_core_second": 1.0,
+}
+BEAT = {
+    **{"type": "heartbeat", "time": 0.0, "jobs": ["a"], "late_s": 0.1, "ping": {"sent": 1.0, "received": 2.0}},
+    "sample": {"cpu_s": 1.0, "busy_s": 2.0, "steal_s": 0.0, "host": {"cpus": 2, "busy_s": None, "cpu": 0.5}},
+}
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.floats(allow_nan=False) | st.sampled_from(["", "h", "nodes"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["cpus", "nodes", "name"]), inner),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_any_change_of_an_event_is_refused_or_can_be_used(data: st.DataObject) -> None:
+    """An agent that was modified by the user of its node must not end the controller by a wrong field."""
+    event = json.loads(json.dumps(data.draw(st.sampled_from([HELLO, BEAT]))))
+    places = [
+        event,
+        *(value for value in event.values() if isinstance(value, dict)),
+        event.get("sample", {}).get("host"),
+    ]
+    place = data.draw(st.sampled_from([place for place in places if place]))
+    place[data.draw(st.sampled_from([*place, "nodes", "clocks"]))] = data.draw(ANY)
+    event["type"] = "hello" if "version" in event else "heartbeat"
+    read = read_event(json.dumps(event).encode())
+    if read["type"] == "error":
+        return
+    node = Node("n0", 1, emulated=True)
+    testbed = AgentTestbed(Inventory("test", AGENTS, (node,)), Path("/nowhere"))
+    provider = LocalProvider(testbed.inventory.groups[0], Path("/nowhere"), print)
+    link = Link(0, node, Launcher(provider, lambda call: None), first=True)
+    testbed._links._links.append(link)
+    if read["type"] == "hello":
+        link.greeted(read)
+        assert [host["tracebed"] for host in testbed.hosts] == [read["version"]]
+        assert link.facts()["pid"] == read["pid"]
+        return
+    link.echo(read, 3.0)
+    growth(read["sample"] | {"time": 0.0}, read["sample"] | {"time": 1.0}, "host", "cpus")
+    report = NodeReport(Node("n0", 1, cpus=(0,)), "g", samples=[(0.0, read["sample"]), (1.0, read["sample"])])
+    assert set(_between(report, 1)) <= {"outside_load", "steal"}
 
 
 def test_a_provider_that_refuses_its_group_leaves_nothing_of_another(tmp_path: Path) -> None:
@@ -248,6 +333,15 @@ class Open(LocalProvider):
 def test_a_provider_that_breaks_a_rule_fails_the_checks(broken: type[LocalProvider], rule: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(rule)):
         check_provider(broken, patience_s=3.0)
+
+
+def test_agents_report_the_identity_of_their_kernel(tmp_path: Path) -> None:
+    """Nodes of one machine are found by it: containers have host names of their own."""
+    with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
+        [link] = testbed._links
+        assert link.hello["host"]["boot_id"] == boot_id() is not None
+        [host] = testbed.hosts
+        assert "boot_id" not in host
 
 
 @needs_namespaces

@@ -64,6 +64,14 @@ FACTS: dict[str, dict[str, Types]] = {
     "pressure": {"cpu": KNOWN, "io": KNOWN, "memory": KNOWN},
 }
 """Part of the facts of a node -> the fields that are read, with the types of their values."""
+HOST: dict[str, Types] = {
+    **dict.fromkeys(("name", "machine", "kernel", "cpu", "python", "kernel_of_jobs"), (str,)),
+    **dict.fromkeys(("cores", "cpus", "memory_mib"), KNOWN),
+    "boot_id": (str, NOTHING),
+}
+"""Fields that the host of a `hello` may have. The host is kept in the run."""
+SAMPLE: dict[str, Types] = {"cpu_s": NUMBER}
+"""Figures that each sample has."""
 PING: dict[str, Types] = {"sent": NUMBER, "received": NUMBER}
 
 
@@ -89,13 +97,28 @@ def _check(event: dict[str, Any]) -> None:
         if not isinstance(sample, list) or not all(type(value) in NUMBER for value in sample) or len(sample) != 5:
             raise ValueError
     if kind == "heartbeat":
-        host = event["sample"].get("host", {})
-        _require_figures({name: value for name, value in event["sample"].items() if name != "host"})
-        _require_figures(host)
+        _require(event, {"late_s": NUMBER} if "late_s" in event else {})
+        _check_sample(event["sample"])
     if kind == "facts":
         _check_facts(event["facts"])
-    if kind == "hello" and not all(isinstance(job, str) for job in event["adopted"]):
-        raise ValueError
+    if kind == "hello":
+        if not all(isinstance(job, str) for job in event["adopted"]) or not event["host"].keys() <= HOST.keys():
+            raise ValueError
+        _require(event["host"], {name: HOST[name] for name in event["host"]})
+
+
+def _check_sample(sample: dict[str, Any]) -> None:
+    """Raise ValueError if a figure of a sample is missing or invalid."""
+    figures = {name: value for name, value in sample.items() if name != "host"}
+    _require_figures(figures)
+    _require(figures, SAMPLE)
+    if {"busy_s", "steal_s"} & figures.keys():
+        _require(figures, {"busy_s": NUMBER, "steal_s": NUMBER})
+    if "host" in sample:
+        _require_figures(sample["host"])
+        _require(sample["host"], {"cpus": (int,)})
+        if sample["host"]["cpus"] < 1:
+            raise ValueError
 
 
 def _check_facts(facts: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import TracebedError
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Identity of the running kernel. All containers of a machine have the same."""
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
@@ -38,6 +40,11 @@ def host_facts() -> dict[str, Any]:
     }
 
 
+def machine_facts() -> dict[str, Any]:
+    """Return the facts of this machine, with the identity of its kernel, by which nodes of one machine are found."""
+    return host_facts() | {"boot_id": _text(BOOT_ID)}
+
+
 def node_facts(spool: Path) -> dict[str, Any]:
     """Return the current facts of the node, as defined by the wire protocol.
 
@@ -45,7 +52,7 @@ def node_facts(spool: Path) -> dict[str, Any]:
         spool: the folder for the files of jobs, whose disk is described.
     """
     return {
-        "host": host_facts(),
+        "host": machine_facts(),
         "topology": topology(),
         "cpus": format_cpus(os.sched_getaffinity(0)),
         "cpus_by_socket": by_socket(os.sched_getaffinity(0)),

@@ -16,7 +16,7 @@ from tracebed.benchmarks.rank import Mailbox
 from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.agent.claims import claim_cpus
-from tracebed.orchestrator.testbeds.agent.facts import host_facts, node_facts
+from tracebed.orchestrator.testbeds.agent.facts import machine_facts, node_facts
 from tracebed.orchestrator.testbeds.agent.jobs import Jobs
 from tracebed.orchestrator.testbeds.agent.launching import Here
 from tracebed.orchestrator.testbeds.agent.measuring import core_rates
@@ -57,7 +57,7 @@ class Node:
         self.rate = self._rate() if calibrated and not self.here.emulated else None
         """Units of work per second of CPU time of a CPU; None: not measured."""
         self.sampler = Sampler(() if self.here.emulated else self.here.cpus, host=with_host)
-        self.host = (host_facts() if with_host else {}) | (
+        self.host = (machine_facts() if with_host else {}) | (
             {} if self.here.emulated else {"kernel_of_jobs": kernel_name()}
         )
         self.jobs = Jobs(selector, outbox, self.here, sockets)
