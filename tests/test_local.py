@@ -167,6 +167,20 @@ def test_an_agent_of_another_protocol_is_refused(tmp_path: Path, monkeypatch: py
         AgentTestbed(inventory(emulated=1), tmp_path).start()
 
 
+def test_a_killed_process_that_does_not_end_is_not_waited_for_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that waits for a disk ends only when the disk answers."""
+    monkeypatch.setattr(local, "KILL_S", 0.1)
+    channel = local.LocalChannel(["sleep", "600"], tmp_path / "log")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda group, number: None)
+        channel.kill()
+    assert channel.poll() is None
+    channel.process.kill()
+    channel.process.wait()
+
+
 def test_a_silent_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "import sys; sys.stdin.read()"])
     monkeypatch.setattr(links, "START_S", 0.05)
@@ -195,6 +209,21 @@ def test_a_turn_does_not_look_at_every_link(tmp_path: Path, monkeypatch: pytest.
     nodes = 24
     with AgentTestbed(inventory(emulated=nodes, heartbeat_s=3600.0), tmp_path):  # heartbeats are events too
         assert len(looks) < nodes**2  # about 6 for each node; a scan in each turn is about 3 for each pair of nodes
+
+
+def test_the_start_waits_for_agents_also_when_others_have_sent_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heartbeats of the first agents kept a CPU busy until the last agent was up."""
+    with AgentTestbed(inventory(emulated=1), tmp_path) as testbed:
+        waits: list[float] = []
+        monkeypatch.setattr(links, "wait", lambda selector, until: waits.append(until) or {})
+        testbed._links.events.append(base.Event(0, {"type": "heartbeat"}, time.monotonic()))
+        testbed._links.turn(None)
+        assert waits[0] > 0.0
+        assert [event.message["type"] for event in testbed.receive(None)] == ["heartbeat"]
+        assert waits[1] == 0.0
+        monkeypatch.undo()
 
 
 def test_pings_are_spread_over_the_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

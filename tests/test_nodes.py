@@ -24,7 +24,8 @@ from tracebed.orchestrator.testbeds.checking.health import SIGNALS, judge, read_
 from tracebed.orchestrator.testbeds.checking.making import take_down
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, known, with_facts
 from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.orchestrator.testbeds.local import LocalProvider
+from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
 from tracebed.orchestrator.testbeds.ssh import SshSettings
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
@@ -357,3 +358,18 @@ def test_known_needs_the_answer_of_nodes_without_cores() -> None:
     inventory = tb.Inventory("i", "agents", (Node("a", 0, provider="ssh"),))
     with pytest.raises(tb.TestbedError, match="node a: the number of cores is unknown, and the agent did not start: x"):
         known(inventory, [NodeReport(inventory.nodes[0], "g", "x")])
+
+
+def test_a_group_without_a_provider_leaves_no_connection_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Remote(LocalProvider):
+        def close(self) -> None:
+            closed.append(self.group.name)
+
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Remote)
+    nodes = Node("n0", 1, emulated=True), Node("n1", 1, emulated=True, provider="absent")
+    inventory = Inventory("test", AGENTS, nodes)
+    with pytest.raises(InputError, match="absent"):
+        take_down(inventory)
+    assert closed == [inventory.groups[0].name]

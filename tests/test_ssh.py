@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import paramiko
 import pytest
 
 from ports import free_ports
@@ -427,6 +429,28 @@ def test_a_server_with_few_sessions_gets_more_connections(tmp_path: Path) -> Non
         assert host.command(["echo", "hello"]) == b"hello\n"
         assert len(place.sessions) == 3
         provider.close()
+
+
+def test_a_server_that_does_not_start_a_command_is_given_up_after_connect_s(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection stays open, and paramiko has no limit for the answer."""
+    start = paramiko.Channel.exec_command
+
+    def stopped(channel: paramiko.Channel, command: str) -> None:
+        for pid in place.sessions:
+            os.kill(pid, signal.SIGSTOP)
+        start(channel, command)
+
+    host = place.provider(connect_s=1.0)._hosts["web"]
+    assert host.command(["echo", "hello"]) == b"hello\n"
+    monkeypatch.setattr(paramiko.Channel, "exec_command", stopped)
+    try:
+        with pytest.raises(TestbedError, match="host web: the connection was lost: Channel closed"):
+            host.command(["echo", "hello"])
+    finally:
+        for pid in place.sessions:
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_a_released_place_is_used_again(place: Place) -> None:

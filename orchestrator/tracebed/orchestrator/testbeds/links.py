@@ -156,7 +156,7 @@ class Links:
     def turn(self, until: float | None) -> None:
         """Wait for messages or `until`, and process what has arrived and what is due."""
         due = [time for time in (until, self._ping_at, self._next_due()) if time is not None]
-        for key, mask in wait(self._selector, 0.0 if self.events else min(due)):
+        for key, mask in wait(self._selector, min(due)):
             key.data(mask)
         now = time.monotonic()
         self._ping(now)

@@ -20,6 +20,8 @@ from tracebed.orchestrator.testbeds.settings import Settings
 AGENT = [sys.executable, "-P", "-m", AGENT_MODULE]
 END_S = 1.0
 """Time in which an agent that has closed its output ends, s."""
+KILL_S = 30.0
+"""Time in which a killed process must end, s. A process that waits for a disk does not end before the disk answers."""
 EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors after which a retry may succeed."""
 
@@ -74,11 +76,12 @@ class LocalChannel:
         self._stdin.close()
 
     def kill(self) -> None:
-        """Kill the process and its group, wait for its end, and close the pipes."""
+        """Kill the process and its group, wait for its end, at most `KILL_S`, and close the pipes."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # the process has ended meanwhile
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(KILL_S)
         self._stdin.close()
         self._stdout.close()
 

@@ -409,7 +409,12 @@ class Host:
             transport = link.connection.transport
         try:
             channel: paramiko.Channel = transport.open_session(timeout=self.access.connect_s)
-            channel.exec_command(f"exec {shlex.join(arguments)}")
+            timer = threading.Timer(self.access.connect_s, channel.close)  # paramiko waits without a limit
+            timer.start()
+            try:
+                channel.exec_command(f"exec {shlex.join(arguments)}")
+            finally:
+                timer.cancel()
         except ChannelException:
             raise
         except (paramiko.SSHException, EOFError, OSError) as error:

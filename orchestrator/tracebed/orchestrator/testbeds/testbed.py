@@ -236,7 +236,7 @@ class AgentTestbed:
                     links[event.node].seen = event.message["n"]
             self._returned = []
         while True:
-            links.turn(until)
+            links.turn(0.0 if links.events else until)
             if links.events or (until is not None and time.monotonic() >= until):
                 events, links.events = links.events, []
                 self._returned += events

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,17 @@ from tracebed.orchestrator.testbeds.use import Use
 @contextmanager
 def _providers(inventory: Inventory) -> Iterator[list[tuple[dict[str, Any], Provider, Use]]]:
     """Yield the provider of each group, with a description of the group, whose `steps` the provider adds to."""
-    with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder, ExitStack() as stack:
         found = []
         for group in inventory.groups:
             names = [node.name for node in group.nodes]
             facts: dict[str, Any] = {"group": group.name, "provider": group.provider, "nodes": names, "steps": []}
             say: Callable[[str], None] = facts["steps"].append
-            found.append((facts, PROVIDERS.load(group.provider)(group, Path(folder), say), Use(group)))
-        try:
-            yield found
-        finally:
-            for _, provider, use in found:
-                provider.close()
-                use.release()
+            provider, use = PROVIDERS.load(group.provider)(group, Path(folder), say), Use(group)
+            stack.callback(use.release)
+            stack.callback(provider.close)
+            found.append((facts, provider, use))
+        yield found
 
 
 def bring_up(inventory: Inventory) -> list[dict[str, Any]]:
