@@ -61,7 +61,7 @@ APART = {
     "testbeds": {"batch", "scheduling", "simulation", "replay", "calibrating", "watching"},
     "calibrating": {"batch", "simulation", "history", "watching"},
     "batch": {"scheduling", "simulation", "calibrating", "tables", "history", "watching"},
-    "watching": {"batch", "simulation", "testbeds", "calibrating", "history"},
+    "watching": {"simulation", "testbeds", "calibrating", "history"},
 }
 VALIDATION = "tracebed.validation"
 # package of validation -> its sibling packages that it may not import: simulators make runs, the others judge them

@@ -20,6 +20,7 @@ from rich.console import Console
 from redecided import emulated, workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.batch import retold
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.options import Options
@@ -28,7 +29,7 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.watching.openmetrics import Metrics
 from tracebed.orchestrator.watching.picture import line, picture
-from tracebed.orchestrator.watching.source import source_of
+from tracebed.orchestrator.watching.source import source_of, view_of
 from tracebed.orchestrator.watching.view import View
 from tracebed.validation.metrics import metrics
 
@@ -45,9 +46,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def view_of(run: Path, *, until: float = math.inf) -> View:
+def view_at(run: Path, *, until: float = math.inf) -> View:
     facts, entries = journal.read(run / JOURNAL)
-    view = View(facts)
+    view = view_of(facts)
     view.take_in(entry for entry in entries if entry.time <= until)
     return view
 
@@ -60,7 +61,7 @@ def text_of(view: View, width: int = 100, height: int = 24) -> str:
 
 
 def test_at_the_end_the_view_is_the_run(made: Path) -> None:
-    run, view = Run.load(made), view_of(made)
+    run, view = Run.load(made), view_at(made)
     assert view.counts() == {"planned": 0, "waiting": 0, "running": 0, "completed": 12}
     assert (view.finished, view.left_s(), view.waiting(), view.nodes_busy) == (12, 0.0, [], 0)
     assert view.resizes == len(run.reconfigurations)
@@ -75,7 +76,7 @@ def test_the_view_in_between_is_the_run_so_far(made: Path) -> None:
     run = Run.load(made)
     table = run.jobs.set_index("job_id")
     for instant in np.linspace(table["submit"].min(), table["end"].max(), 7)[1:-1]:
-        view = view_of(made, until=instant)
+        view = view_at(made, until=instant)
         running = table[(table["start"] <= view.now) & ~(table["end"] <= view.now)]
         waiting = table[(table["submit"] <= view.now) & ~(table["start"] <= view.now)]
         assert {view.jobs.ids[job] for job in view.running} == {*running.index}
@@ -86,7 +87,7 @@ def test_the_view_in_between_is_the_run_so_far(made: Path) -> None:
 
 @pytest.mark.parametrize("columns", [1, 7, 80])
 def test_the_bars_are_the_allocations_at_the_middles_of_the_periods(made: Path, columns: int) -> None:
-    view, run = view_of(made), Run.load(made)
+    view, run = view_at(made), Run.load(made)
     since = view.now / 3
     grid = view.occupation(since, columns)
     step = (view.now - since) / columns
@@ -102,7 +103,7 @@ def test_the_bars_are_the_allocations_at_the_middles_of_the_periods(made: Path, 
 def test_the_picture_has_the_queue_the_nodes_and_the_time_left(made: Path) -> None:
     run = Run.load(made)
     middle = float(run.jobs["submit"].max())
-    view = view_of(made, until=middle)
+    view = view_at(made, until=middle)
     text = text_of(view)
     assert re.search(r"small under pref on 4 emulated nodes", text)
     assert f"{view.finished}/12 jobs about" in re.sub(" +", " ", text)
@@ -117,14 +118,14 @@ def test_the_picture_has_the_queue_the_nodes_and_the_time_left(made: Path) -> No
 
 def test_many_nodes_share_rows(tmp_path: Path) -> None:
     replay(workload(nodes=30), emulated(30), "easy", tmp_path / "run", options=Options(speed=5000))
-    view = view_of(tmp_path / "run")
+    view = view_at(tmp_path / "run")
     text = text_of(view, height=20)
     assert len(text.splitlines()) <= 20
     assert re.search(r"^n1-n\d+ ", text, re.MULTILINE)
 
 
 def test_faults_are_told(made: Path) -> None:
-    view = view_of(made)
+    view = view_at(made)
     view.take_in([Entry(9, view.now + 1, "down", None, "n2", {"reason": "its agent was killed"})])
     view.take_in([Entry(9, view.now, "error", view.jobs.ids[0], "n2", {"what": "the job has just ended"})])
     assert (dict(view.fault_counts), view.nodes_out) == ({"down": 1}, [1])
@@ -167,28 +168,32 @@ def test_what_is_no_replay_is_refused(tmp_path: Path) -> None:
         assert f"{name}: no replay writes to it" in done.stderr
     assert source_of(tmp_path / "folder") is None
     with pytest.raises(InputError, match="the journal is damaged"):
-        View({"schema": SCHEMA})
-    with pytest.raises(InputError, match=f"not a journal of the schema {SCHEMA}.*squeue"):
-        View({"schema": "tracebed-batch-journal/1"})
+        view_of({"schema": SCHEMA})
+    with pytest.raises(InputError, match="the journal is damaged"):
+        view_of({"schema": retold.SCHEMA})
+    for facts in ({"schema": "tracebed-journal/2"}, {}):
+        with pytest.raises(InputError, match=f"not a journal of the schema {SCHEMA} or {retold.SCHEMA}"):
+            view_of(facts)
 
 
 def test_a_damaged_entry_is_one_line(made: Path) -> None:
-    view = View(journal.read(made / JOURNAL)[0])
+    view = view_of(journal.read(made / JOURNAL)[0])
     with pytest.raises(InputError, match="the journal is damaged: KeyError"):
         view.take_in([Entry(1, 1000.0, "start", "job 0", None, {"nodes": ["nowhere"]})])
 
 
 def test_metrics_are_served_on_the_loopback_only(made: Path) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
-    view = view_of(made)
+    view = view_at(made)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    served = Metrics(lambda: view, port, None)
+    served = Metrics(port, None)
+    served.update(view)
     try:
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
         with pytest.raises(InputError, match=f"port {port} cannot be used"):
-            Metrics(lambda: view, port, None)
+            Metrics(port, None)
         listening = Path("/proc/net/tcp").read_text()
         assert f" 0100007F:{port:04X} " in listening
         assert f" 00000000:{port:04X} " not in listening
@@ -221,3 +226,6 @@ def test_the_watcher_of_a_replay_ends_with_it(tmp_path: Path) -> None:
         time.sleep(0.1)
     replaying.kill()
     replaying.wait()  # the fixture sees to it that the watcher ends
+    done = subprocess.run([*TRACEBED, "watch", "run"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith(", stopped\n")
+    assert re.search(r"run\.partial-\w+: the replay was killed or has failed: .* --resume continues it", done.stderr)

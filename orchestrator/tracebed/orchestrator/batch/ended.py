@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,16 +51,9 @@ def ended_run(
     rows, held = [], []
     numbers = {node.name: number for number, node in enumerate(info.nodes)}
     for number, job in enumerate(jobs):
-        start, launched, ended = (
-            trace(recorded(wall)) if wall is not None else NAN for wall in _times(job, resolution_s)
-        )
-        if not job.ended and not math.isnan(start):
-            ended = trace(end)
-        state, reason = _outcome(job, interrupted)
-        rows.append((start, launched, max(ended, start) if not math.isnan(start) else NAN, state, reason))
-        if not math.isnan(start):
-            steps = [(max(start, trace(at)), nodes) for at, nodes in job.stairs]
-            held += list(_stays(plan.ids[number], job, start, rows[-1][2], steps, numbers, info.nodes))
+        times = lifetime(job, resolution_s, trace=trace, recorded=recorded, end=end)
+        rows.append((*times, *outcome(job, interrupted)))
+        held += list(stays(plan.ids[number], job, times, trace, numbers, info.nodes))
     columns = zip(*rows, strict=True)
     table = pd.DataFrame(dict(zip(("start", "launched", "end", "state", "reason"), columns, strict=True)))
     table["submit"] = [trace(job.called) if job.called is not None else NAN for job in jobs]
@@ -76,7 +69,7 @@ def ended_run(
         restarts=[job.own.restarts if job.own is not None else 0 for job in jobs],
     )
     allocations = _ranges(held, info.nodes)
-    resizes = [resize for number, job in enumerate(jobs) for resize in _resizes(plan.ids[number], job, trace)]
+    resizes = [resize for number, job in enumerate(jobs) for resize in resizes_of(plan.ids[number], job, trace)]
     info.counts = {"jobs": len(plan), **Counter(str(row[3]) for row in rows)}
     info.warnings = [f"{count:,} {what}" for what, count in plan.counts.items()] + info.warnings
     info.resolution_s = _overlap(held)
@@ -85,7 +78,7 @@ def ended_run(
     return Run(info, table, allocations, pd.DataFrame(resizes) if resizes else None)
 
 
-def _resizes(job_id: str, job: WatchedJob, trace: Callable[[float], float]) -> Iterator[dict[str, Any]]:
+def resizes_of(job_id: str, job: WatchedJob, trace: Callable[[float], float]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the table `reconfigurations` of a job: all stages at the time of the observation."""
     before = job.first_nodes
     for at, nodes in job.stairs:
@@ -95,6 +88,38 @@ def _resizes(job_id: str, job: WatchedJob, trace: Callable[[float], float]) -> I
             sizes = {"nodes_from": len(before), "nodes_to": len(nodes)}
             yield {"job_id": job_id, "kind": kind, **sizes, **times, "state": "applied"}
         before = nodes
+
+
+class Lifetime(NamedTuple):
+    """The times of a job, trace s; NaN if unknown."""
+
+    start: float
+    launched: float
+    """Beginning of the script."""
+    end: float
+
+
+def lifetime(
+    job: WatchedJob,
+    resolution_s: float,
+    *,
+    trace: Callable[[float], float],
+    recorded: Callable[[float], float],
+    end: float,
+) -> Lifetime:
+    """Return the times of a job.
+
+    Args:
+        job: the job.
+        resolution_s: as in `ended_run`, like `trace` and `recorded`.
+        trace: see `ended_run`.
+        recorded: see `ended_run`.
+        end: time of the clock that counts as the end of a job that is still running.
+    """
+    start, launched, ended = (trace(recorded(wall)) if wall is not None else NAN for wall in _times(job, resolution_s))
+    if math.isnan(start):
+        return Lifetime(NAN, launched, NAN)
+    return Lifetime(start, launched, max(ended if job.ended else trace(end), start))
 
 
 def _times(job: WatchedJob, resolution_s: float) -> tuple[float | None, float | None, float | None]:
@@ -111,7 +136,7 @@ def _times(job: WatchedJob, resolution_s: float) -> tuple[float | None, float | 
     return start, max(own.start, start) if own is not None else None, end
 
 
-def _outcome(job: WatchedJob, interrupted: str | None) -> tuple[JobState, str]:
+def outcome(job: WatchedJob, interrupted: str | None) -> tuple[JobState, str]:
     """Return the final state of a job and its reason."""
     if not job.ended:
         started = job.seen is not None and job.seen.start is not None
@@ -121,22 +146,25 @@ def _outcome(job: WatchedJob, interrupted: str | None) -> tuple[JobState, str]:
     return job.state, job.reason
 
 
-def _stays(
+def stays(
     job_id: str,
     job: WatchedJob,
-    start: float,
-    end: float,
-    steps: list[tuple[float, tuple[str, ...]]],
+    times: Lifetime,
+    trace: Callable[[float], float],
     numbers: dict[str, int],
     nodes: list[NodeFacts],
 ) -> Iterator[tuple[str, int, float, float]]:
-    """Yield (job, node, start, end) for each node of a job and the time that the job held it, in trace s."""
+    """Yield (job, node, start, end) for each node of a job and the time that the job held it, in trace s.
+
+    Nodes that are not in `nodes` are added to `nodes` and to `numbers`.
+    """
+    start, _, end = times
+    if math.isnan(start):
+        return
+    steps = [(max(start, trace(at)), names) for at, names in job.stairs]
     final = job.seen.nodes if job.seen is not None else ()
     first = job.first_nodes or final
-    for name in (*first, *(name for _, names in steps for name in names)):
-        if name not in numbers:  # the node has joined the partition during the replay
-            numbers[name] = len(nodes)
-            nodes.append(NodeFacts(name, 1))
+    add_nodes((*first, *(name for _, names in steps for name in names)), numbers, nodes)
     left = {name: next((at for at, names in steps if name not in names), end) for name in first}
     joined = {
         name: next(at for at, names in steps if name in names)
@@ -149,6 +177,14 @@ def _stays(
         until = min(end, left.get(name, end))
         if since <= until:
             yield job_id, numbers[name], since, until
+
+
+def add_nodes(names: Iterable[str], numbers: dict[str, int], nodes: list[NodeFacts]) -> None:
+    """Add the nodes that have joined the partition during the replay to `nodes`, and their numbers to `numbers`."""
+    for name in names:
+        if name not in numbers:
+            numbers[name] = len(nodes)
+            nodes.append(NodeFacts(name, 1))
 
 
 def _ranges(held: Sequence[tuple[str, int, float, float]], nodes: Sequence[NodeFacts]) -> pd.DataFrame:

@@ -7,45 +7,56 @@ from typing import Any
 
 import numpy as np
 
+from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.health import Value, judged, rounded, times_of
 from tracebed.orchestrator.replay.thresholds import Thresholds
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import RunInfo
 from tracebed.states import JobState
 
 DISTURBED = (JobState.FAILED, JobState.INTERRUPTED, JobState.UNKNOWN)
 
 
-def health(run: Run, jobs: Sequence[WatchedJob], steps: Sequence[float], thresholds: Thresholds) -> dict[str, Any]:
-    """Return the health of a replay that has ended, in the form of `replay.health.health`.
+def health(
+    info: RunInfo,
+    plan: Plan,
+    jobs: Sequence[WatchedJob],
+    submit: Sequence[float],
+    states: Sequence[JobState | None],
+    steps: Sequence[float],
+    thresholds: Thresholds,
+) -> dict[str, Any]:
+    """Return the health of a replay, in the form of `replay.health.health`. Signals of the nodes are unknown.
 
     Args:
-        run: the run.
+        info: the facts of the run.
+        plan: the jobs.
         jobs: the submission, observations and end of each job.
+        submit: time of the submission of each job, trace s; NaN: not submitted.
+        states: final state of each job; None: the job has not ended.
         steps: sizes of the steps of the wall clock, s.
         thresholds: the limits.
     """
-    table, info = run.jobs, run.info
-    late = ((table["submit"] - table["submit_planned"]) / info.speed).to_numpy()
-    states = table["state"].to_numpy()
-    again = np.array([job.own is not None and job.own.restarts > 0 for job in jobs])
-    disturbed = int((np.isin(states, DISTURBED) | again).sum())
+    late = (np.array(submit) - np.array(plan.submit)) / info.speed
+    again = [job.own is not None and job.own.restarts > 0 for job in jobs]
+    disturbed = sum(state in DISTURBED or twice for state, twice in zip(states, again, strict=True))
     figures = {
         "interrupted": Value(int(info.state == "interrupted"), "; ".join(filter(None, info.interruptions))),
         "pauses": Value(
             len(info.pauses), f"{sum(each['wall_s'] for each in info.pauses):.3g} s" if info.pauses else ""
         ),
-        "jobs_disturbed": Value(disturbed / len(table), f"{disturbed:,} of {len(table):,} jobs" if disturbed else ""),
-        "submission_late_s": _largest(late, table["job_id"]),
+        "jobs_disturbed": Value(disturbed / len(plan), f"{disturbed:,} of {len(plan):,} jobs" if disturbed else ""),
+        "submission_late_s": _largest(late, plan.ids),
         "clock_step_s": Value(sum(map(abs, steps))),
     }
-    done = table["state"].to_numpy() == JobState.COMPLETED
+    done = np.array([state is JobState.COMPLETED for state in states])
     ran = [job.own.end - job.own.start if job.own is not None and job.own.end is not None else np.nan for job in jobs]
-    excess = np.where(done, np.array(ran) - table["run_time"].to_numpy() / info.speed, np.nan)
-    planned = table["run_time"].to_numpy()[np.isfinite(excess)].sum() / info.speed
-    figures["residual_s"] = _largest(excess, table["job_id"])
+    wanted = np.array(plan.run_time) / info.speed
+    excess = np.where(done, np.array(ran) - wanted, np.nan)
+    planned = wanted[np.isfinite(excess)].sum()
+    figures["residual_s"] = _largest(excess, plan.ids)
     figures["lost_time"] = Value(float(np.nansum(np.abs(excess)) / planned) if planned else None)
-    times = times_of(table["run_time"].tolist(), table["submit_planned"].tolist(), info.speed)
+    times = times_of(plan.run_time, plan.submit, info.speed)
     values = {name: found._replace(value=rounded(found.value)) for name, found in figures.items()}
     return judged(values, thresholds, "emulated", times)
 

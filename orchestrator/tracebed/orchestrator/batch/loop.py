@@ -253,6 +253,7 @@ class BatchReplayer:
         self.polls["polls"] += 1
         if step := self.clock.check():
             self._note("step", None, seconds=step, wall=self.clock.steps[-1][0])
+        self._note("polled", None, took_s=polled.took_s, error=str(polled.error) if polled.error is not None else None)
         if polled.error is not None:
             self.polls["failed"] += 1
             if not polled.error.transient or self.clock.now() > self._answered + LOST_S:
@@ -299,7 +300,9 @@ class BatchReplayer:
 
     def _cancel_all(self) -> None:
         """Cancel all jobs, including those that are found later. Failed calls are repeated at the next observation."""
-        self._cancelled_at = self._cancelled_at or self.clock.now()
+        if self._cancelled_at is None:
+            self._cancelled_at = self.clock.now()
+            self._note("interrupt", None, reason=self.interrupted)
         ids = [job.id for job in self.jobs if job.pending and job.id is not None and job.id not in self._cancelled]
         if ids and self._cancel(ids):
             self._cancelled.update(ids)

@@ -19,9 +19,10 @@ from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSystem, Setting
 from tracebed.orchestrator.batch.ended import ended_run
 from tracebed.orchestrator.batch.health import health
 from tracebed.orchestrator.batch.loop import POLL_S, BatchReplayer
-from tracebed.orchestrator.batch.past import SCHEMA, Past
+from tracebed.orchestrator.batch.past import Past
 from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.records import Records
+from tracebed.orchestrator.batch.retold import SCHEMA
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.ending import lateness, save
@@ -32,6 +33,7 @@ from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
+from tracebed.states import JobState
 
 LEAD_S = 0.5
 """Shortest time from the start of the replay to the first submission, wall s. The first submission is at a whole
@@ -127,19 +129,17 @@ def recovered(folder: Path) -> Run:
         InputError: the journal is missing or damaged.
     """
     past = Past(folder)
-    clock = WallClock(past.steps)
-    thresholds = Thresholds.parse(*past.facts["thresholds"])
-    origin, first, speed = past.facts["origin"], past.plan.submit[0], past.info.speed
+    end = past.facts.get("end") or {"time": past.last, "interrupted": KILLED}
     return _concluded(
         past.plan,
         past.jobs,
         past.info,
-        clock,
-        lambda wall: first + (wall - origin) * speed,
+        WallClock(past.steps),
+        past.trace,
         past.facts["resolution_s"],
-        KILLED,
-        origin + (past.last - first) / speed,
-        thresholds,
+        end["interrupted"],
+        past.wall(end["time"]),
+        Thresholds.parse(*past.facts["thresholds"]),
     )
 
 
@@ -193,7 +193,7 @@ def _carry_out(
             "resolution_s": facts.resolution_s,
             "thresholds": [thresholds.text, thresholds.where],
         }
-    with contextlib.closing(Journal(folder.path / JOURNAL, known if past is None else {})) as journal:
+    with contextlib.closing(Journal(folder.path / JOURNAL, known if past is None else {"end": None})) as journal:
         replayer = BatchReplayer(
             plan,
             system,
@@ -210,6 +210,8 @@ def _carry_out(
         signals.notify(replayer.interrupt)
         folder.keep = True
         replayer.run(on_progress)
+        end = clock.now()
+        journal.add_facts({"end": {"time": replayer.trace(end), "interrupted": replayer.interrupted}})
     info.batch |= _measured(replayer)
     return _concluded(
         plan,
@@ -219,19 +221,18 @@ def _carry_out(
         replayer.trace,
         facts.resolution_s,
         replayer.interrupted,
-        clock.now(),
+        end,
         thresholds,
     )
 
 
 def _note_pause(replayer: BatchReplayer, info: RunInfo, past: Past) -> None:
     """Record the time in which no replayer ran. The jobs of the batch system continued."""
-    pauses = [dict(entry.data) for entry in past.entries if entry.kind == "pause"]
     now = replayer.trace(replayer.clock.now())
     running = sum(job.pending for job in replayer.jobs)
     pause = {"at": past.last, "wall_s": round((now - past.last) / info.speed, 3), "adopted": running, "lost": 0}
     replayer.journal.write([Entry(0, now, "pause", None, None, pause)])
-    info.pauses = [*pauses, pause]
+    info.pauses = [*info.pauses, pause]
 
 
 def _concluded(
@@ -258,7 +259,8 @@ def _concluded(
     )
     late = (run.jobs["submit"] - run.jobs["submit_planned"]).dropna() / info.speed
     info.lateness_ms = lateness(late.tolist())
-    info.health = health(run, jobs, [size for _, size in clock.steps], thresholds)
+    submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
+    info.health = health(info, plan, jobs, submit, states, [size for _, size in clock.steps], thresholds)
     return run
 
 

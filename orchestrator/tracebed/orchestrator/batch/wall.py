@@ -47,4 +47,9 @@ class WallClock:
 
     def without_steps(self, wall: float) -> float:
         """Return the time of this clock at a recorded wall time. It is ambiguous just after a step back."""
-        return wall - sum(size for at, size in self.steps if wall >= at)
+        return without_steps(self.steps, wall)
+
+
+def without_steps(steps: Sequence[tuple[float, float]], wall: float) -> float:
+    """Return a recorded wall time without the `steps` (see `WallClock.steps`) before it."""
+    return wall - sum(size for at, size in steps if wall >= at)

@@ -96,10 +96,11 @@ class WatchedJob:
         return True
 
     def facts(self) -> dict[str, Any]:
-        """Return the last observation as JSON values, for the journal."""
+        """Return the last observation and the record of the job as JSON values, for the journal."""
         seen = vars(self.seen) if self.seen is not None else {}
+        own = vars(self.own) if self.own is not None else {}
         nodes = {"first_nodes": self.first_nodes, "stairs": self.stairs}
-        return {"state": str(self.state), "reason": self.reason, "seen": seen, **nodes}
+        return {"state": str(self.state), "reason": self.reason, "seen": seen, "own": own, **nodes}
 
 
 def never_starts(jobs: Iterable[WatchedJob]) -> bool:

@@ -302,7 +302,8 @@ def replay(
     if scheduler is not None:
         jobs = load_workload(workload)
         settings = (partition, scheduler_options, scheduler_conf)
-        run = replay_on(jobs, workload.name, scheduler, settings, speed, health, resume, output)
+        shown = (live, metrics_port, metrics_file)
+        run = replay_on(jobs, workload.name, scheduler, settings, speed, health, resume, output, shown)
         return concluded(run, output, as_json)
     assert policy is not None and inventory is not None  # checked above
     import tracebed.api as tb

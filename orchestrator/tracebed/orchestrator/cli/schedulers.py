@@ -10,8 +10,9 @@ import click
 from click.core import ParameterSource
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.messages import progress, say
+from tracebed.orchestrator.cli.messages import say
 from tracebed.orchestrator.cli.options import PATH, Command, ExtensionName, ExtensionOption
+from tracebed.orchestrator.cli.watch import shown_live
 
 if TYPE_CHECKING:
     from tracebed.api.results import Run
@@ -21,7 +22,7 @@ OF_SCHEDULERS = ("partition", "scheduler_options", "scheduler_conf")
 """Parameters that need `--scheduler`."""
 OF_TESTBEDS = (
     *("policy", "policy_options", "priority", "interval", "over_limit", "inventory", "balance", "calibration"),
-    *("clock", "on_node_failure", "drain", "live", "metrics_port", "metrics_file"),
+    *("clock", "on_node_failure", "drain"),
 )
 """Parameters that a replay with `--scheduler` does not accept."""
 
@@ -92,8 +93,9 @@ def replay_on(
     health: Path | None,
     resume: bool,
     output: Path,
+    shown: tuple[bool | None, int | None, Path | None],
 ) -> Run:
-    """Replay a workload on a batch system, and show a progress bar.
+    """Replay a workload on a batch system, and show it while it runs.
 
     Args:
         jobs: the workload.
@@ -104,11 +106,12 @@ def replay_on(
         health: file of health thresholds.
         resume: whether to continue a replay that was killed.
         output: folder of the run.
+        shown: values of the options of the live view.
     """
     import tracebed.api as tb
 
     partition, options, configuration = settings
-    with progress(f"replaying on {scheduler} at {speed:g}x", total=len(jobs)) as bar:
+    with shown_live(output, f"replaying on {scheduler} at {speed:g}x", len(jobs), *shown) as bar:
         run = tb.replay_on(
             jobs,
             scheduler,

@@ -73,22 +73,26 @@ def watch(
         follower = stack.enter_context(contextlib.closing(_Follower(run, wait=wait)))
         metrics = None
         if metrics_port is not None or metrics_file is not None:
-            metrics = Metrics(lambda: follower.view, metrics_port, metrics_file)
+            metrics = Metrics(metrics_port, metrics_file)
             stack.callback(metrics.close)
         terminal = sys.stdout.isatty() and not as_json and not once
         show = stack.enter_context(_screen() if terminal else _printed(as_json))
         period = every or (REFRESH_S if terminal or metrics else LOG_S)
         while True:
             going = follower.read() and not once
-            if follower.view is not None and follower.view.now == follower.view.now:
-                show(follower.view)
-            if metrics:
-                metrics.write()
+            view = follower.view
+            if view is not None and view.now == view.now:
+                show(view)
+                if metrics:
+                    metrics.update(view)
             if not going:
                 break
             follower.sleep(period)
-    if follower.view is None:
+    if view is None:
         say(f"tracebed: {run}: the replay ended before its first job")
+    elif view.status == "stopped":
+        todo = "the command of the replay with --resume continues it, `tracebed recover` makes a run of it"
+        say(f"tracebed: {follower.source.folder}: the replay was killed or has failed: {todo}")
     return ExitCode.OK
 
 
@@ -116,17 +120,16 @@ class _Follower:
 
     def read(self) -> bool:
         """Process the new entries of the journal. Return whether the replay is still running."""
-        from tracebed.orchestrator.watching.source import still_running
-        from tracebed.orchestrator.watching.view import View
+        from tracebed.orchestrator.watching.source import still_running, view_of
 
         going = self.source.running and still_running(self.source.folder)
-        entries, facts = self._reader.entries(), self._reader.facts()
         try:
-            if self.view is None and "thresholds" in facts:
-                self.view = View(facts)
+            if self.view is None and self._reader.has_tables() and (facts := self._reader.facts()):
+                self.view = view_of(facts)  # the facts precede all entries; they may be large
             if self.view is not None:
-                self.view.take_in(entries)
-                self.view.ended = not going
+                self.view.take_in(self._reader.entries())
+                if not going:
+                    self.view.finish(self._reader.facts().get("end"))
         except InputError as error:
             error.where = error.where or str(self.source.journal)
             raise
@@ -220,7 +223,7 @@ def _watcher(output: Path, *, live: bool, port: int | None, file: Path | None) -
     if port is not None or file is not None:
         from tracebed.orchestrator.watching.openmetrics import Metrics
 
-        Metrics(lambda: None, port, file).close()  # reports a missing package or a port that is in use now
+        Metrics(port, file).close()  # reports a missing package or a port that is in use now
     words = ["nice", "-n", "19", sys.executable, "-P", "-m", __name__, str(output), "--wait"]
     words += ["--metrics-port", str(port)] if port is not None else []
     words += ["--metrics-file", str(file)] if file is not None else []

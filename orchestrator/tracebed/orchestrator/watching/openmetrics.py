@@ -6,7 +6,7 @@ prometheus_client (extra `prometheus`) writes the text and serves it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,60 +18,46 @@ ADDRESS = "127.0.0.1"
 """The loopback address: the metrics are served only to this machine."""
 
 
-class Collector:
-    """The metrics of a replay.
+def families(view: View) -> Iterator[Any]:
+    """Yield the metrics of a replay."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    Args:
-        view: returns the state of the replay; None: it has not begun.
-    """
+    def gauge(name: str, what: str, value: float) -> Any:
+        return GaugeMetricFamily(f"tracebed_{name}", what, value=value)
 
-    def __init__(self, view: Callable[[], View | None]) -> None:
-        """Read the state at each collection."""
-        self._view = view
-
-    def collect(self) -> Iterator[Any]:
-        """Yield the metrics."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        view = self._view()
-        if view is None:
-            return
-
-        def gauge(name: str, what: str, value: float) -> Any:
-            return GaugeMetricFamily(f"tracebed_{name}", what, value=value)
-
-        jobs = GaugeMetricFamily("tracebed_jobs", "Jobs by state.", labels=["state"])
-        for state, count in view.counts().items():
-            jobs.add_metric([state], count)
-        nodes = GaugeMetricFamily("tracebed_nodes", "Nodes by state.", labels=["state"])
-        busy, out = view.nodes_busy, len(view.nodes_out)
-        for state, count in {"busy": busy, "out": out, "idle": len(view.info.nodes) - busy - out}.items():
-            nodes.add_metric([state], count)
-        late = GaugeMetricFamily(
-            "tracebed_submission_lateness_seconds", "Lateness of the submissions.", labels=["quantile"]
-        )
-        for name, quantile in (("p50", "0.5"), ("p99", "0.99"), ("max", "1")):
-            late.add_metric([quantile], view.lateness().get(name, math.nan) / 1e3)
-        state = view.health()["state"]
-        health = GaugeMetricFamily("tracebed_health", "1 for the current health state, else 0.", labels=["state"])
-        for name in ("healthy", "degraded", "unhealthy"):
-            health.add_metric([name], float(name == state))
-        faults = CounterMetricFamily("tracebed_faults", "Faults by kind.", labels=["kind"])
-        for kind, count in view.fault_counts.items():
-            faults.add_metric([kind], count)
-        yield from (jobs, nodes, late, health, faults)
-        yield CounterMetricFamily("tracebed_resizes", "Resizes decided by the policy.", value=view.resizes)
-        yield gauge("trace_seconds", "Trace time of the replay.", view.now)
-        yield gauge("speed", "Trace seconds per second.", view.info.speed)
-        yield gauge("utilization_ratio", "Share of the node-seconds that jobs held.", view.utilization())
-        yield gauge("left_seconds", "Estimate of the time left.", view.left_s())
+    jobs = GaugeMetricFamily("tracebed_jobs", "Jobs by state.", labels=["state"])
+    for state, count in view.counts().items():
+        jobs.add_metric([state], count)
+    nodes = GaugeMetricFamily("tracebed_nodes", "Nodes by state.", labels=["state"])
+    for state, count in view.node_counts().items():
+        nodes.add_metric([state], count)
+    late = GaugeMetricFamily(
+        "tracebed_submission_lateness_seconds", "Lateness of the submissions.", labels=["quantile"]
+    )
+    lateness = view.lateness()
+    for name, quantile in (("p50", "0.5"), ("p99", "0.99"), ("max", "1")):
+        late.add_metric([quantile], lateness.get(name, math.nan) / 1e3)
+    state = view.health()["state"]
+    health = GaugeMetricFamily("tracebed_health", "1 for the current health state, else 0.", labels=["state"])
+    for name in ("healthy", "degraded", "unhealthy"):
+        health.add_metric([name], float(name == state))
+    faults = CounterMetricFamily("tracebed_faults", "Faults by kind.", labels=["kind"])
+    for kind, count in view.fault_counts.items():
+        faults.add_metric([kind], count)
+    yield from (jobs, nodes, late, health, faults)
+    yield CounterMetricFamily("tracebed_resizes", "Resizes of jobs.", value=view.resizes)
+    yield gauge("trace_seconds", "Trace time of the replay.", view.now)
+    yield gauge("speed", "Trace seconds per second.", view.info.speed)
+    yield gauge("utilization_ratio", "Share of the node-seconds that jobs held.", view.utilization())
+    yield gauge("left_seconds", "Estimate of the time left.", view.left_s())
 
 
 class Metrics:
     """The metrics of a replay, served on a port, written to a file, or both.
 
+    The values are those of the last update, because the view of a replay must not be read while it changes.
+
     Args:
-        view: returns the state of the replay; None: it has not begun.
         port: port on the loopback address; None: not served.
         file: text file for the node exporter (`*.prom`); None: not written.
 
@@ -79,15 +65,16 @@ class Metrics:
         InputError: prometheus_client is not installed, or the port is taken.
     """
 
-    def __init__(self, view: Callable[[], View | None], port: int | None, file: Path | None) -> None:
-        """Start the server."""
+    def __init__(self, port: int | None, file: Path | None) -> None:
+        """Start the server, without metrics."""
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
             hint = "install it: pip install 'tracebed[prometheus]'"
             raise InputError("metrics need the package prometheus_client", hint=hint) from error
+        self._families: list[Any] = []
         self._registry = CollectorRegistry()
-        self._registry.register(Collector(view))
+        self._registry.register(self)
         self._file = file
         self._server: Any = None
         if port is not None:
@@ -97,8 +84,17 @@ class Metrics:
                 what = f"port {port} cannot be used: {error.strerror}"
                 raise InputError(what, hint="choose another one with --metrics-port") from error
 
-    def write(self) -> None:
-        """Write the file, if it is set. Raises InputError if the file cannot be written."""
+    def collect(self) -> list[Any]:
+        """Return the metrics."""
+        return self._families
+
+    def update(self, view: View) -> None:
+        """Take the metrics from a view, and write the file, if it is set.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        self._families = list(families(view))
         if self._file is None:
             return
         from prometheus_client import generate_latest

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tracebed.converters.workload import IntArray
 from tracebed.display import time_text
-from tracebed.orchestrator.watching.view import View
+from tracebed.orchestrator.watching.view import Status, View
 
 WINDOW_S = 60.0
 """Length of the window of the node bars, wall s."""
@@ -56,8 +56,15 @@ def line(view: View) -> str:
     if view.nodes_out:
         parts.append(f"{len(view.nodes_out):,} nodes out")
     parts.append(view.health()["state"])
-    parts.append("ended" if view.ended else f"about {time_text(view.left_s())} left")
+    parts.append(_left(view))
     return ", ".join(parts)
+
+
+def _left(view: View) -> str:
+    """Return the time left, or how the replay has ended."""
+    if view.status is Status.RUNNING:
+        return f"about {time_text(view.left_s())} left"
+    return f"{view.status} ({view.reason})" if view.status is Status.INTERRUPTED else str(view.status)
 
 
 def _title(view: View) -> Text:
@@ -68,7 +75,7 @@ def _title(view: View) -> Text:
 
 def _progress(view: View, width: int) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
-    left = "ended" if view.ended else f"about {time_text(view.left_s())} left"
+    left = _left(view)
     done = f"{view.finished:,}/{len(view.jobs):,} jobs"
     bar = ProgressBar(total=len(view.jobs), completed=view.finished, width=max(10, width - len(done) - len(left) - 3))
     grid.add_row(bar, done, left)
@@ -87,7 +94,7 @@ def _figures(view: View) -> Table:
     ended = ", ".join(f"{count:,} {name}" for name, count in counts.items() if name not in ("planned", "waiting"))
     used = view.utilization()
     busy = f"{view.nodes_busy:,} of {len(view.info.nodes):,}" + (f", utilization {used:.1%}" if used == used else "")
-    out = f", {len(view.nodes_out):,} out" if view.nodes_out else ""
+    out = ", out unknown" if view.nodes_out is None else f", {len(view.nodes_out):,} out" if view.nodes_out else ""
     shown = f"p50 {late['p50']:.3g}, p99 {late['p99']:.3g}, max {late['max']:.3g} ms" if "p99" in late else "-"
     grid.add_row("queue", queue, "lateness", shown)
     grid.add_row("jobs", ended, "resizes", f"{view.resizes:,}")
@@ -117,10 +124,11 @@ def _nodes(view: View, width: int, rows: int) -> RenderableType:
     window = WINDOW_S * view.info.speed
     begin = max(view.jobs.submit[0], view.now - window) if view.now == view.now else 0.0
     grid = view.occupation(begin, columns)
-    out = set(view.nodes_out)
+    out = set(view.nodes_out or ())
     lines: list[RenderableType] = []
     for row, label in enumerate(labels):
-        text = Text(f"{label[:label_width]:<{label_width}} ", style="red" if row in out and per_row == 1 else "dim")
+        text = Text()  # without a style, which would apply to the bar too
+        text.append(f"{label[:label_width]:<{label_width}} ", "red" if row in out and per_row == 1 else "dim")
         part = grid[row * per_row : (row + 1) * per_row]
         lines.append(text.append_text(_bar(view, part[0]) if per_row == 1 else _shades(part)))
     span = time_text(max(0.0, view.now - begin)) if view.now == view.now else ""
@@ -155,9 +163,10 @@ def snapshot(view: View) -> dict[str, Any]:
         "workload": view.info.workload.get("name", ""),
         "policy": view.info.policy,
         "time_s": view.now,
-        "ended": view.ended,
+        "ended": view.status is not Status.RUNNING,
+        "status": str(view.status),
         "jobs": view.counts(),
-        "nodes": {"all": len(view.info.nodes), "busy": view.nodes_busy, "out": len(view.nodes_out)},
+        "nodes": {"all": len(view.info.nodes)} | view.node_counts(),
         "utilization": view.utilization(),
         "resizes": view.resizes,
         "lateness_ms": view.lateness(),

@@ -1,13 +1,22 @@
-"""The journal of a replay that is running, or has ended."""
+"""The journal of a replay that is running, or has ended, and the view for it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.batch import retold
+from tracebed.orchestrator.replay import recovery
 from tracebed.orchestrator.replay.folder import is_running, output_of, working_folders
 from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.watching.batch import BatchView
+from tracebed.orchestrator.watching.replayed import ReplayView
+from tracebed.orchestrator.watching.view import View
+
+VIEWS: dict[str, Callable[[Mapping[str, Any]], View]] = {recovery.SCHEMA: ReplayView, retold.SCHEMA: BatchView}
+"""Schema of a journal -> its view."""
 
 
 class Source(NamedTuple):
@@ -56,3 +65,12 @@ def found(path: Path) -> Source:
         hint = "give the -o of a replay, its working folder or its run; --wait waits for the start of the replay"
         raise InputError("no replay writes to it, and it has no journal", where=str(path), hint=hint)
     return source
+
+
+def view_of(facts: Mapping[str, Any]) -> View:
+    """Return the view for a journal with these facts. Raises InputError if they are not those of a replay."""
+    make = VIEWS.get(str(facts.get("schema")))
+    if make is None:
+        hint = "the journal may be that of another version of tracebed"
+        raise InputError(f"is not a journal of the schema {' or '.join(VIEWS)}", hint=hint)
+    return make(facts)

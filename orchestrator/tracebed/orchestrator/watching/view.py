@@ -1,26 +1,23 @@
-"""The state of a replay, from the entries of its journal: queue, nodes, lateness, health, faults and the time left."""
+"""The state of a replay: queue, nodes, lateness, health, faults and the time left."""
 
 from __future__ import annotations
 
+import abc
 import contextlib
+import enum
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.converters.workload import IntArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.ending import lateness
-from tracebed.orchestrator.replay.health import health
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.recovery import SCHEMA, Retold
-from tracebed.orchestrator.replay.thresholds import Thresholds
-from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import RunInfo
-from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.states import JobState
 
 FAULTS = {
@@ -28,13 +25,25 @@ FAULTS = {
     "up": "node back",
     "requeue": "job requeued",
     "error": "error",
+    "step": "step of the clock",
     "pause": "replay resumed",
 }
-"""Kind of journal entry -> its name in a view."""
+"""Kind of fault -> its name in a view."""
 LAST = 50
 """Number of faults that a view keeps."""
 LEAST_UTILIZATION = 0.3
 """Least utilization that the estimate of the time left assumes, because the first minutes are not representative."""
+
+
+class Status(enum.StrEnum):
+    """Status of a replay."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    INTERRUPTED = "interrupted"
+    """A signal or a failure has ended the replay."""
+    STOPPED = "stopped"
+    """The replay was killed or has failed, and has not saved a run."""
 
 
 class Fault(NamedTuple):
@@ -55,14 +64,35 @@ class Holding(NamedTuple):
     end: float
 
 
-class View:
+class Columns(Protocol):
+    """The columns of the jobs of a replay, each of length `len(jobs)`. Times are trace s."""
+
+    @property
+    def ids(self) -> list[str]:
+        """IDs of the jobs."""
+
+    @property
+    def submit(self) -> list[float]:
+        """Planned submit times."""
+
+    @property
+    def run_time(self) -> list[float]:
+        """Planned run times on `nodes`."""
+
+    @property
+    def nodes(self) -> list[int]:
+        """Requested nodes."""
+
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+
+
+class View(abc.ABC):
     """The state of a replay at the last entry of its journal.
 
     Args:
-        facts: the facts of the journal.
-
-    Raises:
-        InputError: the facts are not those of a replay.
+        info: the facts of the run.
+        jobs: the workload.
 
     Attributes:
         info: the facts of the run.
@@ -70,57 +100,110 @@ class View:
         now: time of the last entry, trace s; NaN before the first entry.
         faults: the latest faults, the newest last.
         fault_counts: kind of fault -> number of faults so far.
-        ended: whether the replay has ended; set by the reader of the journal.
+        status: whether the replay is running.
+        reason: reason of an interruption; empty if the replay was not interrupted.
     """
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
+    def __init__(self, info: RunInfo, jobs: Columns) -> None:
         """Start before the first submission."""
-        if facts.get("schema") != SCHEMA:
-            hint = "if a batch system schedules the replay, its own commands show the jobs (squeue, oarstat)"
-            raise InputError(f"is not a journal of the schema {SCHEMA}", hint=hint)
-        with _damage():
-            self.info = RunInfo.from_json(facts["info"])
-            self.jobs = Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"]))
-            self._thresholds = Thresholds.parse(*facts["thresholds"])
+        self.info, self.jobs = info, jobs
         self.now = math.nan
         self.faults: deque[Fault] = deque(maxlen=LAST)
         self.fault_counts: Counter[str] = Counter()
-        self.ended = False
-        self._retold = Retold(self.jobs, self.info)
-        self._witness = Witness(self.jobs, self.info.nodes, self.info.speed)
-        self._seconds = np.array(self.jobs.run_time) * np.array(self.jobs.nodes)  # node-seconds of each job
+        self.status, self.reason = Status.RUNNING, ""
+        self._seconds = np.array(jobs.run_time) * np.array(jobs.nodes)  # node-seconds of each job
 
     def take_in(self, entries: Iterable[Entry]) -> None:
         """Process entries of the journal. Raises InputError if the journal is damaged."""
-        with _damage():
+        with damage():
             for entry in entries:
                 self.now = entry.time
-                self._retold.take_in(entry)
-                self._witness.take_in(entry)
-                if entry.kind in FAULTS and not (entry.kind == "error" and entry.job):  # such a job had just ended
-                    self.fault_counts[entry.kind] += 1
-                    self.faults.append(Fault(entry.time, _told(entry)))
+                self._take_in(entry)
 
-    # -- jobs ------------------------------------------------------------------------------------------------------
+    def finish(self, end: Mapping[str, Any] | None) -> None:
+        """Process the end of the replay.
+
+        Args:
+            end: the fact `end` of the journal: `time` (trace s) and `interrupted` (reason or None). None: the replay
+                did not write it, because it was killed or has failed.
+
+        Raises:
+            InputError: the journal is damaged.
+        """
+        with damage():
+            if end is not None:
+                self.now, self.reason = float(end["time"]), str(end["interrupted"] or "")
+                self._cut_short(self.now, end["interrupted"])
+                self.status = Status.INTERRUPTED if JobState.INTERRUPTED in self.states else Status.ENDED
+            else:
+                self.status = Status.ENDED if self.finished == len(self.jobs) else Status.STOPPED
+
+    # -- what a kind of journal provides -----------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _take_in(self, entry: Entry) -> None:
+        """Process an entry of the journal."""
+
+    @abc.abstractmethod
+    def _cut_short(self, now: float, interrupted: str | None) -> None:
+        """Interrupt the jobs that have not ended."""
 
     @property
-    def running(self) -> dict[int, int]:
+    @abc.abstractmethod
+    def states(self) -> Sequence[JobState | None]:
+        """The final state of each job; None: the job has not ended."""
+
+    @property
+    @abc.abstractmethod
+    def submitted(self) -> Sequence[float]:
+        """The submit time of each job, trace s; NaN: not submitted."""
+
+    @property
+    @abc.abstractmethod
+    def running(self) -> Mapping[int, int]:
         """Running job -> its number of nodes, in the order of the starts."""
-        return self._retold.running
+
+    @property
+    @abc.abstractmethod
+    def resizes(self) -> int:
+        """The number of resizes."""
+
+    @property
+    @abc.abstractmethod
+    def nodes_out(self) -> Sequence[int] | None:
+        """The nodes that were lost and have not returned; None: unknown."""
+
+    @property
+    @abc.abstractmethod
+    def nodes_busy(self) -> int:
+        """The number of nodes that jobs hold."""
+
+    @abc.abstractmethod
+    def start_of(self, job: int) -> float:
+        """Return the start of a running job, trace s."""
+
+    @abc.abstractmethod
+    def holdings(self, since: float) -> Iterator[Holding]:
+        """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
+
+    @abc.abstractmethod
+    def health(self) -> dict[str, Any]:
+        """Return the health of the replay so far, as in `run.json`."""
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
 
     def waiting(self) -> list[int]:
         """Return the jobs in the queue, in the order of submission."""
-        record = self._retold.record
+        running = self.running
         return [
             job
-            for job, state in enumerate(record.state)
-            if state is JobState.UNKNOWN and job not in self.running and not math.isnan(record.submit[job])
+            for job, (state, submit) in enumerate(zip(self.states, self.submitted, strict=True))
+            if state is None and job not in running and not math.isnan(submit)
         ]
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs by state: `planned`, `waiting`, `running`, and the final states that occur."""
-        record = self._retold.record
-        final = Counter(str(state) for state in record.state if state is not JobState.UNKNOWN)
+        final = Counter(str(state) for state in self.states if state is not None)
         waiting, running = len(self.waiting()), len(self.running)
         planned = len(self.jobs) - waiting - running - final.total()
         return {"planned": planned, "waiting": waiting, "running": running, **final}
@@ -128,44 +211,16 @@ class View:
     @property
     def finished(self) -> int:
         """The number of jobs that have a final state."""
-        return sum(state is not JobState.UNKNOWN for state in self._retold.record.state)
+        return sum(state is not None for state in self.states)
 
-    @property
-    def resizes(self) -> int:
-        """The number of resizes that the policy has decided."""
-        return len(self._retold.record.resizes)
+    # -- nodes -------------------------------------------------------------------------------------------------------
 
-    def start_of(self, job: int) -> float:
-        """Return the start of a running job, trace s."""
-        return self._retold.record.start[job]
-
-    # -- nodes -----------------------------------------------------------------------------------------------------
-
-    @property
-    def nodes_out(self) -> list[int]:
-        """The nodes that were lost and have not returned."""
-        return sorted(self._retold.cluster.out)
-
-    @property
-    def nodes_busy(self) -> int:
-        """The number of nodes that jobs hold."""
-        cluster = self._retold.cluster
-        return len({node for job in self.running for node in cluster.owned(job)})
-
-    def holdings(self, since: float) -> Iterator[Holding]:
-        """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
-        cluster = self._retold.cluster
-        for job in self.running:
-            for held_since, nodes in cluster.periods(job):
-                for node in nodes:
-                    yield Holding(job, node, 1, held_since, self.now)
-        ledger = cluster.ledger
-        for row in range(len(ledger.jobs) - 1, -1, -1):
-            if ledger.ends[row] < since:
-                break
-            yield Holding(
-                ledger.jobs[row], ledger.firsts[row], ledger.counts[row], ledger.starts[row], ledger.ends[row]
-            )
+    def node_counts(self) -> dict[str, int]:
+        """Return the number of nodes by state: `busy`, `out`, `idle`; without states that are unknown."""
+        busy, out = self.nodes_busy, self.nodes_out
+        if out is None:
+            return {"busy": busy}
+        return {"busy": busy, "out": len(out), "idle": len(self.info.nodes) - busy - len(out)}
 
     def occupation(self, since: float, columns: int) -> IntArray:
         """Return which jobs held the nodes in a window that ends now.
@@ -195,11 +250,11 @@ class View:
         held = sum((end - max(start, begin)) * size for _, _, size, start, end in self.holdings(begin) if end > begin)
         return held / (span * len(self.info.nodes))
 
-    # -- time ------------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------------------------
 
     def lateness(self) -> dict[str, float]:
         """Return the lateness of the submissions so far: count, and median, 99th percentile and maximum, wall ms."""
-        late = (self._submitted() - np.array(self.jobs.submit)) / self.info.speed
+        late = (np.array(self.submitted) - np.array(self.jobs.submit)) / self.info.speed
         return lateness(late[~np.isnan(late)].tolist())
 
     def left_s(self) -> float:
@@ -210,9 +265,9 @@ class View:
         """
         if math.isnan(self.now) or self.finished == len(self.jobs):
             return 0.0
-        record, run_time = self._retold.record, self.jobs.run_time
-        started = {job: max(0.0, run_time[job] - (self.now - record.start[job])) for job in self.running}
-        open_ = np.array([state is JobState.UNKNOWN for state in record.state])
+        run_time = self.jobs.run_time
+        started = {job: max(0.0, run_time[job] - (self.now - self.start_of(job))) for job in self.running}
+        open_ = np.array([state is None for state in self.states])
         work = float(np.nansum(self._seconds[open_]))
         work -= sum((run_time[job] - rest) * self.jobs.nodes[job] for job, rest in started.items())
         so_far = self.utilization()
@@ -220,29 +275,29 @@ class View:
         left = max(self.jobs.submit[-1] - self.now, max(started.values(), default=0.0), work / pace, 0.0)
         return left / self.info.speed
 
-    # -- health ----------------------------------------------------------------------------------------------------
+    # -- health and faults -------------------------------------------------------------------------------------------
 
-    def health(self) -> dict[str, Any]:
-        """Return the health of the replay so far, as in `run.json`."""
-        return health(self._witness, replace(self.info), self._retold.record, self._thresholds)
+    def _info(self) -> RunInfo:
+        """Return the facts of the run so far."""
+        if JobState.INTERRUPTED not in self.states:
+            return replace(self.info)
+        return replace(self.info, state="interrupted", interruptions=[self.reason])
 
-    def _submitted(self) -> FloatArray:
-        return np.array(self._retold.record.submit)
+    def _count_fault(self, kind: str, time: float, *, node: str | None, job: str | None, reason: object) -> None:
+        """Count a fault. A fault that repeats the last one replaces it in the list."""
+        place = ", ".join(filter(None, (node or "", f"job {job}" if job else "")))
+        text = ": ".join(filter(None, (FAULTS[kind], ", ".join(filter(None, (place, str(reason or "")))))))
+        if self.faults and self.faults[-1].text == text:
+            self.faults.pop()
+        self.fault_counts[kind] += 1
+        self.faults.append(Fault(time, text))
 
 
 @contextlib.contextmanager
-def _damage() -> Iterator[None]:
+def damage() -> Iterator[None]:
     """Convert the errors of a damaged journal to an InputError."""
     try:
         yield
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         what = f"the journal is damaged: {type(error).__name__}: {error}"
         raise InputError(what, hint="the replay cannot be watched") from error
-
-
-def _told(entry: Entry) -> str:
-    """Return a fault as text."""
-    data = entry.data
-    place = ", ".join(filter(None, (entry.node or "", f"job {entry.job}" if entry.job else "")))
-    reason = str(data.get("reason") or data.get("what") or "")
-    return ": ".join(filter(None, (FAULTS[entry.kind], ", ".join(filter(None, (place, reason))))))

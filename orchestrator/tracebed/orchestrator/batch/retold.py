@@ -1,0 +1,101 @@
+"""The jobs of a replay on a batch system, reconstructed from its journal entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tracebed.orchestrator.batch.base import Observation, Phase
+from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.records import OwnRecord
+from tracebed.orchestrator.batch.wall import without_steps
+from tracebed.orchestrator.batch.watched import WatchedJob
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.run import RunInfo
+from tracebed.states import JobState
+
+SCHEMA = "tracebed-batch-journal/1"
+
+
+class Retold:
+    """The submission, observations and end of each job.
+
+    Args:
+        facts: the facts of the journal.
+        where: the journal, for messages.
+
+    Attributes:
+        plan: the jobs.
+        info: the facts of the run.
+        jobs: the last known state of each job.
+        calling: jobs whose submission had no outcome yet.
+        submitted: number of jobs whose submission had begun.
+        steps: the steps of the wall clock that were detected (see `WallClock.steps`).
+        interrupted: reason of the interruption; None: the replay was not interrupted.
+    """
+
+    def __init__(self, facts: Mapping[str, Any], where: str | None = None) -> None:
+        """Start without submitted jobs. Raises an exception if the facts are damaged."""
+        self.plan = Plan(**facts["plan"])
+        self.info = RunInfo.from_json(facts["info"], where=where)
+        self.origin = float(facts["origin"])
+        self.jobs = [WatchedJob() for _ in self.plan.ids]
+        self.calling: set[int] = set()
+        self.submitted = 0
+        self.steps: list[tuple[float, float]] = []
+        self.interrupted: str | None = None
+        self.numbers = {name: number for number, name in enumerate(self.plan.ids)}
+
+    def trace(self, wall: float) -> float:
+        """Return the trace time at a time of the clock."""
+        return self.plan.submit[0] + (wall - self.origin) * self.info.speed
+
+    def wall(self, trace: float) -> float:
+        """Return the time of the clock at a trace time."""
+        return self.origin + (trace - self.plan.submit[0]) / self.info.speed
+
+    def recorded(self, wall: float) -> float:
+        """Return the time of the clock at a recorded wall time."""
+        return without_steps(self.steps, wall)
+
+    def take_in(self, entry: Entry) -> None:
+        """Process an entry. Raises an exception if it is damaged."""
+        data = entry.data
+        if entry.kind == "step":
+            self.steps.append((data["wall"], data["seconds"]))
+        elif entry.kind == "pause":
+            self.info.pauses = [*self.info.pauses, dict(data)]
+        elif entry.kind == "interrupt":
+            self.interrupted = data["reason"]
+        if entry.job is None:
+            return
+        number = self.numbers[entry.job]
+        job = self.jobs[number]
+        if entry.kind == "submitting":
+            self.submitted = max(self.submitted, number + 1)
+            self.calling.add(number)
+            job.called = job.called or self.wall(entry.time)
+        elif entry.kind in ("submitted", "refused"):
+            self.calling.discard(number)
+            job.called, job.latency_s = data["called"], data.get("latency_s", 0.0)
+            if entry.kind == "refused":
+                job.refuse(data["reason"])
+            else:
+                job.id = data["id"]
+        elif entry.kind in ("observed", "ended"):
+            _observe(job, entry)
+
+
+def _observe(job: WatchedJob, entry: Entry) -> None:
+    """Process an entry with the facts of `WatchedJob.facts`."""
+    data = entry.data
+    if seen := data["seen"]:
+        found = Observation(**seen)
+        job.seen = replace(found, phase=Phase(found.phase), state=JobState(found.state), nodes=tuple(found.nodes))
+    job.first_nodes = tuple(data["first_nodes"])
+    job.stairs = [(at, tuple(nodes)) for at, nodes in data["stairs"]]
+    job.reason = data["reason"]
+    if entry.kind == "ended":
+        job.ended, job.state = True, JobState(data["state"])
+        job.own = OwnRecord(**own) if (own := data.get("own")) else None

@@ -1,0 +1,154 @@
+"""The view of a replay on a batch system."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tracebed.orchestrator.batch.base import Phase
+from tracebed.orchestrator.batch.ended import Lifetime, add_nodes, lifetime, outcome, resizes_of, stays
+from tracebed.orchestrator.batch.health import health
+from tracebed.orchestrator.batch.retold import Retold
+from tracebed.orchestrator.batch.watched import WatchedJob
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.watching.view import Holding, View, damage
+from tracebed.states import JobState
+
+HOLDING = (Phase.RUNNING, Phase.ENDING)
+"""Phases in which a job holds nodes."""
+
+
+class BatchView(View):
+    """The state of a replay on a batch system, as last observed. The states of the nodes are unknown.
+
+    Args:
+        facts: the facts of the journal.
+
+    Raises:
+        InputError: the facts are damaged.
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        """Start before the first submission."""
+        with damage():
+            self._retold = Retold(facts)
+            super().__init__(self._retold.info, self._retold.plan)
+            self._resolution_s = float(facts["resolution_s"])
+            self._thresholds = Thresholds.parse(*facts["thresholds"])
+        self._numbers = {node.name: number for number, node in enumerate(self.info.nodes)}
+        self._states: list[JobState | None] = [None] * len(self.jobs)
+        self._submitted = [math.nan] * len(self.jobs)
+        self._running: dict[int, int] = {}
+        self._held: list[Holding] = []  # of jobs that have ended
+        self._resizes: dict[int, int] = {}
+
+    def _take_in(self, entry: Entry) -> None:
+        self._retold.take_in(entry)
+        if entry.job is not None:
+            self._update(self._retold.numbers[entry.job])
+        if entry.kind == "failed" or (entry.kind == "polled" and entry.data["error"]):
+            reason = entry.data.get("reason") or entry.data.get("error")
+            self._count_fault("error", entry.time, node=None, job=entry.job, reason=reason)
+        elif entry.kind == "step":
+            self._count_fault("step", entry.time, node=None, job=None, reason=f"{entry.data['seconds']:.3g} s")
+        elif entry.kind == "pause":
+            self._count_fault("pause", entry.time, node=None, job=None, reason="")
+        elif entry.kind == "interrupt":
+            self.reason = str(entry.data["reason"])
+            self._states = [self._state(job) for job in self._retold.jobs]
+
+    def _update(self, number: int) -> None:
+        """Update the state of a job after an entry."""
+        job = self._retold.jobs[number]
+        if job.called is not None:
+            self._submitted[number] = self._retold.trace(job.called)
+        self._states[number] = self._state(job)
+        self._resizes[number] = sum(1 for _ in resizes_of("", job, self._retold.trace))
+        if job.ended:
+            self._running.pop(number, None)
+            self._held += self._holdings(number)
+        elif job.seen is not None and job.seen.phase in HOLDING:
+            self._running[number] = len(job.seen.nodes)
+            add_nodes(job.seen.nodes, self._numbers, self.info.nodes)
+        elif self._running.pop(number, None) is not None:
+            reason = job.seen.reason if job.seen is not None else ""
+            self._count_fault("requeue", self.now, node=None, job=self.jobs.ids[number], reason=reason)
+
+    def _state(self, job: WatchedJob) -> JobState | None:
+        return outcome(job, self._retold.interrupted)[0] if job.ended else None
+
+    def _cut_short(self, now: float, interrupted: str | None) -> None:
+        self._held += [holding for job in self._running for holding in self._holdings(job)]
+        self._running.clear()
+        self._states = [outcome(job, interrupted)[0] for job in self._retold.jobs]
+
+    @property
+    def states(self) -> Sequence[JobState | None]:
+        """The final state of each job; None: the job has not ended."""
+        return self._states
+
+    @property
+    def submitted(self) -> Sequence[float]:
+        """The submit time of each job, trace s; NaN: not submitted."""
+        return self._submitted
+
+    @property
+    def running(self) -> Mapping[int, int]:
+        """Running job -> its number of nodes, in the order in which the starts were observed."""
+        return self._running
+
+    @property
+    def resizes(self) -> int:
+        """The number of resizes that were observed."""
+        return sum(self._resizes.values())
+
+    def start_of(self, job: int) -> float:
+        """Return the start of a running job, trace s. It is at most now, and uncertain by the resolution."""
+        return min(self._lifetime(job).start, self.now)
+
+    @property
+    def nodes_out(self) -> None:
+        """None: the states of the nodes are unknown."""
+        return None
+
+    @property
+    def nodes_busy(self) -> int:
+        """The number of nodes that jobs hold."""
+        seen = (self._retold.jobs[job].seen for job in self._running)
+        return len({node for found in seen if found is not None for node in found.nodes})
+
+    def holdings(self, since: float) -> Iterator[Holding]:
+        """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
+        for job in self._running:
+            yield from self._holdings(job)
+        yield from (holding for holding in self._held if holding.end >= since)
+
+    def health(self) -> dict[str, Any]:
+        """Return the health of the replay so far, as in `run.json`."""
+        retold, steps = self._retold, [size for _, size in self._retold.steps]
+        return health(self._info(), retold.plan, retold.jobs, self._submitted, self._states, steps, self._thresholds)
+
+    def _lifetime(self, job: int) -> Lifetime:
+        retold = self._retold
+        return lifetime(
+            retold.jobs[job],
+            self._resolution_s,
+            trace=retold.trace,
+            recorded=retold.recorded,
+            end=retold.wall(self.now),
+        )
+
+    def _holdings(self, number: int) -> Iterator[Holding]:
+        """Yield the periods in which a job holds nodes. Consecutive nodes with the same times are one range."""
+        job, times, last = self._retold.jobs[number], self._lifetime(number), None
+        for _, node, start, end in stays("", job, times, self._retold.trace, self._numbers, self.info.nodes):
+            if last is not None and (last.first + last.size, last.start, last.end) == (node, start, end):
+                last = last._replace(size=last.size + 1)
+                continue
+            if last is not None:
+                yield last
+            last = Holding(number, node, 1, start, end)
+        if last is not None:
+            yield last

@@ -1,0 +1,105 @@
+"""The view of a replay under a policy of tracebed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tracebed.orchestrator.replay.health import health
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.recovery import Retold
+from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.record import cut_short
+from tracebed.orchestrator.watching.view import FAULTS, Holding, View, damage
+from tracebed.states import JobState
+
+
+class ReplayView(View):
+    """The state of a replay under a policy of tracebed.
+
+    Args:
+        facts: the facts of the journal.
+
+    Raises:
+        InputError: the facts are damaged.
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        """Start before the first submission."""
+        with damage():
+            info = RunInfo.from_json(facts["info"])
+            jobs = Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"]))
+            super().__init__(info, jobs)
+            self._thresholds = Thresholds.parse(*facts["thresholds"])
+            self._retold = Retold(jobs, info)
+            self._witness = Witness(jobs, info.nodes, info.speed)
+
+    def _take_in(self, entry: Entry) -> None:
+        self._retold.take_in(entry)
+        self._witness.take_in(entry)
+        if entry.kind in FAULTS and not (entry.kind == "error" and entry.job):  # such a job had just ended
+            reason = entry.data.get("reason") or entry.data.get("what")
+            self._count_fault(entry.kind, entry.time, node=entry.node, job=entry.job, reason=reason)
+
+    def _cut_short(self, now: float, interrupted: str | None) -> None:
+        cut_short(self._retold.record, self._retold.cluster, self._retold.running, now, interrupted)
+        self._retold.running.clear()
+
+    @property
+    def states(self) -> Sequence[JobState | None]:
+        """The final state of each job; None: the job has not ended."""
+        return [None if state is JobState.UNKNOWN else state for state in self._retold.record.state]
+
+    @property
+    def submitted(self) -> Sequence[float]:
+        """The submit time of each job, trace s; NaN: not submitted."""
+        return self._retold.record.submit
+
+    @property
+    def running(self) -> Mapping[int, int]:
+        """Running job -> its number of nodes, in the order of the starts."""
+        return self._retold.running
+
+    @property
+    def resizes(self) -> int:
+        """The number of resizes that the policy has decided."""
+        return len(self._retold.record.resizes)
+
+    def start_of(self, job: int) -> float:
+        """Return the start of a running job, trace s."""
+        return self._retold.record.start[job]
+
+    @property
+    def nodes_out(self) -> Sequence[int]:
+        """The nodes that were lost and have not returned."""
+        return sorted(self._retold.cluster.out)
+
+    @property
+    def nodes_busy(self) -> int:
+        """The number of nodes that jobs hold."""
+        cluster = self._retold.cluster
+        return len({node for job in self.running for node in cluster.owned(job)})
+
+    def holdings(self, since: float) -> Iterator[Holding]:
+        """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
+        cluster = self._retold.cluster
+        for job in self.running:
+            for held_since, nodes in cluster.periods(job):
+                for node in nodes:
+                    yield Holding(job, node, 1, held_since, self.now)
+        ledger = cluster.ledger
+        for row in range(len(ledger.jobs) - 1, -1, -1):
+            if ledger.ends[row] < since:
+                break
+            yield Holding(
+                ledger.jobs[row], ledger.firsts[row], ledger.counts[row], ledger.starts[row], ledger.ends[row]
+            )
+
+    def health(self) -> dict[str, Any]:
+        """Return the health of the replay so far, as in `run.json`."""
+        info = replace(self._info(), pauses=self._retold.record.pauses)
+        return health(self._witness, info, self._retold.record, self._thresholds)
