@@ -356,7 +356,9 @@ def test_a_job_that_was_started_again_and_interrupted_is_disturbed_once() -> Non
     jobs = [cancelled, ended(101, 111, None, "n2")]
     run = run_of(jobs, "SIGINT")
     assert run.jobs["state"].tolist() == ["interrupted", "completed"]
-    assert health(run, jobs, [], Thresholds.read())["signals"]["jobs_disturbed"] == 0.5
+    submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
+    judged = health(run.info, plan(2), jobs, submit, states, [], Thresholds.read())
+    assert judged["signals"]["jobs_disturbed"] == 0.5
 
 
 def test_a_resized_job_has_its_staircase() -> None:

@@ -120,9 +120,10 @@ class _Follower:
 
     def read(self) -> bool:
         """Process the new entries of the journal. Return whether the replay is still running."""
-        from tracebed.orchestrator.watching.source import still_running, view_of
+        from tracebed.orchestrator.replay.folder import is_running
+        from tracebed.orchestrator.watching.source import view_of
 
-        going = self.source.running and still_running(self.source.folder)
+        going = self.source.running and is_running(self.source.folder)
         try:
             if self.view is None and self._reader.has_tables() and (facts := self._reader.facts()):
                 self.view = view_of(facts)  # the facts precede all entries; they may be large
@@ -137,10 +138,10 @@ class _Follower:
 
     def sleep(self, seconds: float) -> None:
         """Sleep until the next picture is due, or until the replay ends."""
-        from tracebed.orchestrator.watching.source import still_running
+        from tracebed.orchestrator.replay.folder import is_running
 
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and still_running(self.source.folder):
+        while (left := until - time.monotonic()) > 0 and is_running(self.source.folder):
             time.sleep(min(left, 0.25))
 
     def close(self) -> None:

@@ -42,20 +42,12 @@ def source_of(path: Path) -> Source | None:
     """
     folders = [path] if output_of(path) else working_folders(path)
     folders = [folder for folder in folders if (folder / JOURNAL).is_file()]
-    running = [folder for folder in folders if still_running(folder)]
+    running = [folder for folder in folders if is_running(folder)]
     if running:
         return Source(running[-1], True)
     if (path / JOURNAL).is_file():
         return Source(path, False)
     return Source(folders[-1], False) if folders else None
-
-
-def still_running(folder: Path) -> bool:
-    """Return whether the replay of a working folder is running. The folder may have been removed."""
-    try:
-        return is_running(folder)
-    except FileNotFoundError:
-        return False
 
 
 def found(path: Path) -> Source:
