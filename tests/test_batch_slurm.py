@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import stat
 import subprocess
@@ -106,6 +107,31 @@ def replay(jobs: Workload, output: Path, slurm: Slurm, *options: str) -> subproc
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def test_a_replay_is_watched_from_a_second_process(slurm: Slurm, tmp_path: Path) -> None:
+    jobs = workload(*((f"j{number}", number, 3.0 + number % 3, 1 + number % 3, 60) for number in range(8)))
+    output = tmp_path / "run"
+    command = [str(Path(sys.executable).with_name("tracebed")), "watch", str(output)]
+    more = ["--wait", "--every", "0.5", "--json", "--metrics-file", str(tmp_path / "run.prom")]
+    watcher = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True)
+    process = replay(jobs, output, slurm, "--metrics-file", str(tmp_path / "own.prom"))
+    seen, _ = watcher.communicate(timeout=200)
+    printed = process.communicate(timeout=100)[0]
+    assert (process.returncode, watcher.returncode) == (0, 0), printed
+    states = [json.loads(line) for line in seen.splitlines()]
+    assert any(state["jobs"]["waiting"] and state["jobs"]["running"] and state["nodes"]["busy"] for state in states)
+    assert not states[0]["ended"]
+    run, last = tb.Run.load(output), states[-1]
+    assert (last["status"], last["policy"], last["jobs"]["completed"]) == ("ended", "slurm", 8)
+    assert (last["lateness_ms"], last["health"]) == (run.info.lateness_ms, run.info.health)
+    held = ((run.allocations["end"] - run.allocations["start"]) * run.allocations["count"]).sum()
+    assert last["utilization"] == pytest.approx(held / (NODES * last["time_s"]))
+    assert last["time_s"] >= tb.metrics(run)["makespan_s"]
+    for name in ("run.prom", "own.prom"):
+        assert 'tracebed_jobs{state="completed"} 8.0' in (tmp_path / name).read_text()
+    once = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert once.stdout.endswith(f"{run.info.health['state']}, ended\n")
 
 
 def own_jobs(slurm: Slurm) -> list[str]:

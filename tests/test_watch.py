@@ -220,7 +220,7 @@ def test_the_watcher_of_a_replay_ends_with_it(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while not (tmp_path / "run.prom").exists():
         assert time.monotonic() < until
         time.sleep(0.1)
