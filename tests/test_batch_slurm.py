@@ -27,6 +27,7 @@ from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import working_folders
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL
+from tracebed.validation.metrics import metrics
 
 REASON = reason_to_skip(accounting=True)
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
@@ -127,7 +128,7 @@ def test_a_replay_is_watched_from_a_second_process(slurm: Slurm, tmp_path: Path)
     assert (last["lateness_ms"], last["health"]) == (run.info.lateness_ms, run.info.health)
     held = ((run.allocations["end"] - run.allocations["start"]) * run.allocations["count"]).sum()
     assert last["utilization"] == pytest.approx(held / (NODES * last["time_s"]))
-    assert last["time_s"] >= tb.metrics(run)["makespan_s"]
+    assert last["time_s"] >= metrics(run)["makespan_s"]
     for name in ("run.prom", "own.prom"):
         assert 'tracebed_jobs{state="completed"} 8.0' in (tmp_path / name).read_text()
     once = subprocess.run(command, capture_output=True, text=True, check=True)
