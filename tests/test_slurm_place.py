@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -225,7 +226,9 @@ def test_missing_commands_are_an_error(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_folder_that_nodes_do_not_share_is_noticed(slurm: Slurm, tmp_path: Path) -> None:
     absent = tmp_path / "absent"
+    absent.mkdir()
     lent = provider(absent)
+    lent.say = lambda step: shutil.rmtree(absent, ignore_errors=True)  # when it waits: the nodes are this machine
     with pytest.raises(TestbedError, match=rf"{absent} is missing \(set `folder:`"):
         lent.up()
     lent.down()
