@@ -18,7 +18,17 @@ from tracebed.orchestrator.watching.view import Status, View
 
 WINDOW_S = 60.0
 """Length of the window of the node bars, wall s."""
-COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta", "bright_green")
+COLORS = (
+    "cyan",
+    "magenta",
+    "green",
+    "yellow",
+    "bright_blue",
+    "bright_red",
+    "bright_cyan",
+    "bright_magenta",
+    "bright_green",
+)
 SHADES = " ░▒▓█"
 """Shades for the share of busy nodes of a row, from 0 to 1."""
 HEALTH_COLORS = {"healthy": "green", "degraded": "yellow", "unhealthy": "red"}
