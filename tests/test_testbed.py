@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,7 @@ from tracebed.orchestrator.testbeds.clocks import boot_id
 from tracebed.orchestrator.testbeds.events import read_event
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.link import Link
+from tracebed.orchestrator.testbeds.links import Links
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -476,6 +478,56 @@ def test_a_resumed_testbed_takes_down_what_its_predecessor_made(provider: None, 
         for link in killed._links:
             link.disconnect()()
     assert not list(Path("/run/netns").glob(f"tb{os.getpid()}*"))
+
+
+class Far(LocalProvider):
+    """Nodes on this machine that are treated like nodes on others. Node n0 is the last to be taken over."""
+
+    shared = False
+    others = threading.Event()
+
+    def run(self, node: Node, arguments: Any) -> LocalChannel:
+        if node.name == "n0" and arguments:
+            self.others.wait(GUARD_S)
+        return super().run(node, arguments)
+
+
+def test_bytes_that_a_killed_testbed_did_not_forward_arrive_after_its_resumption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Far)
+    nodes = inventory(here=2, network="agents", linger_s=GUARD_S)
+    killed = AgentTestbed(nodes, tmp_path / "spool")
+    killed.start()
+    resumed = AgentTestbed(nodes, tmp_path / "spool")
+    try:
+        job = {"members": ["n0", "n1"]}
+        launch(killed, 0, "j", 1000, **job)
+        hear(killed, "listening", 0)
+        lost: list[Any] = []
+        send = killed._links.send
+
+        def lose(node: int, message: Any) -> None:
+            lost.append(message) if message["type"] == "relay" else send(node, message)
+
+        monkeypatch.setattr(killed._links, "send", lose)
+        launch(killed, 1, "j", 1000, **job, leader=False, address="n0")
+        while not lost:
+            killed.receive(time.monotonic() + GUARD_S)
+        relay = Links._relay
+
+        def note(links: Links, message: Any) -> None:
+            relay(links, message)
+            Far.others.set()
+
+        monkeypatch.setattr(Links, "_relay", note)
+        resumed.start(killed.agents)
+        assert resumed.adopted == {"n0": ["j"], "n1": ["j"]}
+        ends = [hear(resumed, "ended", node).message for node in (0, 1)]
+        assert [end["state"] for end in ends] == ["completed", "completed"]
+    finally:
+        resumed.stop()
+        killed.stop()
 
 
 @pytest.mark.parametrize("where", ["here", pytest.param("there", marks=needs_namespaces)])

@@ -53,6 +53,7 @@ class Link:
         ended: whether the agent has ended at the request of this testbed.
         pings: number of echoes of pings that have arrived.
         early: the events that have arrived before the agent was up, with the times of their arrival.
+        held: messages between ranks for an agent that is being taken over, which are not repeated.
         seen: number of the last event of the agent that the caller has recorded.
     """
 
@@ -65,6 +66,7 @@ class Link:
         self.up = self.reported = self.attached = self.ended = False
         self.pings = 0
         self.early: list[tuple[dict[str, Any], float]] = []
+        self.held: list[Mapping[str, Any]] = []
         self.clock = NodeClock(same=self.provider.shared)
         self.failure: TestbedError | None = None
         self.pause_s = PAUSE_S
@@ -111,6 +113,9 @@ class Link:
         self.early.clear()
         self.ended = False
         lines.send(self._hello(inventory))
+        for message in self.held:
+            lines.send(message)
+        self.held.clear()
 
     def _hello(self, inventory: Inventory) -> dict[str, Any]:
         node, far = self.node, not self.provider.shared

@@ -215,6 +215,7 @@ class Links:
     def _open(self, link: Link, adopt: Mapping[str, Any] | None = None) -> None:
         """Open a channel to the node, to an agent that is running already or to a fresh one."""
         link.retry_at = link.failure = None
+        link.held.clear()
         self._failed.discard(link)
         link.attached = bool(adopt and adopt.get("socket"))
         link.seen = adopt.get("seen") if adopt else None
@@ -268,12 +269,6 @@ class Links:
                     del message["sample"]["host"]
         self.events.append(Event(link.index, link.clock.convert(message, now), now))
 
-    def _relay(self, message: dict[str, Any]) -> None:
-        """Pass bytes between ranks on to the agent of the other rank."""
-        to = self._numbers.get(str(message.get("to")))
-        if to is not None:
-            self.send(to, message)
-
     def _heard_first(self, link: Link, message: dict[str, Any], now: float) -> None:
         """Process a message of an agent that is not up yet: its `hello`, then the echoes of the first pings."""
         kind = message["type"]
@@ -294,6 +289,17 @@ class Links:
                 self._use(link)
             else:
                 link.ping_now()
+
+    def _relay(self, message: Mapping[str, Any]) -> None:
+        """Forward a message of a connection between ranks to the agent at its other end."""
+        to = self._numbers.get(str(message.get("to")))
+        if to is None:
+            return
+        link = self._links[to]
+        if link.lines is None and link.attached:
+            link.held.append(message)
+        else:
+            self.send(to, message)
 
     def _use(self, link: Link) -> None:
         """Begin to use an agent."""

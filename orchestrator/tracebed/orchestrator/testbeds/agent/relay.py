@@ -229,7 +229,7 @@ class Relays:
         stream = self._streams.get(key)
         if stream is None and (fields.is_set("again") or not fields.is_set("closed")) and rank != self._node:
             offset = fields.whole("offset", 0)
-            stream = self._connect(key) if offset == 0 and not fields.is_set("again") else None
+            stream = self._connect(key) if offset == 0 and not fields.is_set("closed") else None
             if stream is None:  # the leader has ended
                 self._send(key, rank, offset=0, received=offset, data="", closed=True)
         if stream is not None:
