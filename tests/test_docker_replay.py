@@ -238,6 +238,9 @@ def test_agents_end_with_a_killed_container(boxes: Boxes, tmp_path: Path) -> Non
         began = time.monotonic()
     assert testbed.family == "AF_INET"
     assert time.monotonic() - began < GUARD_S
+    assert set(boxes.containers()) == {"n1", "n2"}  # files of jobs could not be copied
+    with closing(boxes.provider()) as provider:
+        provider.down()
     assert boxes.containers() == {}
 
 
