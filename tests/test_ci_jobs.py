@@ -17,6 +17,8 @@ import yaml
 from tracebed.validation.verdict.baseline import Baseline
 from validations import make_validation, predicted_run, write_suite
 
+pytestmark = pytest.mark.slow
+
 JOBS = Path(__file__).resolve().parents[1] / "docs" / "ci"
 
 

@@ -149,6 +149,7 @@ def test_replay_prints_its_lateness(run: Tracebed, small: Path, tmp_path: Path, 
     assert facts["lateness_p99_ms"] >= 0
 
 
+@pytest.mark.slow
 def test_the_demo_runs_from_workload_to_report(
     run: Tracebed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_process_is_left: Any
 ) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas.core.arrays.arrow.extension_types  # noqa: F401 - registered once a process; pytester forgets imports
 import pytest
 
+import tracebed.api as tb
+from tracebed.validation.verdict import gate  # noqa: F401 - imported by the plugin only
 from tracebed.validation.verdict.baseline import Baseline
 from validations import make_validation, write_suite
 
@@ -21,6 +23,15 @@ import pytest
 def test_accuracy({fixture}):
     {body}
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Import all that a validation imports: pytester forgets the imports of a session, so that each session would
+    import again, and classes would exist twice in the tests after it.
+    """
+    folder = tmp_path_factory.mktemp("suite")
+    tb.validate(write_suite(folder, repetitions=2), folder / "out")
 
 
 def session(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,12 +29,34 @@ cells:
 """
 
 
+def prepare(folder: Path) -> None:
+    """Write the workload and the campaign."""
+    tb.write(tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4), folder / "w.csv")
+    (folder / "c.yaml").write_text(CAMPAIGN)
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    tb.write(tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4), tmp_path / "w.csv")
-    (tmp_path / "c.yaml").write_text(CAMPAIGN)
+    prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the finished campaign."""
+    place = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        prepare(place)
+        assert repeat("c.yaml", "-o", "out").return_value == ExitCode.OK
+    return place / "out"
+
+
+@pytest.fixture
+def finished(folder: Path, made: Path) -> None:
+    """Copy the finished campaign to the folder."""
+    shutil.copytree(made, folder / "out")
 
 
 def repeat(*arguments: str) -> Result:
@@ -87,16 +110,16 @@ def test_a_cell_is_predicted_and_the_error_is_that_of_the_mean(folder: Path) -> 
     assert whole["b"]["metrics"]["mean_response_s"]["error"] is not None
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_finished_campaign_is_not_repeated(folder: Path) -> None:
-    repeat("c.yaml", "-o", "out")
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("run.json")}
     result = repeat("c.yaml", "-o", "out")
     assert "4 of them done" in result.output
     assert {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("run.json")} == before
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_changed_campaign_is_refused_with_what_differs(folder: Path) -> None:
-    repeat("c.yaml", "-o", "out")
     (folder / "c.yaml").write_text(CAMPAIGN.replace("fcfs", "pref").replace("1e6", "5e5"))
     result = repeat("c.yaml", "-o", "out")
     assert isinstance(result.exception, TracebedError)
@@ -105,8 +128,8 @@ def test_a_changed_campaign_is_refused_with_what_differs(folder: Path) -> None:
     assert len(list((folder / "out").rglob("run.json"))) == 4
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_campaign_may_grow_and_only_what_is_new_is_replayed(folder: Path) -> None:
-    repeat("c.yaml", "-o", "out")
     (folder / "c.yaml").write_text(CAMPAIGN.replace("repetitions: 2", "repetitions: 3") + "  c: {policy: pref}\n")
     result = repeat("c.yaml", "-o", "out")
     assert result.return_value == ExitCode.OK, result.output
@@ -162,8 +185,8 @@ def test_a_repetition_that_fails_does_not_end_the_campaign(folder: Path) -> None
     }
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_repetition_whose_run_was_lost_is_repeated_under_its_own_number(folder: Path) -> None:
-    repeat("c.yaml", "-o", "out")
     for path in (folder / "out" / "b" / "rep-01").iterdir():
         path.unlink()
     result = repeat("c.yaml", "-o", "out")
@@ -173,8 +196,8 @@ def test_a_repetition_whose_run_was_lost_is_repeated_under_its_own_number(folder
     assert order[-1] == ("b", 1)  # the order is that of the execution
 
 
+@pytest.mark.usefixtures("finished")
 def test_the_log_survives_a_line_that_was_cut_off(folder: Path) -> None:
-    repeat("c.yaml", "-o", "out")
     log = folder / "out" / "repetitions.jsonl"
     log.write_bytes(log.read_bytes()[:-9])
     (folder / "out" / "a" / "rep-01" / "run.json").unlink()
@@ -185,8 +208,8 @@ def test_the_log_survives_a_line_that_was_cut_off(folder: Path) -> None:
     assert json.loads(log.read_text().splitlines()[-1])["error"] is None
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_run_that_is_not_in_the_log_is_in_the_statistics(folder: Path) -> None:
-    repeat("c.yaml", "-o", "out")
     log = folder / "out" / "repetitions.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))  # killed after the run was saved
     found = document("out")

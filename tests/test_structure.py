@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -105,8 +106,9 @@ def name_of(path: Path, root: Path = ROOT) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path, root: Path = ROOT) -> Iterator[Import]:
-    """Yield the imports of a file; `from a import b` counts as a.b, since b may be a module."""
+@cache
+def imports(path: Path, root: Path) -> tuple[Import, ...]:
+    """Return the imports of a file; `from a import b` counts as a.b, since b may be a module."""
     package = name_of(path, root).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
@@ -131,7 +133,7 @@ def imports(path: Path, root: Path = ROOT) -> Iterator[Import]:
             for child in ast.iter_child_nodes(node):
                 yield from visit(child, inside)
 
-    return visit(ast.parse(path.read_text(encoding="utf-8")), False)
+    return tuple(visit(ast.parse(path.read_text(encoding="utf-8")), False))
 
 
 def is_in(module: str, package: str) -> bool:
@@ -288,7 +290,7 @@ def test_dependencies_are_declared_used_and_explained() -> None:
     optional = [name for extra in project["project"]["optional-dependencies"].values() for name in extra]
     requirements = [*project["project"]["dependencies"], *optional, *project["build-system"]["requires"]]
     declared = {re.split(r"[^\w.-]", requirement)[0] for requirement in requirements}
-    used = {found.module.partition(".")[0] for path in SOURCES for found in imports(path)}
+    used = {found.module.partition(".")[0] for path in SOURCES for found in imports(path, ROOT)}
     used |= {word for word in ("hatchling",) if f"from {word}." in BUILD_HOOK.read_text(encoding="utf-8")}
     packages = {"yaml": "pyyaml", "zmq": "pyzmq"}  # of modules with another name
     used = {packages.get(name, name) for name in used - {"tracebed", *sys.stdlib_module_names}}

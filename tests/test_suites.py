@@ -64,8 +64,10 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def validate(*arguments: str) -> Result:
-    result = CliRunner().invoke(tracebed, ["validate", *arguments], standalone_mode=False)
+def validate(*arguments: str, case_pages: bool = False) -> Result:
+    """Validate; without the pages of cases, which take most of the time."""
+    pages = [] if case_pages else ["--no-case-pages"]
+    result = CliRunner().invoke(tracebed, ["validate", *arguments, *pages], standalone_mode=False)
     if result.exception and not isinstance(result.exception, SystemExit | TracebedError):
         raise result.exception
     return result
@@ -83,7 +85,7 @@ def verdicts(folder: Path) -> dict[str, str]:
 
 
 def test_a_suite_is_predicted_replayed_and_decided(folder: Path) -> None:
-    result = validate("s.yaml", "-o", "out")
+    result = validate("s.yaml", "-o", "out", case_pages=True)
     assert result.return_value in (ExitCode.INCONCLUSIVE, ExitCode.UNHEALTHY, ExitCode.INACCURATE)
     assert "cases: 2, repetitions: 4" in result.output
     assert "replays to make: 4, at least" in result.output
@@ -292,7 +294,7 @@ def test_unhealthy_runs_end_with_4_and_one_line_per_case(recorded: Path) -> None
 
 
 def test_the_pages_of_cases_can_be_omitted(recorded: Path) -> None:
-    validate("s.yaml", "-o", "out", "--no-case-pages")
+    validate("s.yaml", "-o", "out", case_pages=False)
     page = (recorded / "out" / "right.html").read_text(encoding="utf-8")
     assert not (recorded / "out" / "right").exists()
     assert "tiny-fcfs" in page and 'href="right/' not in page

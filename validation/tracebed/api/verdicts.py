@@ -76,6 +76,7 @@ def validate(
     output: Path | str,
     *,
     simulators: Sequence[str] = (),
+    case_pages: bool = True,
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Validation]:
     """Validate the simulators of a suite: predict and replay its cases, and decide. Resume after an interruption.
@@ -84,6 +85,7 @@ def validate(
         suite: the suite file.
         output: folder of the runs, the verdicts and the reports.
         simulators: names of the simulators to validate; by default all of the suite.
+        case_pages: whether to write a report for each case.
         on_progress: called periodically with the number of repetitions done in this call.
 
     Returns:
@@ -117,7 +119,7 @@ def validate(
         if loaded.campaign is not None:
             runner.replay(loaded.campaign, folder, lambda done, _: on_progress(done) if on_progress else None)
         found = runner.validations(loaded, predictions, folder)
-        results.write(loaded, found, failed, folder)
+        results.write(loaded, found, failed, folder, case_pages=case_pages)
     return {name: Validation.of(validation) for name, validation in found.items()}
 
 

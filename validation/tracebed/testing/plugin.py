@@ -64,7 +64,8 @@ def _tracebed_validations(tmp_path_factory: pytest.TempPathFactory) -> Callable[
         import tracebed.api as tb
 
         if (suite, output) not in found:
-            found[suite, output] = tb.validate(suite, output or tmp_path_factory.mktemp("tracebed"))
+            folder = output or tmp_path_factory.mktemp("tracebed")
+            found[suite, output] = tb.validate(suite, folder, case_pages=output is not None)
         return found[suite, output]
 
     return validations
