@@ -5,7 +5,7 @@ samples. The replayer, its scheduler and its journal are the real ones; the cloc
 of the process is thus the cost of the controller, whatever the size of the machine that runs this.
 
     python controller.py --nodes 500 --jobs 10000
-    python controller.py --table          # the table of docs/explanation/scale.md
+    python controller.py --table --heartbeat 10 --speed 1000     # the table of docs/explanation/scale.md
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import gc
 import heapq
 import itertools
+import multiprocessing
 import resource
 import tempfile
 import time
@@ -37,6 +38,8 @@ from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 LATENCY_S = 0.005
 """Time between a message to an agent and its answer, s."""
+TABLE = ((100, 1_000), (500, 10_000), (2_000, 10_000), (10_000, 10_000), (500, 100_000))
+"""Nodes and jobs of the rows of the table, each in a process of its own, for its memory."""
 HOST = {"cpus": 64, "busy_s": 0.0, "steal_s": 0.0, "cpu": 0.0, "io": 0.0, "memory": 0.0}
 
 
@@ -255,6 +258,20 @@ def _memory_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def print_table(policy: str, heartbeat_s: float, speed: float) -> None:
+    """Measure all rows of the table, and print it in Markdown."""
+    click.echo("| nodes | jobs | messages | CPU per message | CPU | time of the replay | memory | journal |")
+    click.echo("|---|---|---|---|---|---|---|---|")
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        for nodes, jobs in TABLE:
+            found = pool.apply(measure, (nodes, jobs, policy, heartbeat_s, speed))
+            click.echo(
+                f"| {nodes:,} | {jobs:,} | {found['messages']:,.0f} | {found['cpu_us_a_message']:.0f} us "
+                f"| {found['cpu_s']:.0f} s | {found['virtual_s']:,.0f} s | {found['memory_mib']:.0f} MiB "
+                f"| {found['journal_mib']:.0f} MiB |"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=500)
@@ -262,7 +279,11 @@ def main() -> None:
     parser.add_argument("--policy", default="easy")
     parser.add_argument("--heartbeat", type=float, default=1.0)
     parser.add_argument("--speed", type=float, default=100.0)
+    parser.add_argument("--table", action="store_true", help="print a table for several sizes")
     chosen = parser.parse_args()
+    if chosen.table:
+        print_table(chosen.policy, chosen.heartbeat, chosen.speed)
+        return
     found = measure(chosen.nodes, chosen.jobs, chosen.policy, chosen.heartbeat, chosen.speed)
     for name, value in found.items():
         click.echo(f"{name:20} {value:,.4g}")
