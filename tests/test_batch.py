@@ -34,6 +34,8 @@ from tracebed.orchestrator.batch.watched import CERTAIN, GIVEN_UP, WatchedJob, n
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo
+from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.slurm import SlurmProvider, SlurmSettings
 from tracebed.states import JobState
 
 SQUEUE = """\
@@ -474,6 +476,15 @@ def test_slurm_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(InputError, match="is not installed"):
         Slurm(Settings()).facts()
+
+
+def test_a_slurm_conf_that_is_missing_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    nodes = (Node("a1", 2, emulated=True, provider="slurm"),)
+    group = Group("lent", "slurm", SlurmSettings(), nodes, "mark")
+    for begin in (lambda: Slurm(Settings()), lambda: SlurmProvider(group, tmp_path, print)):
+        with pytest.raises(InputError, match=r"SLURM_CONF=.*slurm\.conf: is not a file"):
+            begin()
 
 
 # -- submissions and cancellations that fail ---------------------------------------------------------------------------

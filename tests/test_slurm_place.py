@@ -168,16 +168,21 @@ def test_a_request_that_waits_too_long_is_withdrawn(slurm: Slurm, tmp_path: Path
     wait(lambda: not jobs(slurm), "end of the allocation")
 
 
+REPLAY = ["replay", "w.parquet", "--policy", "easy", "--inventory", "i.yaml", "--speed", "100", "-o", "run"]
+
+
+@pytest.mark.parametrize("arguments", [REPLAY, ["nodes", "up", "i.yaml"]], ids=lambda words: words[0])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_withdraws_a_request_that_waits(slurm: Slurm, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_withdraws_a_request_that_waits(
+    slurm: Slurm, tmp_path: Path, number: signal.Signals, arguments: list[str]
+) -> None:
     slurm("salloc", "--no-shell", f"--nodes={COUNT}", "--time=5", "--job-name=other")
     (other,) = jobs(slurm)
     write_workload(workload(2, nodes=COUNT), tmp_path / "w.parquet")
     names = ", ".join(f"a{index}" for index in range(1, COUNT + 1))
     keys = f"provider: slurm, options: [--time=5], cores: 2, emulated: true, nodes: [{names}]"
     (tmp_path / "i.yaml").write_text(f"groups: {{lent: {{{keys}}}}}\n")
-    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()", "replay", "w.parquet"]
-    command += ["--policy", "easy", "--inventory", "i.yaml", "--speed", "100", "-o", "run"]
+    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()", *arguments]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         wait(lambda: any(job.endswith(" PENDING") for job in jobs(slurm)), "request")

@@ -167,7 +167,7 @@ def test_a_host_that_never_answers_is_given_up_after_connect_s(place: Place, mon
     with deaf() as port, pytest.raises(TestbedError) as caught:
         place.provider(port=port, connect_s=1.0).up()
     assert caught.value.transient
-    assert "host web" in str(caught.value)
+    assert str(caught.value) == f"host web: no SSH server answers on port {port} within 1 s"
 
 
 def test_an_unknown_name_is_an_error(place: Place) -> None:

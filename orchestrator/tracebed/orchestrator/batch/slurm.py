@@ -12,6 +12,7 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import slurm_output
 from tracebed.orchestrator.batch.base import Observation, Request, Settings, SystemFacts
 from tracebed.orchestrator.batch.commands import option, run
+from tracebed.orchestrator.slurm_environment import check_conf
 
 IDS_PER_COMMAND = 1000
 """Maximum number of job IDs in a command line."""
@@ -59,6 +60,7 @@ class Slurm:
             if not settings.configuration.is_file():
                 raise InputError("is not a file", where=str(settings.configuration), hint="give the path of slurm.conf")
             self._environment["SLURM_CONF"] = str(settings.configuration.absolute())
+        check_conf(self._environment)
 
     def facts(self) -> SystemFacts:
         """Return the nodes of the partition and the parameters of the scheduler."""

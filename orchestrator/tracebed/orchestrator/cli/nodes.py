@@ -51,6 +51,9 @@ def nodes() -> None:
     Example:
       tracebed nodes check emulated-4
     """
+    from tracebed.orchestrator.cli.runs import end_on_signals
+
+    end_on_signals()
 
 
 def inventory_argument(command: Command) -> Command:
@@ -74,7 +77,7 @@ def up(inventory: Path, as_json: bool) -> None:
     import tracebed.api as tb
 
     with progress("bringing up the nodes"):
-        groups = tb.nodes_up(inventory)
+        groups = tb.nodes_up(inventory, on_step=_detail)
     if as_json:
         print_json(SCHEMA, {"groups": groups})
         return

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import IO
 
 from tracebed.errors import TestbedError
+from tracebed.orchestrator.slurm_environment import check_conf
 
 BUSY = re.compile("contact slurm controller|timed out|connection refused|temporarily|socket", re.IGNORECASE)
 """Messages of Slurm after which another attempt may succeed."""
@@ -33,7 +34,11 @@ class Allocations:
     """
 
     def __init__(self, name: str, where: str, command_s: float) -> None:
-        """Describe the allocations without a command of Slurm."""
+        """Describe the allocations without a command of Slurm.
+
+        Raises:
+            InputError: the configuration of Slurm is missing.
+        """
         self.name, self.where, self.command_s = name, where, command_s
         self.environment = {
             name: value
@@ -41,6 +46,7 @@ class Allocations:
             if name == "SLURM_CONF" or not re.match("(SLURM|SALLOC|SRUN|SQUEUE|SCANCEL)_", name)
         }
         """The environment without variables that set options of Slurm, as an allocation has them."""
+        check_conf(self.environment)
 
     def find(self) -> int | None:
         """Return the running allocation, which another process may have made; None: no allocation runs."""

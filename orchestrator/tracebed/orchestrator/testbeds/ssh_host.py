@@ -224,6 +224,9 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
                 return TestbedError(
                     f"does not answer on port {self.port} within {self.access.connect_s:g} s", where=where
                 )
+            case paramiko.SSHException() if "No existing session" in str(error):  # no key exchange in time
+                what = f"no SSH server answers on port {self.port} within {self.access.connect_s:g} s"
+                return TestbedError(what, where=where, transient=True)
             case NoValidConnectionsError():
                 reasons = {str(getattr(reason, "strerror", reason)) for reason in error.errors.values()}
                 what = f"port {self.port} cannot be reached: {', '.join(sorted(reasons))}"

@@ -9,21 +9,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tracebed.orchestrator.testbeds.launcher import concurrently
-from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
+from tracebed.orchestrator.testbeds.nodes import Group, Inventory
 from tracebed.orchestrator.testbeds.provider import PROVIDERS, Provider
 from tracebed.orchestrator.testbeds.use import Use
 
 
+def quiet(step: str) -> None:
+    """Ignore a step."""
+
+
 @contextmanager
-def _providers(inventory: Inventory) -> Iterator[list[tuple[dict[str, Any], Provider, Use]]]:
+def _providers(
+    inventory: Inventory, on_step: Callable[[str], None] = quiet
+) -> Iterator[list[tuple[dict[str, Any], Provider, Use]]]:
     """Yield the provider of each group, with a description of the group, whose `steps` the provider adds to."""
     with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder, ExitStack() as stack:
         found = []
         for group in inventory.groups:
             names = [node.name for node in group.nodes]
             facts: dict[str, Any] = {"group": group.name, "provider": group.provider, "nodes": names, "steps": []}
-            say: Callable[[str], None] = facts["steps"].append
+
+            def say(step: str, group: Group = group, steps: list[str] = facts["steps"]) -> None:
+                steps.append(step)
+                on_step(f"{group.name}: {step}")
+
             provider, use = PROVIDERS.load(group.provider)(group, Path(folder), say), Use(group)
             stack.callback(use.release)
             stack.callback(provider.close)
@@ -31,8 +41,14 @@ def _providers(inventory: Inventory) -> Iterator[list[tuple[dict[str, Any], Prov
         yield found
 
 
-def bring_up(inventory: Inventory) -> list[dict[str, Any]]:
+def bring_up(inventory: Inventory, on_step: Callable[[str], None] = quiet) -> list[dict[str, Any]]:
     """Prepare the nodes of all groups concurrently, and leave them up.
+
+    After an interrupt, no provider waits any longer for nodes, as for an allocation.
+
+    Args:
+        inventory: the inventory.
+        on_step: called with each step, from any thread.
 
     Returns:
         For each group: `group`, `provider`, `nodes` (names), `made` (whether something was made; otherwise the nodes
@@ -42,11 +58,14 @@ def bring_up(inventory: Inventory) -> list[dict[str, Any]]:
         TestbedError: the nodes of a group cannot be prepared. What was made remains, and `take_down` removes it.
     """
     inventory.check_here()
-    with _providers(inventory) as found:
+    with _providers(inventory, on_step) as found, ExitStack() as stack:
         for _, provider, use in found:
             if not provider.shared:
                 use.share()
-        errors = concurrently([provider.up for _, provider, _ in found], len(found))
+        launchers = [Launcher(provider, lambda call: None) for _, provider, _ in found]
+        for launcher in launchers:
+            stack.callback(launcher.close)
+        errors = concurrently([launcher.make_ready for launcher in launchers], len(found))
         if errors:
             raise errors[0]
         return [facts | {"made": provider.made} for facts, provider, _ in found]

@@ -1,0 +1,16 @@
+"""The environment in which the commands of Slurm find their cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tracebed.errors import InputError
+
+
+def check_conf(environment: Mapping[str, str]) -> None:
+    """Raise InputError if `SLURM_CONF` names a file that does not exist. The commands would retry for a minute."""
+    conf = environment.get("SLURM_CONF")
+    if conf and not Path(conf).is_file():
+        hint = "set SLURM_CONF to the path of slurm.conf, or unset it for that of the system"
+        raise InputError("is not a file", where=f"SLURM_CONF={conf}", hint=hint)
