@@ -78,6 +78,16 @@ def hear(testbed: Testbed, kind: str, node: int | None = None, guard_s: float = 
     raise AssertionError(f"no event {kind!r} within {guard_s:g} s")
 
 
+def hear_ends(testbed: Testbed, count: int, guard_s: float = 60.0) -> list[dict[str, Any]]:
+    """Return the next `count` events `ended`, which may arrive at once."""
+    end = time.monotonic() + guard_s
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        assert time.monotonic() < end, f"{len(found)} of {count} ranks ended within {guard_s:g} s"
+        found += [event.message for event in testbed.receive(end) if event.message["type"] == "ended"]
+    return found
+
+
 def start_a_job(testbed: Testbed, *names: str) -> None:
     """Start an endless job on each of the nodes: an agent that never had a job ends with its controller."""
     for index, name in enumerate(names):

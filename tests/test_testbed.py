@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import namespaces
-from agents import hear, launch_message
+from agents import hear, hear_ends, launch_message
 from namespaces import OFFSET_S, needs_namespaces
 from redecided import workload
 from tracebed.benchmarks.program import Program
@@ -402,7 +402,7 @@ def test_a_relayed_job_on_far_nodes_survives_the_loss_of_its_testbed(provider: N
             testbeds[-1].start(facts)
             assert testbeds[-1].adopted == {"far0": ["j"], "far1": ["j"]}
             testbeds[-1].receive(time.monotonic())
-        ended = [hear(testbeds[-1], "ended").message for _ in nodes.nodes]
+        ended = hear_ends(testbeds[-1], 2)
         assert {event["state"] for event in ended} == {"completed"}, ended
         assert sum(event["units_done"] for event in ended) == 400_000
     finally:
@@ -523,8 +523,7 @@ def test_bytes_that_a_killed_testbed_did_not_forward_arrive_after_its_resumption
         monkeypatch.setattr(Links, "_relay", note)
         resumed.start(killed.agents)
         assert resumed.adopted == {"n0": ["j"], "n1": ["j"]}
-        ends = [hear(resumed, "ended", node).message for node in (0, 1)]
-        assert [end["state"] for end in ends] == ["completed", "completed"]
+        assert [end["state"] for end in hear_ends(resumed, 2)] == ["completed", "completed"]
     finally:
         resumed.stop()
         killed.stop()
