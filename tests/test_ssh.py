@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 from ports import free_ports
 from sshd import Sshd, call, deaf, make_key
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.testbeds import ssh_host
+from tracebed.orchestrator.testbeds import on_node, ssh_host
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.replay_folder import groups_made
 from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings, checked_host
@@ -317,6 +319,22 @@ def test_down_leaves_a_parent_folder_that_others_use_now(place: Place, tmp_path:
     assert sorted(path.name for path in parent.iterdir()) == [".tracebed-parent", "b", "thesis.tex"]
     place.provider(folder=str(parent / "b")).down()
     assert [path.name for path in parent.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_another_host_makes_meanwhile_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other host marks the folder between the two looks of this one. Then the folder counted as a stranger's."""
+    listed = Path.iterdir
+
+    def mark_and_list(path: Path) -> Iterator[Path]:
+        (path / on_node.MADE).touch()
+        return listed(path)
+
+    folder, wheel = tmp_path / "shared", b"not a wheel"
+    folder.mkdir()
+    monkeypatch.setattr(Path, "iterdir", mark_and_list)
+    monkeypatch.setattr("os.umask", lambda mask: mask)  # that of the tests
+    with pytest.raises(zipfile.BadZipFile):  # after the folder was accepted
+        on_node.install(folder, hashlib.sha256(wheel).hexdigest()[:12], wheel)
 
 
 def test_a_folder_with_other_files_is_not_used(place: Place, tmp_path: Path) -> None:

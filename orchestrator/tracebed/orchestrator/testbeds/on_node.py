@@ -116,7 +116,8 @@ def install(folder: Path, digest: str, wheel: bytes) -> None:
         raise ValueError(f"the wheel was damaged in transfer: its digest is {found}, not {digest}")
     os.umask(0o077)
     made = make(folder)
-    if not made and not (folder / MADE).exists() and any(folder.iterdir()):
+    # In this order: another host that shares the folder makes `MADE` before any other file.
+    if not made and any(folder.iterdir()) and not (folder / MADE).exists():
         raise FileExistsError(f"{folder} has files that tracebed did not create")
     (folder / MADE).touch()
     make_temporary(folder)

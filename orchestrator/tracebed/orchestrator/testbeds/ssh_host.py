@@ -212,6 +212,7 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
     def _explained(self, error: Exception) -> TestbedError:
         """Return the error for a failed connection."""
         where = f"host {self.original_host}"
+        within = f"on port {self.port} within {self.access.connect_s:g} s"
         no_keys = type(error) is paramiko.SSHException and "No authentication methods" in str(error)
         match error:
             case BadHostKeyException():
@@ -221,12 +222,9 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
                 hint = "add the key to ssh-agent (ssh-add), or name it in the SSH configuration (IdentityFile)"
                 return TestbedError(f"the SSH server refuses the keys of user {self.user}", where=where, hint=hint)
             case TimeoutError():
-                return TestbedError(
-                    f"does not answer on port {self.port} within {self.access.connect_s:g} s", where=where
-                )
+                return TestbedError(f"does not answer {within}", where=where)
             case paramiko.SSHException() if "No existing session" in str(error):  # no key exchange in time
-                what = f"no SSH server answers on port {self.port} within {self.access.connect_s:g} s"
-                return TestbedError(what, where=where, transient=True)
+                return TestbedError(f"no SSH server answers {within}", where=where, transient=True)
             case NoValidConnectionsError():
                 reasons = {str(getattr(reason, "strerror", reason)) for reason in error.errors.values()}
                 what = f"port {self.port} cannot be reached: {', '.join(sorted(reasons))}"
