@@ -28,12 +28,14 @@ def main() -> None:
     parser.add_argument("workload", type=Path)
     parser.add_argument("output", type=Path, help="folder for the runs rep-01, rep-02, ...")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--first", type=int, default=1, help="number of the first repetition")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    given.output.mkdir(parents=True)
+    given.output.mkdir(parents=True, exist_ok=True)
+    numbers = range(given.first, given.first + given.repetitions)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tracebed-slurm-")))
-        clusters = [Slurm(folder / f"{number:02}", 16) for number in range(1, given.repetitions + 1)]
+        clusters = [Slurm(folder / f"{number:02}", 16) for number in numbers]
         for cluster in clusters:
             stack.callback(cluster.down)
             cluster.up()
@@ -44,7 +46,7 @@ def main() -> None:
             environment = {**os.environ, "SLURM_CONF": str(cluster.conf)}
             with Path(f"{output}.log").open("wb") as log:
                 replays.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-        failed = [number for number, replay in enumerate(replays, 1) if replay.wait()]
+        failed = [number for number, replay in zip(numbers, replays, strict=True) if replay.wait()]
     if failed:
         raise SystemExit(f"replays {failed} failed: see the logs in {given.output}")
 
