@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -363,3 +363,35 @@ def test_the_python_interface(work: Workload, real: Path, tmp_path: Path) -> Non
     assert titles == [row[0].partition(" (")[0] for row in budget.rows(gated=True)]
     assert len(budget.plot(width=4.0).axes) == len(titles)
     assert budget.save(tmp_path / "waterfall.png").stat().st_size > 5_000
+
+
+def of_slurm(run: Run, folder: Path) -> Path:
+    """Save a prediction as a run of Slurm, which has its own names of parameters and no journal."""
+    config = {"SchedulerParameters": "bf_interval=1,bf_resolution=1", "CompleteWait": "0"}
+    batch = {"system": "slurm", "version": "22.05.8"}
+    run.info = replace(run.info, source="replay", batch=batch, policy_parameters=config, created="2026-01-01")
+    return run.save(folder)
+
+
+def test_the_budget_of_a_batch_system_leaves_its_decisions(work: Workload, real: Path, tmp_path: Path) -> None:
+    rigid = Workload(work.table.assign(nodes_min=work.table["nodes"], nodes_max=work.table["nodes"]), work.provenance)
+    parameters = {"bf_interval": 1, "bf_resolution": 1, "speed": SPEED}
+    slow = Overheads(launch_s=0.5, end_s=0.3)
+    made = predict(rigid, Run.load(real).info.nodes, "slurm", policy_parameters=parameters, overheads=slow, speed=SPEED)
+    budget = error_budget(rigid, of_slurm(made, tmp_path / "real"))
+    assert budget.causes == ["submissions", "delays", "work", "remainder"]
+    assert "slurm decided in the real run" in budget.headline
+    for row in budget.tables[0].itertuples():
+        shares = (row.submissions, row.delays, row.work, row.remainder)
+        assert sum(shares) == pytest.approx(row.error, abs=1e-9)
+    response = budget.tables[0].loc["mean_response_s"]
+    assert response["error"] < 0 and response["delays"] < 0 and response["work"] < 0
+    # The same policy decided: with the delays and the work of the run, only the times of its calls differ.
+    assert abs(response["remainder"]) < 0.2 * abs(response["error"])
+
+
+def test_an_interrupted_run_of_a_batch_system_has_no_budget(work: Workload, real: Path, tmp_path: Path) -> None:
+    made = predict(work, Run.load(real).info.nodes, "slurm", policy_parameters={"speed": SPEED}, speed=SPEED)
+    made.info = replace(made.info, state="interrupted", interruptions=["SIGTERM"])
+    with pytest.raises(InputError, match="complete run of the batch system without resizes"):
+        error_budget(work, of_slurm(made, tmp_path / "real"))

@@ -21,6 +21,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.slurm_conf import policy_parameters
 from tracebed.validation.budget.observation import RealRun
 from tracebed.validation.budget.steps import REMAINDER, STEPS, Repeated, repeat
 from tracebed.validation.metrics import TAU, Margin, Metric, all_metrics, metrics
@@ -76,7 +77,13 @@ class ErrorBudget:
 
     @property
     def headline(self) -> str:
-        """The number of decisions that differ after the last step, and the first difference."""
+        """The number of decisions that differ after the last step, and the first difference.
+
+        If a batch system decided in the real run, what the remainder is.
+        """
+        if self.runs[0].real.info.batch:
+            who = f"{self.runs[0].real.info.policy} decided in the real run"
+            return f"{who}: the remainder is the effect of decisions that were not predicted."
         of = sum(run.remainder.of for run in self.runs)
         if not self.decisions:
             return f"With all causes, the simulation makes all {of:,} decisions of the real run: no error is left."
@@ -186,7 +193,7 @@ def error_budget(
         chosen = RealRun.load(folder)
         info = chosen.run.info
         _check_alike(chosen.run, found[0].real if found else chosen.run, folder)
-        make = make_policy or partial(registry.load, info.policy, info.policy_parameters)
+        make = make_policy or partial(registry.load, info.policy, policy_parameters(info))
         found.append(repeat(workload, chosen, make, overheads=overheads, runtime_model=runtime_model))
     return budget_of(found, tau)
 

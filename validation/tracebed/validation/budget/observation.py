@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,16 +37,19 @@ class RealRun:
 
     @classmethod
     def load(cls, folder: Path) -> RealRun:
-        """Read the run in `folder` and its journal.
+        """Read the run in `folder` and its journal. A run of a batch system has no decisions of a policy.
 
         Raises:
-            InputError: `folder` is not a replay, its journal is missing or damaged, or its replayer was killed.
+            InputError: `folder` is not a replay, its journal is missing or damaged, or its replayer was killed. Or the
+                run is that of a batch system, and was interrupted, or jobs were resized.
         """
         run = Run.load(folder)
         where = str(folder)
         if run.info.source != "replay":
             what = f"the source of the run is {run.info.source}, not a replay"
             raise InputError(what, where=where, hint="an error budget requires the journal of a replay")
+        if run.info.batch:
+            return cls(run, [], [], observe_batch(run, where))
         facts, entries = journal.read(folder / JOURNAL)
         interrupted = run.info.state == "interrupted"
         if interrupted and "end" not in facts:
@@ -92,3 +95,16 @@ def observe(run: Run, decisions: list[Decided], *, until: float = math.inf, inte
         until=until,
         interrupted=interrupted,
     )
+
+
+def observe_batch(run: Run, where: str) -> Observed:
+    """Return the times of a run of a batch system. The work of a rigid job is the time in which it ran.
+
+    Raises:
+        InputError: the run was interrupted, or jobs were resized.
+    """
+    if run.info.state == "interrupted" or len(run.reconfigurations):
+        what = "an error budget requires a complete run of the batch system without resizes"
+        raise InputError(what, where=where, hint="repeat the replay")
+    work = (run.jobs["end"] - run.jobs["launched"]).tolist()
+    return replace(observe(run, []), work=work)

@@ -45,7 +45,8 @@ STEPS = (
     Step("work", "work rates and run times", Cause.SUBMISSIONS | Cause.DELAYS | Cause.WORK),
     Step("calls", "times of policy calls", ALL),
 )
-"""The steps in their order. Each step includes the causes of the steps before it."""
+"""The steps in their order. Each step includes the causes of the steps before it. A run of a batch system, which calls
+no policy, has no step `calls`."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,12 @@ def repeat(
         InputError: the workload is not that of the real run.
     """
     simulations = Simulations(workload, real, make_policy, runtime_model)
+    if real.run.info.batch:
+        return Repeated(real.run, simulations.nominal_and_causes(real.observed, overheads), Remainder(0, 0))
     last = STEPS[-1]
     everything, final = simulations.run(last, real.observed, overheads)
     observed = replace(real.observed, work=everything.work_done)
-    chosen = [step for step in STEPS[:-1] if step.name != OVERHEADS or overheads is not None]
-    steps = {
-        step.name: simulations.run(step, observed, None if step.name == NOMINAL else overheads)[1] for step in chosen
-    }
+    steps = simulations.nominal_and_causes(observed, overheads)
     remainder = simulations.remainder(everything.log.decisions)
     return Repeated(real.run, steps | {last.name: final}, remainder)
 
@@ -177,6 +177,11 @@ class Simulations:
             created=None,
         )
         return simulator, make_run(record, simulator.cluster, facts)
+
+    def nominal_and_causes(self, observed: Observed, overheads: Overheads | None) -> dict[str, Run]:
+        """Return the simulations of all steps but the last one, by the name of the step."""
+        chosen = [step for step in STEPS[:-1] if step.name != OVERHEADS or overheads is not None]
+        return {step.name: self.run(step, observed, None if step.name == NOMINAL else overheads)[1] for step in chosen}
 
     def remainder(self, decisions: list[Decided]) -> Remainder:
         """Compare the decisions of the last step with those of the real run."""
