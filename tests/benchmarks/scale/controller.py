@@ -38,7 +38,7 @@ from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 LATENCY_S = 0.005
 """Time between a message to an agent and its answer, s."""
-TABLE = ((100, 1_000), (500, 10_000), (2_000, 3_000), (10_000, 3_000))
+TABLE = ((100, 1_000), (500, 10_000), (2_000, 3_000))
 """Nodes and jobs of the rows of the table, each in a process of its own, for its memory."""
 HOST = {"cpus": 64, "busy_s": 0.0, "steal_s": 0.0, "cpu": 0.0, "io": 0.0, "memory": 0.0}
 
