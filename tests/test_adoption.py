@@ -52,6 +52,30 @@ def lose(agent: Agent) -> psutil.Process:
     return rank
 
 
+SLOW = """
+import runpy, time
+from tracebed.orchestrator.testbeds.agent import processes
+library = processes._libc
+class Slow:
+    def prctl(self, *arguments):
+        time.sleep(1.0)
+        return library.prctl(*arguments)
+processes._libc = Slow()
+runpy.run_module("tracebed.orchestrator.testbeds.agent", run_name="__main__")
+"""
+
+
+def test_a_rank_that_has_just_been_forked_does_not_outlive_its_agent(tmp_path: Path) -> None:
+    """The agent stopped ranks that were not yet bound to it. They stayed stopped forever if the agent was killed."""
+    with Agent(tmp_path, [*AGENT[:2], "-c", SLOW], linger_s=600.0) as agent:
+        agent.greet()
+        agent.launch("a")
+        until(lambda: bool(agent.children()))
+        rank = lose(agent)
+        agent.process.kill()
+        assert gone(rank)
+
+
 def test_a_rank_goes_on_with_its_plan_after_the_pause(agent: Agent) -> None:
     agent.launch("a", SECOND)
     agent.hear("progress")

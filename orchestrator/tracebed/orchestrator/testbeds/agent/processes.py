@@ -87,7 +87,9 @@ class RankProcess:
 
 
 def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
-    """Start a rank by forking this process.
+    """Start a rank by forking this process. Return when the kernel will kill the rank at the death of this process.
+
+    A rank that was stopped before that, when the agent loses its controller, could outlive the agent.
 
     Args:
         launch: the launch parameters of the rank.
@@ -96,6 +98,7 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
     launch.folder.mkdir(parents=True, exist_ok=True)
     output = launch.folder / f"{launch.rank}.out"
     ours, theirs = socket.socketpair()
+    bound, bind = os.pipe()
     agent = os.getpid()
     # Until the child has its own signal handlers, a signal to the child would wake the agent.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
@@ -104,11 +107,17 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
             os.sched_setaffinity(0, launch.cpus)  # inherited by the child; another job may use the other CPUs
         pid = os.fork()
         if pid == 0:
-            _become_rank(launch, theirs, output, agent)
+            _become_rank(launch, theirs, output, agent, bind)
+        os.close(bind)
+        bind = -1
+        os.read(bound, 1)  # the end of the pipe: the rank is bound to this process, or has ended
     except OSError:
         ours.close()
         raise
     finally:
+        for descriptor in (bound, bind):
+            if descriptor >= 0:
+                os.close(descriptor)
         if node_cpus is not None:
             os.sched_setaffinity(0, node_cpus)
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
@@ -116,8 +125,10 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
     return RankProcess(pid, launch, ours, output)
 
 
-def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: int) -> NoReturn:
+def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: int, bind: int) -> NoReturn:
     """Turn the forked child into the rank, which shares only the socket with the agent and dies with the agent.
+
+    The descriptor `bind` is closed once the kernel kills the rank at the death of the agent.
 
     No destructor of the agent's objects may run in the child, because it would close descriptors that have been reused.
     Therefore the child ends with `os._exit`, from within the frames that hold these objects.
@@ -129,6 +140,7 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.close(bind)
         if os.getppid() == agent:  # otherwise, the agent died before prctl took effect
             pipe = _only_descriptors(control, output)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
