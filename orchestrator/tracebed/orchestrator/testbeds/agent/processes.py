@@ -98,7 +98,7 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
     launch.folder.mkdir(parents=True, exist_ok=True)
     output = launch.folder / f"{launch.rank}.out"
     ours, theirs = socket.socketpair()
-    bound, bind = os.pipe()
+    bound, bind = socket.socketpair()
     agent = os.getpid()
     # Until the child has its own signal handlers, a signal to the child would wake the agent.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
@@ -108,27 +108,25 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
         pid = os.fork()
         if pid == 0:
             _become_rank(launch, theirs, output, agent, bind)
-        os.close(bind)
-        bind = -1
-        os.read(bound, 1)  # the end of the pipe: the rank is bound to this process, or has ended
     except OSError:
         ours.close()
+        bound.close()
         raise
     finally:
-        for descriptor in (bound, bind):
-            if descriptor >= 0:
-                os.close(descriptor)
         if node_cpus is not None:
             os.sched_setaffinity(0, node_cpus)
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
         theirs.close()
+        bind.close()
+    with bound:
+        bound.recv(1)  # the end of the connection: the rank is bound to this process, or has ended
     return RankProcess(pid, launch, ours, output)
 
 
-def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: int, bind: int) -> NoReturn:
+def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: int, bind: socket.socket) -> NoReturn:
     """Turn the forked child into the rank, which shares only the socket with the agent and dies with the agent.
 
-    The descriptor `bind` is closed once the kernel kills the rank at the death of the agent.
+    The socket `bind` is closed once the kernel kills the rank at the death of the agent.
 
     No destructor of the agent's objects may run in the child, because it would close descriptors that have been reused.
     Therefore the child ends with `os._exit`, from within the frames that hold these objects.
@@ -140,7 +138,7 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        os.close(bind)
+        bind.close()
         if os.getppid() == agent:  # otherwise, the agent died before prctl took effect
             pipe = _only_descriptors(control, output)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
