@@ -317,19 +317,24 @@ def launches(sent: Said, job: str) -> list[int]:
     return [node for node, message in sent if message["type"] == "launch" and message["job"] == job]
 
 
+def node_lost(sent: Said) -> Iterator[Said]:
+    """Start a job on two nodes, lose the second one, and do not answer when the rank on the first is killed."""
+    yield from until_sent(sent, "launch")
+    yield [(0, {"type": "listening", "address": "there"})]
+    yield from until_sent(sent, "launch", 2)
+    yield [STARTED]
+    yield [(1, {"type": "lost", "reason": "was cut off"})]
+    yield from until_sent(sent, "kill")
+    for _ in range(20):
+        yield []
+
+
 def test_cores_are_not_free_before_the_old_ranks_are_gone(tmp_path: Path) -> None:
     """A job loses a node. Its other node is used by the next job only when the rank there has ended."""
     at_end: list[list[int]] = []
 
     def script(sent: Said) -> Iterator[Said]:
-        yield from until_sent(sent, "launch")
-        yield [(0, {"type": "listening", "address": "there"})]
-        yield from until_sent(sent, "launch", 2)
-        yield [STARTED]
-        yield [(1, {"type": "lost", "reason": "was cut off"})]
-        yield from until_sent(sent, "kill")
-        for _ in range(20):
-            yield []
+        yield from node_lost(sent)
         at_end.append(launches(sent, "b"))
         yield [ended(0, "killed")]
         yield from until_sent(sent, "launch", 3)
@@ -406,14 +411,7 @@ class Canceller:
 
 def test_a_job_that_is_cancelled_after_it_lost_a_node_does_not_return_to_the_queue(tmp_path: Path) -> None:
     def script(sent: Said) -> Iterator[Said]:
-        yield from until_sent(sent, "launch")
-        yield [(0, {"type": "listening", "address": "there"})]
-        yield from until_sent(sent, "launch", 2)
-        yield [STARTED]
-        yield [(1, {"type": "lost", "reason": "was cut off"})]
-        yield from until_sent(sent, "kill")
-        for _ in range(20):
-            yield []
+        yield from node_lost(sent)
         yield [ended(0, "killed")]
 
     work = Workload(two_jobs({"nodes": 2}, {}).table.head(1))

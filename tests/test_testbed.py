@@ -382,6 +382,12 @@ def test_what_was_made_before_is_not_taken_down(provider: None, tmp_path: Path) 
         before.down()
 
 
+def release_locks(killed: AgentTestbed) -> None:
+    """Release the locks of the nodes, as the kernel does for a killed process."""
+    for use in killed._uses.values():
+        use.release()
+
+
 @needs_namespaces
 def test_a_relayed_job_on_far_nodes_survives_the_loss_of_its_testbed(provider: None, tmp_path: Path) -> None:
     """Clocks of far nodes are measured first. The bytes that their agents repeat meanwhile were discarded."""
@@ -396,8 +402,7 @@ def test_a_relayed_job_on_far_nodes_survives_the_loss_of_its_testbed(provider: N
         hear(testbeds[0], "started")
         for _ in range(3):  # a testbed that receives nothing relays nothing, and the job waits for its bytes
             facts = json.loads(json.dumps(testbeds[-1].agents))
-            for use in testbeds[-1]._uses.values():
-                use.release()  # as the kernel does for a killed process
+            release_locks(testbeds[-1])
             testbeds.append(AgentTestbed(nodes, tmp_path / "spool"))
             testbeds[-1].start(facts)
             assert testbeds[-1].adopted == {"far0": ["j"], "far1": ["j"]}
@@ -431,8 +436,7 @@ def test_ranks_connect_through_the_agents_if_the_network_is_blocked(blocked: Inv
     with pytest.warns(UserWarning, match=r"go through the agents: far\d: no connection to 10\.77\.0\.\d port \d+: .+"):
         killed.start()
     assert killed.family == "agents"
-    for use in killed._uses.values():
-        use.release()  # as the kernel does for a killed process
+    release_locks(killed)
     namespaces.ip("-n", f"tb{os.getpid()}", "link", "set", "port2", "up")
     resumed = AgentTestbed(blocked, tmp_path / "spool")
     resumed.start(json.loads(json.dumps(killed.agents)))
@@ -466,8 +470,7 @@ def test_a_resumed_testbed_takes_down_what_its_predecessor_made(provider: None, 
     killed = AgentTestbed(nodes, tmp_path / "spool")
     killed.start()
     [facts] = killed.agents.values()
-    for use in killed._uses.values():
-        use.release()  # as the kernel does for a killed process
+    release_locks(killed)
     resumed = AgentTestbed(nodes, tmp_path / "spool")
     resumed.start({"far0": facts})  # the agent leaves its first testbed
     try:
