@@ -8,7 +8,7 @@ from typing import Any
 
 from tracebed.orchestrator.testbeds.checking import health as judging
 from tracebed.orchestrator.testbeds.checking.health import NodeHealth
-from tracebed.orchestrator.testbeds.checking.making import bring_up, quiet, take_down
+from tracebed.orchestrator.testbeds.checking.making import bring_up, take_down
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, survey
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
@@ -19,7 +19,9 @@ def _inventory(nodes: Inventory | Path | str) -> Inventory:
     return nodes if isinstance(nodes, Inventory) else load_inventory(nodes, facts_follow=True)
 
 
-def nodes_up(nodes: Inventory | Path | str, *, on_step: Callable[[str], None] = quiet) -> list[dict[str, Any]]:
+def nodes_up(
+    nodes: Inventory | Path | str, *, on_step: Callable[[str], None] = lambda step: None
+) -> list[dict[str, Any]]:
     """Prepare the nodes of an inventory for replays: containers, installations, allocations.
 
     Args:
@@ -38,7 +40,7 @@ def nodes_up(nodes: Inventory | Path | str, *, on_step: Callable[[str], None] = 
         >>> [group["made"] for group in tb.nodes_up("emulated-4")]
         [False]
     """
-    return bring_up(_inventory(nodes), on_step)
+    return bring_up(_inventory(nodes), say=on_step)
 
 
 def nodes_down(nodes: Inventory | Path | str) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ from tracebed.orchestrator.batch.health import health
 from tracebed.orchestrator.batch.retold import Retold
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.watching.view import Holding, View, damage
 from tracebed.states import JobState
 
@@ -34,9 +33,8 @@ class BatchView(View):
         """Start before the first submission."""
         with damage():
             self._retold = Retold(facts)
-            super().__init__(self._retold.info, self._retold.plan)
+            super().__init__(facts, self._retold.info, self._retold.plan)
             self._resolution_s = float(facts["resolution_s"])
-            self._thresholds = Thresholds.parse(*facts["thresholds"])
         self._numbers = {node.name: number for number, node in enumerate(self.info.nodes)}
         self._states: list[JobState | None] = [None] * len(self.jobs)
         self._submitted = [math.nan] * len(self.jobs)

@@ -9,7 +9,6 @@ from typing import Any
 from tracebed.orchestrator.replay.health import health
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.recovery import Retold
-from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -33,8 +32,7 @@ class ReplayView(View):
         with damage():
             info = RunInfo.from_json(facts["info"])
             jobs = Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"]))
-            super().__init__(info, jobs)
-            self._thresholds = Thresholds.parse(*facts["thresholds"])
+            super().__init__(facts, info, jobs)
             self._retold = Retold(jobs, info)
             self._witness = Witness(jobs, info.nodes, info.speed)
 

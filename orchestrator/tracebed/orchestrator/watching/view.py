@@ -17,6 +17,7 @@ from tracebed.converters.workload import IntArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import RunInfo
 from tracebed.states import JobState
 
@@ -91,6 +92,7 @@ class View(abc.ABC):
     """The state of a replay at the last entry of its journal.
 
     Args:
+        facts: the facts of the journal.
         info: the facts of the run.
         jobs: the workload.
 
@@ -104,9 +106,10 @@ class View(abc.ABC):
         reason: reason of an interruption; empty if the replay was not interrupted.
     """
 
-    def __init__(self, info: RunInfo, jobs: Columns) -> None:
+    def __init__(self, facts: Mapping[str, Any], info: RunInfo, jobs: Columns) -> None:
         """Start before the first submission."""
         self.info, self.jobs = info, jobs
+        self._thresholds = Thresholds.parse(*facts["thresholds"])
         self.now = math.nan
         self.faults: deque[Fault] = deque(maxlen=LAST)
         self.fault_counts: Counter[str] = Counter()

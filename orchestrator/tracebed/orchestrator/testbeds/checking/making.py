@@ -15,13 +15,9 @@ from tracebed.orchestrator.testbeds.provider import PROVIDERS, Provider
 from tracebed.orchestrator.testbeds.use import Use
 
 
-def quiet(step: str) -> None:
-    """Ignore a step."""
-
-
 @contextmanager
 def _providers(
-    inventory: Inventory, on_step: Callable[[str], None] = quiet
+    inventory: Inventory, say: Callable[[str], None] = lambda step: None
 ) -> Iterator[list[tuple[dict[str, Any], Provider, Use]]]:
     """Yield the provider of each group, with a description of the group, whose `steps` the provider adds to."""
     with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder, ExitStack() as stack:
@@ -30,25 +26,25 @@ def _providers(
             names = [node.name for node in group.nodes]
             facts: dict[str, Any] = {"group": group.name, "provider": group.provider, "nodes": names, "steps": []}
 
-            def say(step: str, group: Group = group, steps: list[str] = facts["steps"]) -> None:
+            def note(step: str, group: Group = group, steps: list[str] = facts["steps"]) -> None:
                 steps.append(step)
-                on_step(f"{group.name}: {step}")
+                say(f"{group.name}: {step}")
 
-            provider, use = PROVIDERS.load(group.provider)(group, Path(folder), say), Use(group)
+            provider, use = PROVIDERS.load(group.provider)(group, Path(folder), note), Use(group)
             stack.callback(use.release)
             stack.callback(provider.close)
             found.append((facts, provider, use))
         yield found
 
 
-def bring_up(inventory: Inventory, on_step: Callable[[str], None] = quiet) -> list[dict[str, Any]]:
+def bring_up(inventory: Inventory, say: Callable[[str], None] = lambda step: None) -> list[dict[str, Any]]:
     """Prepare the nodes of all groups concurrently, and leave them up.
 
     After an interrupt, no provider waits any longer for nodes, as for an allocation.
 
     Args:
         inventory: the inventory.
-        on_step: called with each step, from any thread.
+        say: called with each step, from any thread.
 
     Returns:
         For each group: `group`, `provider`, `nodes` (names), `made` (whether something was made; otherwise the nodes
@@ -58,7 +54,7 @@ def bring_up(inventory: Inventory, on_step: Callable[[str], None] = quiet) -> li
         TestbedError: the nodes of a group cannot be prepared. What was made remains, and `take_down` removes it.
     """
     inventory.check_here()
-    with _providers(inventory, on_step) as found, ExitStack() as stack:
+    with _providers(inventory, say) as found, ExitStack() as stack:
         for _, provider, use in found:
             if not provider.shared:
                 use.share()
