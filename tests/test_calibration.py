@@ -89,14 +89,14 @@ def test_a_run_names_the_calibration_and_its_workloads() -> None:
     [
         ("tracebed-calibration/1", "tracebed-calibration/9", "schema is 'tracebed-calibration/9'"),
         ("schema: tracebed-calibration/1\n", "", "schema is missing"),
-        ("duty: 0.5", "duty: 1.5", "duty: Input should be less than or equal to 1"),
+        ("duty: 0.5", "duty: 1.5", "duty: must be at most 1"),
         ("duty: 0.5", "dutty: 0.5", "dutty: unknown key"),
-        ("nodes: 2", "nodes: two", "nodes: Input should be a valid integer"),
+        ("nodes: 2", "nodes: two", "nodes: must be a whole number"),
         ("  launch_s:", "  lunch_s:", "overheads.lunch_s"),
-        ("value: 0.01", "value: .nan", "overheads.launch_s.value: Input should be a finite number"),
+        ("value: 0.01", "value: .nan", "overheads.launch_s.value: must be a finite number"),
         ("created: '2026-01-02T03:04:05+00:00'", "created: today", "created: Invalid isoformat string"),
         ("05+00:00", "05", "created: the time zone is missing"),
-        ("[aaa", "[AAA", "workloads.0: String should match pattern"),
+        ("[aaa", "[AAA", "workloads.0: must match"),
     ],
 )
 def test_an_invalid_file_is_an_error_with_its_line(old: str, new: str, message: str, tmp_path: Path) -> None:

@@ -378,7 +378,7 @@ def test_other_thresholds_are_used_and_their_hash_is_recorded(tmp_path: Path) ->
     [
         ("all:\n  lost_tim: {degraded: 1}\n", "t.yaml:2: unknown signal 'lost_tim' (did you mean lost_time"),
         ("all:\n  lost_time:\n    degraded: much\n", "t.yaml:3: all.lost_time.degraded: 'much' is not a number"),
-        ("all:\n  lost_time: {degraded: -1}\n", "t.yaml:2: all.lost_time.degraded.least: Input should be greater"),
+        ("all:\n  lost_time: {degraded: -1}\n", "t.yaml:2: all.lost_time.degraded: must be at least 0"),
         ("all:\n  lost_time: {worse: 1}\n", "t.yaml:2: all.lost_time.worse: unknown key"),
         ("all:\n  lost_time: {degraded: {share: 1}}\n", "t.yaml:2: all.lost_time.degraded.share: unknown key"),
         ("both:\n  lost_time: {degraded: 1}\n", "t.yaml:1: both: unknown key"),

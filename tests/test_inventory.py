@@ -136,7 +136,7 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         (
             "testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n",
             1,
-            r"testbed 'cloud' is not installed \(installed: agents",
+            r"unknown testbed 'cloud' \(one of agents",
         ),
         ("nodes:\n  - name: a\n    cores: many\n    emulated: true\n", 3, "cores"),
         ("nodes:\n  - {name: a, cpus: 0}\n  - {name: b, cpus: 0-1}\n", 3, "share CPU 0"),

@@ -136,7 +136,7 @@ BAD = {
     ),
     "invalid setting": ("groups:\n  a:\n    provider: ssh\n    port: many\n    nodes: b\n", 4, "port: "),
     "invalid default": ("defaults:\n  cores: 0\nnodes:\n  - {name: a, emulated: true}\n", 2, "cores: "),
-    "provider": ("groups:\n  a:\n    provider: cloud\n    nodes: b\n", 3, "provider 'cloud' is not installed.*local"),
+    "provider": ("groups:\n  a:\n    provider: cloud\n    nodes: b\n", 3, "unknown provider 'cloud' .one of .*local"),
     "network": ("network: udp\nnodes: [{name: a, cpus: 0}]\n", 1, "network"),
     "linger": ("linger_s: -1\nnodes: [{name: a, cpus: 0}]\n", 1, "linger_s"),
     "memory": ("nodes:\n  - {name: a, cpus: 0, memory_mib: 0}\n", 2, "memory_mib"),

@@ -150,6 +150,15 @@ def test_an_allocation_that_slurm_refuses_is_an_error(slurm: Slurm, tmp_path: Pa
         provider(tmp_path, options=["--partition=none"]).up()
 
 
+def test_more_nodes_than_slurm_has_are_refused(slurm: Slurm, tmp_path: Path) -> None:
+    """Slurm keeps such a request pending, for example until its partition is larger."""
+    begun = time.monotonic()
+    with pytest.raises(TestbedError, match=r"group lent: Slurm cannot grant 9 nodes: Partition\w+ \(use fewer nodes"):
+        provider(tmp_path, 9).up()
+    assert time.monotonic() < begun + 60.0  # the limit of the wait is an hour
+    assert jobs(slurm) == []
+
+
 def test_an_allocation_shorter_than_the_replay_is_refused(slurm: Slurm, tmp_path: Path) -> None:
     lent = inventory(group(options=["--time=1"]))
     with pytest.raises(TestbedError, match=r"the allocation ends in [0-9]+ s, but the replay takes at least [0-9]+ s"):
@@ -160,8 +169,10 @@ def test_an_allocation_shorter_than_the_replay_is_refused(slurm: Slurm, tmp_path
 def test_a_request_that_waits_too_long_is_withdrawn(slurm: Slurm, tmp_path: Path) -> None:
     slurm("salloc", "--no-shell", "--nodes=3", "--time=5", "--job-name=other")
     other = jobs(slurm)[0].split()[0]
-    with pytest.raises(TestbedError, match="salloc has not ended within 2 s") as caught:
-        provider(tmp_path, wait_s=2.0).up()
+    with pytest.raises(
+        TestbedError, match=r"salloc has not ended within 5 s \(the reason in Slurm is Resources"
+    ) as caught:
+        provider(tmp_path, wait_s=5.0).up()
     assert caught.value.transient
     assert jobs(slurm) == [f"{other} other RUNNING"]
     slurm("scancel", other)

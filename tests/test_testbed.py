@@ -41,7 +41,7 @@ from tracebed.orchestrator.testbeds.clocks import boot_id
 from tracebed.orchestrator.testbeds.events import read_event
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.link import Link
-from tracebed.orchestrator.testbeds.links import Links
+from tracebed.orchestrator.testbeds.links import ATTACHES, Links
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -386,6 +386,40 @@ def release_locks(killed: AgentTestbed) -> None:
     """Release the locks of the nodes, as the kernel does for a killed process."""
     for use in killed._uses.values():
         use.release()
+
+
+class Unreliable(LocalProvider):
+    """Nodes whose agents can be taken over only at the last attempt."""
+
+    attempts = 0
+
+    def run(self, node: Node, arguments: Any) -> LocalChannel:
+        if arguments and Unreliable.attempts < ATTACHES - 1:
+            Unreliable.attempts += 1
+            return LocalChannel(["sh", "-c", "echo no slot >&2; exit 1"], self.folder / "attach.log")
+        return super().run(node, arguments)
+
+
+def test_an_agent_is_taken_over_though_the_first_commands_to_attach_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of Slurm that failed once cost a running job: its agent was given up at once."""
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Unreliable)
+    nodes = inventory(here=1, linger_s=GUARD_S)
+    killed = AgentTestbed(nodes, tmp_path / "spool")
+    killed.start()
+    resumed = AgentTestbed(nodes, tmp_path / "spool")
+    try:
+        launch(killed, 0, "j", 10**12)
+        hear(killed, "started")
+        facts = json.loads(json.dumps(killed.agents))
+        release_locks(killed)
+        resumed.start(facts)
+        assert (Unreliable.attempts, resumed.adopted) == (ATTACHES - 1, {"n0": ["j"]})
+    finally:
+        resumed.stop()
+        for link in killed._links:
+            link.disconnect()()
 
 
 @needs_namespaces

@@ -100,7 +100,7 @@ def test_a_testbed_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
     options = ["--policy", "fcfs", "--inventory", "rack.yaml", "-o", "run"]
     done = tracebed(tmp_path, "replay", "w.parquet", *options, cwd=tmp_path)
     assert done.returncode == 2
-    assert "rack.yaml:2: testbed: testbed 'rack' is not installed (installed: agents)" in done.stderr, done.stderr
+    assert "rack.yaml:2: unknown testbed 'rack' (one of agents)" in done.stderr, done.stderr
 
 
 def test_the_local_testbed_passes_the_checks() -> None:

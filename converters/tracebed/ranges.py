@@ -65,7 +65,7 @@ def parse_names(text: str, *, most: int) -> NameRange:
     width = len(first) if first.startswith("0") else 0
     names = NameRange(before, int(first), None if last == "*" else int(last), width, after)
     if names.last is not None and names.last < names.first:
-        raise InputError(f"name range {text!r} is empty", hint=hint)
+        raise InputError(f"name range {text!r} is empty", hint="the first number must not exceed the last")
     if names.last is not None and names.last - names.first >= most:
         raise InputError(f"name range {text!r} has more than {most:,} names", hint="use a shorter range")
     return names

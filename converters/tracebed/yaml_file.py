@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from reprlib import Repr
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from tracebed.errors import InputError
 
@@ -22,6 +23,26 @@ SAYS = {
     "missing": "required key is missing",
     "dict_type": "must be a mapping of keys to values",
     "model_type": "must be a mapping of keys to values",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "literal_error": "must be {expected}",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
 }
 """Kind of error -> message, where the message of pydantic uses terms of Python."""
 
@@ -84,6 +105,50 @@ for tag in ("!vault", "!unsafe"):  # tags of Ansible: encrypted text, and text t
     _Loader.add_constructor(tag, _text)
 
 
+class Invalid(NamedTuple):
+    """The first value that does not fit a model.
+
+    Attributes:
+        path: keys and indices that lead to the value.
+        what: the defect, with the path.
+        kind: the kind of the error, a term of pydantic.
+    """
+
+    path: list[int | str]
+    what: str
+    kind: str
+
+
+def invalid(error: ValidationError, raw: Any) -> Invalid:
+    """Return the error to report for `raw`. A misspelled key is also a missing key: the misspelled one is reported."""
+    errors = error.errors()
+    first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
+    path = _path(first["loc"], raw, missing=first["type"] == "missing")
+    # A value of several possible types has an error for each of them.
+    alike = [found for found in errors if _path(found["loc"], raw) == path] if path else []
+    says = dict.fromkeys(SAYS.get(found["type"], "{msg}").format(**_context(found)) for found in alike or [first])
+    what = " or ".join(says).replace(" or must be ", " or ")
+    field = ".".join(map(str, path))[:100]
+    return Invalid(path, f"{field}: {what}" if field else what, first["type"])
+
+
+def _context(found: ErrorDetails) -> dict[str, Any]:
+    """Return the bounds and the message of an error."""
+    bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in found.get("ctx", {}).items()}
+    return bounds | {"msg": found["msg"].removeprefix("Value error, ")}
+
+
+def _path(loc: Sequence[int | str], raw: Any, *, missing: bool = False) -> list[int | str]:
+    """Return the parts of `loc` that lead into `raw`: without the names of types, but with a missing key."""
+    path: list[int | str] = []
+    for part in loc:
+        inside = isinstance(raw, dict) or (isinstance(raw, list) and isinstance(part, int) and part < len(raw))
+        if inside and (not isinstance(raw, dict) or part in raw):
+            raw = raw[part]
+            path.append(part)
+    return [*path, loc[-1]] if missing else path
+
+
 @dataclass(frozen=True)
 class YamlFile:
     """A YAML file: its text, its content, and the node tree, which has the line numbers."""
@@ -134,13 +199,8 @@ class YamlFile:
         try:
             return model.model_validate(self.raw)
         except ValidationError as error:
-            errors = error.errors()
-            # A misspelled key is also reported as a missing key: report the misspelled one.
-            first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
-            place = [part for part in first["loc"] if not str(part).startswith(("constrained", "list[", "function-"))]
-            field = ".".join(map(str, place))[:100]
-            message = SAYS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-            raise self.error(f"{field}: {message}" if field else message, *place) from error
+            found = invalid(error, self.raw)
+            raise self.error(found.what, *found.path) from error
 
     def part(self, *loc: int | str, hint: str | None = None) -> YamlFile:
         """Return the value at path `loc` as a file of its own, whose errors have the lines of this file."""
@@ -155,8 +215,8 @@ class YamlFile:
         return YamlFile(self.where, self.text, raw, tree, hint or self.hint)
 
     def error(self, what: str, *loc: int | str, hint: str | None = None) -> InputError:
-        """Return the error `what` at the line of the node at path `loc`."""
-        return InputError(what, where=f"{self.where}:{self._line(loc)}", hint=hint or self.hint)
+        """Return the error `what` at the line of the node at path `loc`. Without a `hint`, it has that of the file."""
+        return InputError(what, where=f"{self.where}:{self._line(loc)}", hint=self.hint if hint is None else hint)
 
     def _line(self, loc: Sequence[int | str]) -> int:
         """Return the line of the innermost YAML node on the path `loc`."""

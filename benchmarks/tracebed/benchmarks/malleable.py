@@ -72,7 +72,7 @@ class Follower(BenchmarkRank):
             answer_challenge(self.link, self.launch.authkey)
             deliver_challenge(self.link, self.launch.authkey)
         except (AuthenticationError, EOFError, OSError) as error:
-            self.fail(f"cannot join the leader at {self.launch.address}: {error or type(error).__name__}")
+            self.fail(f"cannot join the leader at {self.launch.address}: {str(error) or type(error).__name__}")
             return
         self.selector.register(self.link, selectors.EVENT_READ, self._from_leader)
         self._send(type="join", rank=self.name, cores=len(self.workers.cpus))
@@ -159,7 +159,7 @@ class Leader(BenchmarkRank):
             self.mailbox.post(partial(self._join, message["rank"], message["cores"], link))
         except (AuthenticationError, EOFError, OSError, ValueError, KeyError) as error:
             link.close()
-            what = f"rejected a connection that failed authentication: {error or type(error).__name__}"
+            what = f"rejected a connection that failed authentication: {str(error) or type(error).__name__}"
             self.mailbox.post(partial(self.tell, "error", what=what))
 
     def _join(self, rank: str, cores: int, link: Connection) -> None:

@@ -170,6 +170,7 @@ def _print_facts(reports: Sequence[NodeReport]) -> None:
             rows.append([report.node.name, report.node.provider, report.error, *[None] * (len(columns) - 3)])
             continue
         found = report.facts
+        memory = [size for size in (found["memory"]["total_mib"], found["cgroup"]["memory_mib"]) if size is not None]
         rows.append(
             [
                 report.node.name,
@@ -177,7 +178,7 @@ def _print_facts(reports: Sequence[NodeReport]) -> None:
                 found["host"]["cpu"],
                 found["topology"]["sockets"],
                 found["topology"]["cpus"],
-                found["memory"]["total_mib"],
+                min(memory, default=None),
                 found["host"]["kernel"],
                 " ".join(found["governor"]) or None,
                 found["python"],

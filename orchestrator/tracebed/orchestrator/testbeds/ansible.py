@@ -114,14 +114,12 @@ class _Inventory:
             self._read(child, inner, sections["children"].places[child], parent=name, depth=depth + 1)
 
     def _add_hosts(self, pattern: str, variables: Keys, group: str) -> None:
-        try:
+        with variables.place.of():
             for name, port in expand(pattern, most=LARGEST):
                 host = self.hosts.setdefault(name, _Host(name, variables.place, port))
                 host.groups.add(group)
                 if variables.values:
                     host.variables.append(variables)
-        except InputError as error:
-            raise variables.place.error(error.what, error.hint) from error
         if len(self.hosts) > LARGEST:
             raise variables.place.error(f"the inventory has more than {LARGEST:,} hosts")
 
@@ -260,10 +258,8 @@ def _used(host: _Host, variables: Keys, settings: Mapping[str, Any], ignored: di
         if key not in NodeKeys.model_fields and key not in settings:
             raise variables.unknown(name, [*USED, *(PREFIX + known for known in (*NodeKeys.model_fields, *settings))])
         if isinstance(value, str):
-            try:
+            with place.of(name):
                 refuse_templates(value)
-            except InputError as error:
-                raise place.error(f"{name}: {error.what}", error.hint) from error
         if key == "python" and isinstance(value, str) and value.startswith("auto"):
             continue  # Ansible chooses among the interpreters of the host; tracebed uses its default
         if key == "port" and isinstance(value, str) and value.isdecimal():

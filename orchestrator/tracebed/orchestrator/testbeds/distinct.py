@@ -25,12 +25,8 @@ class Distinct:
     @contextlib.contextmanager
     def at(self, place: Place, name: str) -> Iterator[None]:
         """Add the line of `place`, which defines the nodes `name`, to errors."""
-        try:
+        with place.of(f"node {shown(name)}"):
             yield
-        except (ValueError, InputError) as error:
-            what = error.what if isinstance(error, InputError) else str(error)
-            hint = error.hint if isinstance(error, InputError) else None
-            raise place.error(f"node {shown(name)}: {what}", hint) from error
 
     def of(self, nodes: Iterable[Node], settings: BaseModel) -> Iterator[Node]:
         """Yield the nodes.
@@ -45,14 +41,15 @@ class Distinct:
         one_machine = getattr(settings, "splits_this_machine", False)
         for node in nodes:
             if node.name in self._names:
-                raise InputError(f"two nodes have the name {node.name!r}")
+                raise InputError(f"two nodes have the name {node.name!r}", hint="rename one of them")
             self._names.add(node.name)
             if len(self._names) > LARGEST:
-                raise InputError(f"the inventory has more than {LARGEST:,} nodes")
+                raise InputError(f"the inventory has more than {LARGEST:,} nodes", hint="use fewer nodes")
             host = "" if one_machine else node.address or node.name
             machine = "" if node.provider == "local" else f"{node.provider} {settings!r} {host}"
             for cpu in node.cpus or ():
                 owner = self._owners.setdefault((machine, cpu), node.name)
                 if owner != node.name:
-                    raise InputError(f"nodes {owner!r} and {node.name!r} share CPU {cpu}")
+                    what = f"nodes {owner!r} and {node.name!r} share CPU {cpu}"
+                    raise InputError(what, hint="list each CPU of a machine for one node only")
             yield node

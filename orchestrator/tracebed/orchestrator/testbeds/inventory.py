@@ -33,9 +33,10 @@ from tracebed.orchestrator.testbeds import ansible, ssh_config
 from tracebed.orchestrator.testbeds.distinct import Distinct
 from tracebed.orchestrator.testbeds.inventory_keys import FileKeys, GroupKeys, NodeItem, NodeKeys, settings_of
 from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Group, Inventory, Node, shipped
+from tracebed.orchestrator.testbeds.registry import TESTBEDS
 from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credentials
 from tracebed.ranges import parse_names
-from tracebed.registry import unknown
+from tracebed.registry import one_of, unknown
 from tracebed.yaml_file import YamlFile, read_text, shown
 
 FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
@@ -85,6 +86,8 @@ def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> In
         )
     refuse_credentials(yaml)
     file = Keys.at(Place(yaml), yaml.raw).checked(FileKeys)
+    with Place(yaml, ("testbed",)).of():
+        one_of("testbed", file.testbed, TESTBEDS.names())
     name = file.name or name
     parameters = file.model_dump(include={"testbed", "grain_s", "heartbeat_s", "linger_s", "network"})
     return _inventory(name, _Groups(Place(yaml), file, _mark(name, yaml.where)), yaml.where, facts_follow, **parameters)
@@ -140,10 +143,8 @@ class _Groups:
             yield self.group(ONLY_GROUP, Keys.at(self.place, {"nodes": self.file.nodes}))
         for name, raw in (self.file.groups or {}).items():
             place = self.place.at("groups", name)
-            try:
+            with place.of(f"group {shown(name)}"):
                 parse_names(name, most=1)
-            except InputError as error:
-                raise place.error(f"group {shown(name)}: {error.what}", error.hint) from error
             yield self.group(name, Keys.at(place, raw))
         for key in self.defaults.values.keys() - self.known:
             raise self.defaults.unknown(key, self.known)
@@ -153,7 +154,8 @@ class _Groups:
         scope = {**self.file.vars, **_vars(own), "group": name}
         keys = inherit(own, self.defaults).without(["nodes", "vars"])
         common = own.only(["nodes", "vars"]).over(keys.only(["provider"]).filled(scope)).checked(GroupKeys)
-        model = settings_of(common.provider)
+        with keys.places.get("provider", own.place).of():
+            model = settings_of(common.provider)
         for key in own.values:
             if key not in GroupKeys.model_fields and key not in model.model_fields:
                 raise own.unknown(key, [*GroupKeys.model_fields, *model.model_fields])

@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tracebed.cpus import LARGEST_NODE, parse_cpus
+from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
-from tracebed.orchestrator.testbeds.registry import TESTBEDS
 from tracebed.ranges import NameRange, parse_names
 
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -22,6 +22,7 @@ LARGEST = 1_000_000
 """Largest accepted number of nodes. The largest machines have about 200,000 nodes."""
 LONGEST_ADDRESS = 255
 """Longest accepted address of a node: the longest host name."""
+LAST = "give the last number of the range"
 Variables = dict[str, str | int | float | bool]
 """Variable -> value. `{name}` in a string of the inventory stands for the value of the variable `name`."""
 
@@ -71,17 +72,20 @@ class NodeItem(NodeKeys):
     def _consistent(self) -> NodeItem:
         by_socket = isinstance(self.sockets, list)
         if self.emulated and (self.cpus is not None or by_socket):
-            raise ValueError("an emulated node has cores, not CPUs")
+            raise InputError("an emulated node has cores, not CPUs", hint="remove the CPUs, or `emulated: true`")
         if self.emulated and self.duty is not None:
-            raise ValueError("an emulated node has no duty: its jobs do not compute")
+            what = "an emulated node has no duty: its jobs do not compute"
+            raise InputError(what, hint="remove `duty`, or `emulated: true`")
         if self.emulated and self.cores is None:
-            raise ValueError("an emulated node needs `cores`")
+            raise InputError("an emulated node needs `cores`", hint="set it, as in `cores: 4`")
         if self.cpus is not None and by_socket:
-            raise ValueError("a node needs either `cpus`, or `sockets` as CPU lists, not both")
+            what = "a node needs either `cpus`, or `sockets` as CPU lists, not both"
+            raise InputError(what, hint="remove one of them")
         if self.cpus == "auto" and self.sockets is not None:
-            raise ValueError("`sockets` cannot be set with `cpus: auto`, which finds the sockets")
+            what = "`sockets` cannot be set with `cpus: auto`, which finds the sockets"
+            raise InputError(what, hint="remove `sockets`")
         if self.open_ended and self.cpus != "auto":
-            raise ValueError("a range up to * requires `cpus: auto`")
+            raise InputError("a range up to * requires `cpus: auto`", hint=LAST)
         return self
 
     def nodes(self, provider: str, *, splits_this_machine: bool) -> Iterator[Node]:
@@ -92,8 +96,7 @@ class NodeItem(NodeKeys):
             splits_this_machine: whether `cpus: auto` splits the CPUs of this machine into nodes.
 
         Raises:
-            ValueError: the keys are inconsistent.
-            InputError: a CPU list or a name is invalid.
+            InputError: the keys are inconsistent, or a CPU list or a name is invalid.
         """
         cpus: tuple[int, ...] | None = None
         sockets, lists = self.sockets, None
@@ -101,23 +104,27 @@ class NodeItem(NodeKeys):
             yield from self._split(provider)
             return
         if self.cpus == "auto" and self.open_ended:
-            raise ValueError(f"a range up to * is not possible with provider {provider}")
+            raise InputError(f"a range up to * is not possible with provider {provider}", hint=LAST)
         if isinstance(sockets, list):
             lists = [parse_cpus(str(item)) for item in sockets]
             if len({len(item) for item in lists}) > 1:
-                raise ValueError("the sockets of a node must have equally many CPUs")
+                what = "the sockets of a node must have equally many CPUs"
+                raise InputError(what, hint="move CPUs between the lists, or leave some out")
             cpus, sockets = tuple(cpu for item in lists for cpu in item), len(lists)
         elif self.cpus not in (None, "auto"):
             cpus = parse_cpus(str(self.cpus))
         elif not self.emulated and provider == "local":
-            raise ValueError("a node needs either `cpus`, or `sockets` as CPU lists, or `emulated: true`")
+            what = "a node needs either `cpus`, or `sockets` as CPU lists, or `emulated: true`"
+            raise InputError(what, hint="set one of them")
         elif not self.emulated and self.cores is not None:
             cpus = tuple(range(self.cores))
         cores = len(cpus) if cpus is not None else self.cores or 0
         if (cpus is not None and not cores) or (self.cores is not None and cores != self.cores):
-            raise ValueError(f"`cores` is {self.cores}, but the node has {cores} CPUs")
+            what = f"`cores` is {self.cores}, but the node has {cores} CPUs"
+            raise InputError(what, hint="remove `cores`, or list as many CPUs")
         if cores % (sockets or 1):
-            raise ValueError(f"{cores} cores cannot be split into {sockets} equal sockets")
+            what = f"{cores} cores cannot be split into {sockets} equal sockets"
+            raise InputError(what, hint="set a number of sockets that divides the number of cores")
         for name in self.names:
             address = self.address and self.address.replace("{node}", name)
             yield Node(name, cores, sockets or 1, cpus, self.emulated, self.duty, self.memory_mib, provider, address)
@@ -128,7 +135,8 @@ class NodeItem(NodeKeys):
         found = split_cpus(size)
         names = list(islice(self.names, len(found) + (not self.open_ended)))
         if not 0 < len(names) <= len(found):
-            raise ValueError(f"the CPUs of this machine suffice for only {len(found)} nodes of {size} cores")
+            what = f"the CPUs of this machine suffice for only {len(found)} nodes of {size} cores"
+            raise InputError(what, hint="use fewer or smaller nodes, or emulated ones")
         for name, (mask, sockets) in zip(names, found, strict=False):
             yield Node(name, size, sockets, mask, False, self.duty, self.memory_mib, provider)
 
@@ -142,13 +150,6 @@ class GroupKeys(NodeKeys):
     """Variables of this group."""
     nodes: str | Annotated[list[Any], Field(min_length=1)]
     """A name, a range of names such as `node[01-16]`, or a list of names, ranges and nodes."""
-
-    @field_validator("provider")
-    @classmethod
-    def _installed(cls, name: str) -> str:
-        if name not in PROVIDERS.names():
-            raise ValueError(f"provider {name!r} is not installed (installed: {', '.join(PROVIDERS.names())})")
-        return name
 
 
 class FileKeys(_Keys):
@@ -175,22 +176,16 @@ class FileKeys(_Keys):
     groups: Annotated[dict[str, Any], Field(min_length=1)] | None = None
     """The groups by name."""
 
-    @field_validator("testbed")
-    @classmethod
-    def _installed(cls, name: str) -> str:
-        if name not in TESTBEDS.names():
-            raise ValueError(f"testbed {name!r} is not installed (installed: {', '.join(TESTBEDS.names())})")
-        return name
-
     @model_validator(mode="after")
     def _one_form(self) -> FileKeys:
         if (self.nodes is None) == (self.groups is None):
-            raise ValueError("an inventory needs either `nodes` or `groups`")
+            hint = "list the nodes under `nodes:`, or groups of nodes under `groups:`"
+            raise InputError("an inventory needs either `nodes` or `groups`", hint=hint)
         return self
 
 
 def settings_of(provider: str) -> type[BaseModel]:
-    """Return the model of the settings of a provider."""
+    """Return the model of the settings of a provider. Raises InputError if the provider is unknown."""
     return PROVIDERS.load(provider).Settings
 
 

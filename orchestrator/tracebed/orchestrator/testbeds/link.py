@@ -49,6 +49,8 @@ class Link:
         reported: whether the loss or the omission of the node was reported to the caller.
         retry_at: time of the next attempt to start the agent, monotonic; None: no attempt is due.
         give_up_at: time until which the agent must be up, monotonic; None: it is up, or not open.
+        adopt: the facts of an agent that may be running already, until it is taken over or given up.
+        attaches: number of attempts to take over this agent that have failed.
         attached: whether the agent was started by another testbed.
         ended: whether the agent has ended at the request of this testbed.
         pings: number of echoes of pings that have arrived.
@@ -64,7 +66,8 @@ class Link:
         self.lines: Lines | None = None
         self.hello: dict[str, Any] = {}
         self.up = self.reported = self.attached = self.ended = False
-        self.pings = 0
+        self.adopt: Mapping[str, Any] | None = None
+        self.pings = self.attaches = 0
         self.early: list[tuple[dict[str, Any], float]] = []
         self.held: list[Mapping[str, Any]] = []
         self.clock = NodeClock(same=self.provider.shared)
@@ -146,7 +149,7 @@ class Link:
     def begin(self) -> None:
         """Note that the agent is up."""
         self.up = True
-        self.give_up_at = None
+        self.adopt = self.give_up_at = None
         self.pause_s = PAUSE_S
 
     def ping(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from tracebed.benchmarks.lines import Lines, wait
 from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.events import LINE_LIMIT, read_event
 from tracebed.orchestrator.testbeds.launcher import Launcher
@@ -37,6 +38,8 @@ DROP_S = 10.0
 """Longest time between the decision to give an agent up and the report that its node is lost, s."""
 PINGS = 4
 """Number of pings by which the clock of a node is measured before the node is used."""
+ATTACHES = 3
+"""Number of attempts to take over an agent before it is given up."""
 PING_SHARES = 10
 """Number of bursts over which the pings of a heartbeat are spread."""
 
@@ -100,7 +103,8 @@ class Links:
         self._numbers = {link.node.name: link.index for link in self._links}
         self._idle = set(self._links)
         for link in self._links:
-            self._open(link, adopt.get(link.node.name))
+            link.adopt = adopt.get(link.node.name)
+            self._open(link)
 
     def await_all(self, *, drain: bool) -> None:
         """Wait until each agent is up, or has failed to start. From then on, agents are started again.
@@ -212,14 +216,15 @@ class Links:
 
     # -- new agents ------------------------------------------------------------------------------------------------
 
-    def _open(self, link: Link, adopt: Mapping[str, Any] | None = None) -> None:
+    def _open(self, link: Link) -> None:
         """Open a channel to the node, to an agent that is running already or to a fresh one."""
         link.retry_at = link.failure = None
         link.held.clear()
         self._failed.discard(link)
-        link.attached = bool(adopt and adopt.get("socket"))
-        link.seen = adopt.get("seen") if adopt else None
-        arguments = ["--attach", str(adopt["socket"])] if adopt and link.attached else []
+        adopt = link.adopt or {}
+        link.attached = bool(adopt.get("socket"))
+        link.seen = adopt.get("seen")
+        arguments = ["--attach", str(adopt["socket"])] if link.attached else []
         link.launcher.open(link.node, arguments, partial(self._opened, link))
 
     def _opened(self, link: Link, result: Channel | TestbedError) -> None:
@@ -347,6 +352,11 @@ class Links:
         self._postpone(link)
 
     def _fail_ended(self, link: Link, words: str) -> None:
+        if link.attached:
+            link.attaches += 1
+            if link.attaches < ATTACHES and ABSENT not in words:  # the agent may still wait
+                self._postpone(link)
+                return
         self._fail(link, TestbedError(f"its agent {words}", where=link.where))
 
     def _fail_silent(self, link: Link, words: str) -> None:
@@ -358,6 +368,7 @@ class Links:
     def _fail(self, link: Link, error: TestbedError) -> None:
         """Record why an agent has not started, and try again after a pause, unless the testbed is starting."""
         if link.attached and not self._stopping:  # the agent that could be taken over has gone
+            link.adopt = None
             self._open(link)
             return
         link.failure = error

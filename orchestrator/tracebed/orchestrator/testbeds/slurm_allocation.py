@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -20,6 +21,10 @@ GONE = "Invalid job"
 """Part of the message of Slurm for a job or a step that has ended."""
 FOLLOWS = re.compile(r"srun: (error: \S+: tasks? |Force Terminated|launch/)|salloc: (Pending|job \d+ queued)")
 """Messages of Slurm that follow from the actual error."""
+IMPOSSIBLE = {"BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"}
+"""Reasons of Slurm for a request that it cannot grant before an administrator changes its configuration."""
+LOOK_S, LONGEST_LOOK_S = 2.0, 60.0
+"""First and longest time between two looks at a pending request, s. The time doubles."""
 END_S = 60.0
 """Time in which Slurm must end steps and allocations, s."""
 
@@ -58,19 +63,44 @@ class Allocations:
         """Wait for a new allocation, and return its ID.
 
         Raises:
-            TestbedError: Slurm refuses the allocation, or does not grant it within `wait_s`.
+            TestbedError: Slurm refuses the allocation, cannot grant it, or does not grant it within `wait_s`.
         """
         own = (f"--nodes={nodes}", f"--job-name={self.name}", f"--comment={comment}")
+        ended, reason = threading.Event(), [""]
+        looking = threading.Thread(target=self._look, args=(ended, reason), daemon=True)
+        looking.start()
         try:
             # --no-kill: the loss of a node ends the jobs on it, not the allocation.
             self.call(["salloc", "--no-shell", "--no-kill", *own, *options], most_s=wait_s)
             found = self.find()
-        except BaseException:
+        except TestbedError as error:
             self.release()  # the request may still be pending
+            if reason[0] in IMPOSSIBLE:
+                what, hint = f"Slurm cannot grant {nodes} nodes: {reason[0]}", "use fewer nodes, or other `options`"
+                raise TestbedError(what, where=self.where, hint=hint) from error
+            if reason[0]:
+                error.hint = f"the reason in Slurm is {reason[0]}"
             raise
+        except BaseException:
+            self.release()
+            raise
+        finally:
+            ended.set()
+            looking.join()
         if found is None:
             raise TestbedError("the allocation ended at once", where=self.where, transient=True)
         return found
+
+    def _look(self, ended: threading.Event, reason: list[str]) -> None:
+        """Note why the request is pending, and cancel a request that Slurm cannot grant, until `ended`."""
+        pause = LOOK_S
+        while not ended.wait(pause):
+            pause = min(LONGEST_LOOK_S, 2 * pause)
+            with contextlib.suppress(TestbedError):  # the next look may succeed
+                mine = ("--me", f"--name={self.name}", "--states=PENDING")
+                reason[0] = self.slurm("squeue", "--noheader", *mine, "--format=%r").strip() or reason[0]
+                if reason[0] in IMPOSSIBLE:
+                    self.stop_waiting()
 
     def stop_waiting(self) -> None:
         """Cancel the pending requests for an allocation, so that `allocate` fails."""

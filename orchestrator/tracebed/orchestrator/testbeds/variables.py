@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from tracebed.errors import InputError
 from tracebed.registry import unknown
-from tracebed.yaml_file import SAYS, YamlFile, shown
+from tracebed.yaml_file import YamlFile, invalid, shown
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -44,6 +45,14 @@ class Place(NamedTuple):
     def error(self, what: str, hint: str | None = None) -> InputError:
         """Return the error `what` at the line of this place."""
         return self.yaml.error(what, *self.path, hint=hint)
+
+    @contextlib.contextmanager
+    def of(self, subject: str = "") -> Iterator[None]:
+        """Add the line of this place, and the `subject` with a colon if there is one, to errors."""
+        try:
+            yield
+        except InputError as error:
+            raise self.error(f"{subject}: {error.what}" if subject else error.what, error.hint) from error
 
 
 @dataclass(frozen=True)
@@ -85,10 +94,8 @@ class Keys:
         """Return the keys with the values of variables in place of `{name}` (see `fill`)."""
         values = {}
         for key, value in self.values.items():
-            try:
+            with self.places[key].of(key):
                 values[key] = fill(value, variables)
-            except InputError as error:
-                raise self.places[key].error(f"{key}: {error.what}", error.hint) from error
         return Keys(self.place, values, self.places)
 
     def unknown(self, key: str, known: Iterable[str]) -> InputError:
@@ -102,18 +109,17 @@ class Keys:
             InputError: a key is unknown or missing, or a value is invalid. The message has the line.
         """
         try:
-            return model.model_validate(dict(self.values))
+            with self.place.of():
+                return model.model_validate(dict(self.values))
         except ValidationError as error:
-            errors = error.errors()
-            # A misspelled key is also reported as a missing key: report the misspelled one.
-            first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
-            loc = [part for part in first["loc"] if not str(part).startswith(("constrained", "list[", "function-"))]
-            if first["type"] == "extra_forbidden" and len(loc) == 1:
-                raise self.unknown(str(loc[0]), model.model_fields) from error
-            place = self.places.get(str(loc[0]), self.place).at(*loc[1:]) if loc else self.place
-            field = ".".join(map(str, loc))[:100]
-            message = SAYS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-            raise place.error(f"{field}: {message}" if field else message) from error
+            found = invalid(error, dict(self.values))
+            key, *rest = found.path or [""]
+            if found.kind == "extra_forbidden" and not rest:
+                raise self.unknown(str(key), model.model_fields) from error
+            place = self.places.get(str(key), self.place).at(*rest) if found.path else self.place
+            field = model.model_fields.get(str(key))
+            hint = (field.description if field else None) or ""  # the keys of a whole file would not help
+            raise place.error(found.what, " ".join(hint.split()).rstrip(".")) from error
 
 
 def fill(value: Any, variables: Mapping[str, Any]) -> Any:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # not imported, so that `join` starts fast
 CHUNK = 65536
 NAME = "agent.sock"
 """Name of the socket in the private folder of the agent."""
+ABSENT = "no agent listens at"
+"""Beginning of the message of `join` if the agent has ended."""
 
 
 def listen(folder: Path) -> socket.socket:
@@ -30,7 +32,7 @@ def join(path: str) -> int | str:
     try:
         peer.connect(path)
     except (OSError, ValueError) as error:
-        return f"no agent listens at {path}: {error}"
+        return f"{ABSENT} {path}: {error}"
     poll = select.poll()
     poll.register(0, select.POLLIN)
     poll.register(peer, select.POLLIN)
