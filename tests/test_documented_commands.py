@@ -37,7 +37,7 @@ FASTEST = 20_000.0
 """At least this many trace seconds a wall second in replays."""
 NOT_RUN = {
     "README.md": 1,
-    "docs/accuracy.md": 2,
+    "docs/accuracy.md": 3,
     "docs/explanation/calibration.md": 1,
     "docs/explanation/health.md": 1,
     "docs/explanation/noise.md": 1,

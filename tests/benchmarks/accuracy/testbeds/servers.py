@@ -45,7 +45,8 @@ def main() -> None:
         write("docker", "containers", f"    daemon: {address}\n    base: {dockerd.BASE}\n{emulated}    nodes: h[1-4]\n")
         keys = f"    config: {config}\n    known_hosts: {known}\n    listen: true\n"
         write("ssh", "hosts in network namespaces, by SSH", f"{keys}{emulated}    nodes: h[1-4]\n")
-        write("slurm", "an allocation of Slurm", f"    options: [--exclusive]\n{emulated}    nodes: h[1-4]\n")
+        keys = "    options: [--exclusive]\n    listen: true\n"
+        write("slurm", "an allocation of Slurm", f"{keys}{emulated}    nodes: h[1-4]\n")
         dockerd.stay(f"export SLURM_CONF={slurm.conf}")
 
 
