@@ -54,7 +54,7 @@ def parse_names(text: str, *, most: int) -> NameRange:
         InputError: the name or the range is invalid, or has more than `most` names.
     """
     hint = "a name consists of letters, digits, `_`, `.`, `-` and at most one range like [1-64]"
-    if len(text.encode()) > LONGEST_NAME:
+    if len(text.encode(errors="replace")) > LONGEST_NAME:
         raise InputError(f"name {text[:20]!r}... is longer than {LONGEST_NAME} bytes", hint=hint)
     if re.fullmatch(r"[\w.-]+", text):
         return NameRange(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,10 @@ def launch_repeatedly(benchmark: Any, testbed: Bench, nodes: int) -> None:
 def test_resize_without_a_launch(benchmark: Any, testbed: Bench) -> None:
     """A resize to the same members: a round trip and a malleability point."""
     launch(testbed, "j", 4)
-    names = [node.name for node in testbed.nodes]
+    names, requests = [node.name for node in testbed.nodes], count(1)  # a rank ignores a request that is repeated
 
     def ask() -> None:
-        testbed.send(0, {"type": "resize", "job": "j", "request": 1, "members": names})
+        testbed.send(0, {"type": "resize", "job": "j", "request": next(requests), "members": names})
         testbed.hear("resized")
 
     benchmark(ask)
