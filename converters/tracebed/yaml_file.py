@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from reprlib import Repr
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from tracebed.errors import InputError
 
@@ -132,7 +131,7 @@ def invalid(error: ValidationError, raw: Any) -> Invalid:
     return Invalid(path, f"{field}: {what}" if field else what, first["type"])
 
 
-def _context(found: ErrorDetails) -> dict[str, Any]:
+def _context(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bounds and the message of an error."""
     bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in found.get("ctx", {}).items()}
     return bounds | {"msg": found["msg"].removeprefix("Value error, ")}
