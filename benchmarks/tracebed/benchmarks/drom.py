@@ -1,0 +1,281 @@
+"""Dynamic resource ownership management (DROM): administrators assign the CPUs of a node to processes, which poll.
+
+The calls, flags, results and behaviors are those of DROM (D'Amico, Garcia-Gasulla, Lopez, Jokanovic, Sirvent, Corbalan:
+"DROM: Enabling Efficient and Effortless Malleability for Resource Managers", ICPP 2018 Companion, section 3.2), with
+one addition: a CPU has at most one holder. A process that is given a CPU of another process receives it from its first
+poll after the other process has released the CPU by a poll.
+
+    administrator = Administrator(Table.create(path, cpus=range(48)))
+    variables = administrator.prepare(os.getpid(), {0, 1}, Flags.STEAL)[1]     # PreInit, before the program starts
+    ...
+    with Application(table) as application:                                    # in the program
+        while work_remains:
+            result, cpus = application.poll()
+            if result is Result.SUCCESS:
+                use(cpus)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+
+from tracebed.benchmarks import ownership
+from tracebed.benchmarks.node_table import Table, TableLostError, Transaction, bits, cpus_of, start_of
+from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.errors import TestbedError
+
+TABLE = "TRACEBED_DROM_TABLE"
+"""Environment variable with the path of the table of the node, for programs."""
+VARIABLE = "TRACEBED_DROM_PREPARED"
+"""Environment variable with the PID for which CPUs are reserved. Children of this process inherit these CPUs."""
+LOOK_S = 0.0002
+"""Pause between two looks at the table while waiting, s."""
+SYNC_S = 5.0
+"""Time in which the processes must poll after a synchronous call, s."""
+
+
+class Administrator:
+    """The calls of an administrator.
+
+    Args:
+        table: the table of the node.
+        sync_s: time in which the processes must poll after a synchronous call, s.
+    """
+
+    def __init__(self, table: Table, *, sync_s: float = SYNC_S) -> None:
+        self.table, self.sync_s = table, sync_s
+
+    def cpus(self) -> tuple[int, ...]:
+        """Return the CPUs of the node. Raises TableLostError."""
+        with self.table.transaction() as found:
+            return cpus_of(found.node)
+
+    def free(self) -> tuple[int, ...]:
+        """Return the CPUs that belong to no process. Raises TableLostError."""
+        with self.table.transaction() as found:
+            ownership.reclaim(found, found.entries.values())
+            used = 0
+            for entry in found.entries.values():
+                used |= entry.held | entry.target
+            return cpus_of(found.node & ~used)
+
+    def pids(self) -> list[int]:
+        """Return the registered processes, in the order of their registration. Raises TableLostError."""
+        with self.table.transaction() as found:
+            ownership.reclaim(found, found.entries.values())
+            return [pid for pid, entry in found.entries.items() if entry.registered]
+
+    def mask(self, pid: int, flags: Flags = Flags.NONE) -> tuple[Result, tuple[int, ...]]:
+        """Return the CPUs that a process holds.
+
+        Args:
+            pid: the process.
+            flags: SYNC: wait until the process has polled a pending change.
+
+        Returns:
+            SUCCESS; NOTED: a change is pending; NO_PROCESS; TIMEOUT; NO_TABLE. Then the CPUs.
+        """
+        until = time.monotonic() + self.sync_s
+        while True:
+            try:
+                with self.table.transaction() as found:
+                    entry = ownership.living(found, pid)
+            except TableLostError:
+                return Result.NO_TABLE, ()
+            if entry is None:
+                return Result.NO_PROCESS, ()
+            if not entry.pending:
+                return Result.SUCCESS, cpus_of(entry.held)
+            if Flags.SYNC not in flags:
+                return Result.NOTED, cpus_of(entry.held)
+            if time.monotonic() > until:
+                return Result.TIMEOUT, cpus_of(entry.held)
+            time.sleep(LOOK_S)
+
+    def set_mask(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> Result:
+        """Set the CPUs of a process. The process gets them by its next polls; this process gets its own at once.
+
+        A process without a CPU waits. With STEAL, even the last CPU of a process can be taken.
+
+        Args:
+            pid: the process.
+            cpus: its CPUs.
+            flags: STEAL, SYNC.
+
+        Returns:
+            SUCCESS: the process holds the CPUs; NOTED: processes must poll first; NO_PROCESS; PENDING; PERMISSION: a
+            CPU is not of this node, or is of another process without STEAL, or is part of a pending change; TIMEOUT;
+            NO_TABLE.
+        """
+
+        def change(found: Transaction) -> Result:
+            entry = ownership.living(found, pid)
+            return Result.NO_PROCESS if entry is None else ownership.assign(found, entry, bits(cpus), flags)
+
+        return self._change(change, flags)
+
+    def prepare(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> tuple[Result, Mapping[str, str]]:
+        """Reserve CPUs for a process that is about to start (`PreInit`), or for its children.
+
+        Args:
+            pid: the process, usually one that is going to execute the program or to fork the processes of a job.
+            cpus: its CPUs.
+            flags: STEAL, SYNC.
+
+        Returns:
+            As `set_mask`, also REGISTERED and FULL. Then the environment variables by which the program, or the
+            children of the process, find their CPUs.
+        """
+
+        def change(found: Transaction) -> Result:
+            if ownership.living(found, pid) is not None:
+                return Result.REGISTERED
+            entry = found.add(pid, registered=False)
+            if entry is None:
+                return Result.NO_PROCESS if start_of(pid) is None else Result.FULL
+            result = ownership.assign(found, entry, bits(cpus), flags)
+            if result.error:
+                del found.entries[pid]
+            return result
+
+        result = self._change(change, flags)
+        return result, {} if result.error else {TABLE: str(self.table.path), VARIABLE: str(pid)}
+
+    def finalize(self, pid: int, flags: Flags = Flags.NONE) -> Result:
+        """Remove a process that has ended (`PostFinalize`).
+
+        Args:
+            pid: the process.
+            flags: RETURN_STOLEN.
+
+        Returns:
+            SUCCESS, NO_PROCESS, NO_TABLE.
+        """
+        return _finalize(self.table, pid, flags)
+
+    def _change(self, change: Callable[[Transaction], Result], flags: Flags) -> Result:
+        """Apply a change. If it is synchronous, wait until the processes concerned have polled, or withdraw it."""
+        try:
+            with self.table.transaction() as found:
+                before = {pid: (entry.target, entry.taken) for pid, entry in found.entries.items()}
+                result = change(found)
+                after = {pid: entry.target for pid, entry in found.entries.items()}
+            if result is not Result.NOTED or Flags.SYNC not in flags:
+                return result
+            concerned = {pid: target for pid, target in after.items() if before.get(pid, (0, 0))[0] != target}
+            until = time.monotonic() + self.sync_s
+            while time.monotonic() < until:
+                time.sleep(LOOK_S)
+                with self.table.transaction() as found:
+                    if not any(found.entries[pid].pending for pid in concerned if pid in found.entries):
+                        return Result.SUCCESS
+            with self.table.transaction() as found:
+                ownership.withdraw(found, concerned, before)
+            return Result.TIMEOUT
+        except TableLostError:
+            return Result.NO_TABLE
+
+
+class Application:
+    """The calls of a process that holds CPUs. On exit from `with`, the process is finalized.
+
+    Args:
+        table: the table of the node.
+        cpus: the CPUs of the process; None: all CPUs that were prepared for it, otherwise those that it may use.
+
+    Attributes:
+        cpus: the CPUs that the process holds.
+    """
+
+    def __init__(self, table: Table, cpus: Iterable[int] | None = None) -> None:
+        self.table, self._wanted = table, None if cpus is None else bits(cpus)
+        self.cpus: tuple[int, ...] = ()
+        self._slot: int | None = None
+        self._seen = 0
+
+    def __enter__(self) -> Application:
+        """Register. Raises TestbedError if the CPUs are not available."""
+        result = self.register()
+        if result.error:
+            hint = "choose free CPUs, or let an administrator prepare CPUs for this process"
+            what = f"cannot register at the table of CPUs: {result.name}"
+            raise TestbedError(what, where=str(self.table.path), hint=hint)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finalize, and return CPUs to the processes from which they were taken."""
+        self.finalize(Flags.RETURN_STOLEN)
+
+    def register(self) -> Result:
+        """Register this process.
+
+        Returns:
+            SUCCESS; NOTED: other processes must release CPUs first, then `poll` returns them; REGISTERED; PERMISSION:
+            a CPU is of another process, or not among the prepared ones; FULL; NO_TABLE.
+        """
+        pid = os.getpid()
+        prepared = os.environ.get(VARIABLE, "")
+        try:
+            with self.table.transaction() as found:
+                parent = ownership.living(found, int(prepared)) if prepared.isdecimal() else None
+                result = ownership.register(found, pid, parent, self._wanted)
+                if result.error:
+                    return result
+                entry = found.entries[pid]
+                self.cpus, self._slot = cpus_of(entry.held), entry.slot
+                self._seen = self.table.posts(entry.slot)
+                return result
+        except TableLostError:
+            return Result.NO_TABLE
+
+    def poll(self) -> tuple[Result, tuple[int, ...]]:
+        """Release and take the CPUs of a pending change. The process must not be using CPUs that it may lose.
+
+        Returns:
+            SUCCESS: the CPUs have changed; NO_UPDATE; NO_PROCESS: not registered; NO_TABLE. Then the CPUs.
+        """
+        if self._slot is None:
+            return Result.NO_PROCESS, self.cpus
+        if self.table.posts(self._slot) == self._seen:
+            return Result.NO_UPDATE, self.cpus
+        try:
+            with self.table.transaction() as found:
+                entry = found.entries.get(os.getpid())
+                if entry is None:
+                    return Result.NO_PROCESS, self.cpus
+                self._seen = self.table.posts(entry.slot)
+                ownership.take(found, entry)
+        except TableLostError:
+            return Result.NO_TABLE, self.cpus
+        before, self.cpus = self.cpus, cpus_of(entry.held)
+        return Result.SUCCESS if self.cpus != before else Result.NO_UPDATE, self.cpus
+
+    def finalize(self, flags: Flags = Flags.NONE) -> Result:
+        """Give up all CPUs.
+
+        Args:
+            flags: RETURN_STOLEN.
+
+        Returns:
+            SUCCESS; NO_PROCESS: not registered, or finalized already; NO_TABLE.
+        """
+        self._slot, self.cpus = None, ()
+        return _finalize(self.table, os.getpid(), flags)
+
+
+def _finalize(table: Table, pid: int, flags: Flags) -> Result:
+    """Remove a process."""
+    try:
+        with table.transaction() as found:
+            entry = found.entries.get(pid)
+            if entry is None:
+                return Result.NO_PROCESS
+            ownership.release(found, entry, flags)
+            return Result.SUCCESS
+    except TableLostError:
+        return Result.NO_TABLE

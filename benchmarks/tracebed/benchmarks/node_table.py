@@ -1,0 +1,291 @@
+"""The table of a node in shared memory: which process holds which CPUs.
+
+The table is a file under /dev/shm, mapped by every process that uses it. Numbers have the byte order of the machine:
+
+    header     magic (8 bytes), bytes of a mask, slots, current bank (4 bytes each); 32 bytes in all
+    posts      for each slot, the number of changes that were posted to its process (8 bytes)
+    banks      two copies of the entries: Adler-32 of what follows in use, number of entries (4 bytes each), the mask of
+               the node, then the entries: slot, PID, registered, 0 (4 bytes each), start (8 bytes), three masks
+
+All changes are transactions. A transaction holds a lock of the kernel, which ends with its process, and writes the bank
+that is not current, then switches banks. So a process that dies in the middle of a transaction changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import secrets
+import stat
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tracebed.errors import TestbedError
+
+FOLDER: Final = Path("/dev/shm")
+SLOTS: Final = 1024
+"""Number of processes for which a table has room."""
+LOCK_S = 2.0
+"""Longest wait for the lock, s. A transaction takes less than a millisecond."""
+PAUSE_S = 0.0001
+"""Pause between two attempts to lock, s."""
+
+_MAGIC = b"tb-drom1"
+_HEADER = struct.Struct("=8sIII12x")
+_CURRENT = 16
+"""Offset of the current bank, bytes."""
+_BANK = struct.Struct("=II")
+_lock = threading.RLock()
+"""Excludes the threads of this process from each other: a lock of the kernel belongs to the whole process."""
+
+
+def bits(cpus: Iterable[int]) -> int:
+    """Return the mask of CPUs: bit i is CPU i."""
+    mask = 0
+    for cpu in cpus:
+        mask |= 1 << cpu
+    return mask
+
+
+def cpus_of(mask: int) -> tuple[int, ...]:
+    """Return the CPUs of a mask, ascending."""
+    return tuple(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
+
+
+class TableLostError(TestbedError):
+    """The table is missing or damaged, or its lock is held for too long."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        hint = "end the processes that use the table, remove its file, and start the agent again"
+        super().__init__(f"the table of CPUs {what}", where=str(path), hint=hint)
+
+
+@dataclass(slots=True)
+class Entry:
+    """A process and its CPUs, as masks.
+
+    Attributes:
+        slot: index of the post of the process.
+        pid: the process.
+        registered: whether the process itself has registered; False: its CPUs are reserved for it and its children.
+        started: start of the process, in clock ticks since boot: a later process may have the same PID.
+        held: CPUs that the process may use now. The masks `held` of two processes never overlap, and neither do
+            their masks `target`.
+        target: CPUs that the process is to hold, once it and the holders before it have polled.
+        taken: CPUs that were taken from the process, and return to it when their holders end. No two processes have
+            the same CPU here: it returns to the one from which it was taken first.
+    """
+
+    slot: int
+    pid: int
+    registered: bool
+    started: int
+    held: int = 0
+    target: int = 0
+    taken: int = 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change is pending."""
+        return self.held != self.target
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return start_of(self.pid) == self.started
+
+
+class Transaction:
+    """The entries of a table under its lock.
+
+    Attributes:
+        node: mask of the CPUs of the node.
+        entries: PID -> entry.
+        posted: slots of the processes that are to poll.
+    """
+
+    def __init__(self, node: int, entries: dict[int, Entry]) -> None:
+        self.node, self.entries = node, entries
+        self.posted: set[int] = set()
+
+    def add(self, pid: int, *, registered: bool) -> Entry | None:
+        """Add a process, and return its entry; None: the process has ended, or the table is full."""
+        used = {entry.slot for entry in self.entries.values()}
+        slot = next((slot for slot in range(SLOTS) if slot not in used), None)
+        started = start_of(pid)
+        if slot is None or started is None:
+            return None
+        self.entries[pid] = Entry(slot, pid, registered, started)
+        return self.entries[pid]
+
+    def others(self, entry: Entry | None) -> list[Entry]:
+        """Return the other processes."""
+        return [other for other in self.entries.values() if other is not entry]
+
+
+class Table:
+    """The table in a file.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Map the file.
+
+        Raises:
+            TableLostError: the file is missing, is not a table, or belongs to another user.
+        """
+        self.path = path
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise TableLostError(path, f"cannot be opened: {error.strerror}") from error
+        try:
+            self._map, self._width = self._mapped()
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._entry = _entry(self._width)
+        self._posts = memoryview(self._map)[_HEADER.size : _HEADER.size + 8 * SLOTS].cast("Q")
+
+    def _mapped(self) -> tuple[mmap.mmap, int]:
+        """Return the mapped file and the bytes of a mask."""
+        found = os.fstat(self._file)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise TableLostError(self.path, "does not belong to this user")
+        try:
+            mapped = mmap.mmap(self._file, 0)
+            magic, width, slots, _ = _HEADER.unpack_from(mapped)
+        except (ValueError, struct.error) as error:
+            raise TableLostError(self.path, "is damaged") from error
+        if magic != _MAGIC or slots != SLOTS or found.st_size != _size(width):
+            raise TableLostError(self.path, "is damaged")
+        return mapped, width
+
+    @classmethod
+    def create(cls, path: Path, cpus: Iterable[int]) -> Table:
+        """Create the table of a node with `cpus`, unless it exists, and open it.
+
+        Raises:
+            TableLostError: the table cannot be created or opened.
+        """
+        node = bits(cpus)
+        width = max(1, -(-node.bit_length() // 8))
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            with open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(_HEADER.pack(_MAGIC, width, SLOTS, 0))
+                file.seek(_HEADER.size + 8 * SLOTS)
+                file.write(_bank(node.to_bytes(width, "little"), 0))
+                file.truncate(_size(width))
+            with contextlib.suppress(FileExistsError):
+                os.link(part, path)  # complete, or not at all
+            part.unlink()
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise TableLostError(path, f"cannot be created: {error.strerror}") from error
+        return cls(path)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Yield the entries under the lock, and store them at the end unless an exception is raised.
+
+        Raises:
+            TableLostError: the table was removed, is damaged, or stays locked.
+        """
+        with _lock:
+            self._acquire()
+            try:
+                found = self._load()
+                yield found
+                self._store(found)
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def posts(self, slot: int) -> int:
+        """Return the number of changes that were posted to a process, without the lock."""
+        return self._posts[slot]
+
+    def close(self) -> None:
+        """Unmap the file. The table cannot be used afterwards."""
+        self._posts.release()
+        self._map.close()
+        os.close(self._file)
+
+    def _acquire(self) -> None:
+        until = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() > until:
+                    raise TableLostError(self.path, f"is locked for more than {LOCK_S:g} s") from error
+            time.sleep(PAUSE_S)
+        if not os.fstat(self._file).st_nlink:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+            raise TableLostError(self.path, "was removed")
+
+    def _bank(self, number: int) -> int:
+        """Return the offset of a bank, bytes."""
+        return _HEADER.size + 8 * SLOTS + number * (_size(self._width) - _HEADER.size - 8 * SLOTS) // 2
+
+    def _load(self) -> Transaction:
+        (current,) = struct.unpack_from("=I", self._map, _CURRENT)
+        begin = self._bank(current & 1)
+        checksum, count = _BANK.unpack_from(self._map, begin)
+        begin += _BANK.size
+        end = begin + self._width + min(count, SLOTS) * self._entry.size
+        data = self._map[begin:end]
+        if current > 1 or count > SLOTS or zlib.adler32(data) != checksum:
+            raise TableLostError(self.path, "is damaged")
+        entries = {}
+        for slot, pid, registered, started, *masks in self._entry.iter_unpack(data[self._width :]):
+            held, target, taken = (int.from_bytes(mask, "little") for mask in masks)
+            entries[pid] = Entry(slot, pid, bool(registered), started, held, target, taken)
+        return Transaction(int.from_bytes(data[: self._width], "little"), entries)
+
+    def _store(self, found: Transaction) -> None:
+        (current,) = struct.unpack_from("=I", self._map, _CURRENT)
+        width, parts = self._width, [found.node.to_bytes(self._width, "little")]
+        for entry in found.entries.values():
+            masks = [mask.to_bytes(width, "little") for mask in (entry.held, entry.target, entry.taken)]
+            parts.append(self._entry.pack(entry.slot, entry.pid, entry.registered, entry.started, *masks))
+        bank = _bank(b"".join(parts), len(found.entries))
+        begin = self._bank(1 - current)
+        self._map[begin : begin + len(bank)] = bank
+        struct.pack_into("=I", self._map, _CURRENT, 1 - current)
+        for slot in found.posted:  # after the switch, so that a process that polls finds the change
+            self._posts[slot] += 1
+
+
+def start_of(pid: int) -> int | None:
+    """Return the start of a process, in clock ticks since boot; None: it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name of the program may contain anything
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _entry(width: int) -> struct.Struct:
+    return struct.Struct("=Iii4xQ" + f"{width}s" * 3)
+
+
+def _bank(data: bytes, count: int) -> bytes:
+    return _BANK.pack(zlib.adler32(data), count) + data
+
+
+def _size(width: int) -> int:
+    """Return the size of a table whose masks have `width` bytes."""
+    return _HEADER.size + 8 * SLOTS + 2 * (_BANK.size + width + SLOTS * _entry(width).size)

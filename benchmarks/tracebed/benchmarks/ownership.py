@@ -1,0 +1,188 @@
+"""The rules of DROM, on the entries of the table of a node: who may get which CPUs, and when.
+
+Each function changes the entries of one transaction. The calls of administrators and processes are in `drom.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterable, Mapping
+
+from tracebed.benchmarks.node_table import Entry, Transaction, bits
+
+
+class Result(enum.IntEnum):
+    """Result of a call. Errors are negative."""
+
+    SUCCESS = 0
+    """The change is complete."""
+    NOTED = 1
+    """The change is accepted, and is pending until processes have polled."""
+    NO_UPDATE = 2
+    """Nothing has changed since the last poll."""
+    NO_PROCESS = -1
+    """The process is unknown."""
+    PENDING = -2
+    """An earlier change of the process is still pending ("dirty")."""
+    PERMISSION = -3
+    """A CPU belongs to another process, or is not of this node."""
+    TIMEOUT = -4
+    """The processes did not poll in time. The change was withdrawn."""
+    NO_TABLE = -5
+    """The table is missing or damaged."""
+    REGISTERED = -6
+    """The process is registered already."""
+    FULL = -7
+    """The table has no room."""
+
+    @property
+    def error(self) -> bool:
+        """Whether the call has failed."""
+        return self < 0
+
+
+class Flags(enum.IntFlag):
+    """Options of a call."""
+
+    NONE = 0
+    STEAL = 1
+    """Take CPUs from other processes."""
+    RETURN_STOLEN = 2
+    """At the end, return CPUs to the processes from which they were taken. Otherwise they become free."""
+    SYNC = 4
+    """Wait until all processes concerned have polled. Without this flag, no call waits."""
+
+
+def assign(found: Transaction, entry: Entry, wanted: int, flags: Flags) -> Result:
+    """Assign the CPUs `wanted` to a process, or change nothing."""
+    if entry.pending:
+        return Result.PENDING
+    reclaim(found, _holders(found, entry, wanted))
+    holders = _holders(found, entry, wanted)
+    if wanted & ~found.node or (holders and Flags.STEAL not in flags) or any(other.pending for other in holders):
+        return Result.PERMISSION
+    owned = 0  # CPUs that are taken already return to their first owner
+    for other in found.entries.values():
+        owned |= other.taken
+    for other in holders:
+        other.taken |= other.target & wanted & ~owned
+        other.target &= ~wanted
+    entry.taken &= ~wanted
+    entry.target = wanted
+    for other in (*holders, entry):
+        _tell(found, other)
+    return Result.NOTED if entry.pending or any(other.pending for other in holders) else Result.SUCCESS
+
+
+def register(found: Transaction, pid: int, parent: Entry | None, wanted: int | None) -> Result:
+    """Register a process with the CPUs `wanted`, out of those that were prepared for it or for `parent`."""
+    own = living(found, pid)
+    if own is not None and own.registered:
+        return Result.REGISTERED
+    source = own or (None if parent is None or parent.registered else parent)
+    if source is None:
+        return _register_unprepared(
+            found, pid, bits(os.sched_getaffinity(pid)) & found.node if wanted is None else wanted
+        )
+    wanted = source.target if wanted is None else wanted
+    if wanted & ~source.target:
+        return Result.PERMISSION
+    entry = own or found.add(pid, registered=True)
+    if entry is None:
+        return Result.FULL
+    entry.registered = True
+    if source is not entry:  # children inherit the CPUs piece by piece
+        source.target &= ~wanted
+        source.held &= ~wanted
+        if not source.target:
+            del found.entries[source.pid]
+    entry.target = wanted
+    take(found, entry)
+    return Result.NOTED if entry.pending else Result.SUCCESS
+
+
+def _register_unprepared(found: Transaction, pid: int, wanted: int) -> Result:
+    """Register a process with free CPUs."""
+    entry = found.add(pid, registered=True)
+    if entry is None:
+        return Result.FULL
+    result = assign(found, entry, wanted, Flags.NONE)
+    if result.error:
+        del found.entries[pid]
+    return result
+
+
+def take(found: Transaction, entry: Entry) -> None:
+    """Release the CPUs that a process must give up, and take those that are available."""
+    before, blocked = entry.held, 0
+    for other in found.others(entry):
+        blocked |= other.held
+    entry.held = entry.target & ~blocked
+    released = before & ~entry.held
+    for other in found.others(entry):
+        if other.target & ~other.held & released:
+            _tell(found, other)
+
+
+def _tell(found: Transaction, entry: Entry) -> None:
+    """Post a pending change to a process. A process that has not started takes its CPUs at once, as does this one."""
+    if entry.pending:
+        found.posted.add(entry.slot)
+        if not entry.registered or entry.pid == os.getpid():
+            take(found, entry)
+
+
+def release(found: Transaction, entry: Entry, flags: Flags) -> None:
+    """Remove a process. Its CPUs return to the processes from which they were taken, or become free."""
+    del found.entries[entry.pid]
+    for other in found.entries.values():
+        if Flags.RETURN_STOLEN in flags:
+            other.target |= other.taken & entry.target
+        other.taken &= ~entry.target
+    for other in list(found.entries.values()):
+        _tell(found, other)
+
+
+def withdraw(found: Transaction, concerned: Mapping[int, int], before: Mapping[int, tuple[int, int]]) -> None:
+    """Withdraw a change.
+
+    Args:
+        found: the table.
+        concerned: the processes of the change, with the CPUs that it gave them.
+        before: the CPUs of all processes before the change, and those taken from them.
+    """
+    for pid in concerned.keys() - before.keys():
+        if pid in found.entries:
+            release(found, found.entries[pid], Flags.RETURN_STOLEN)
+    changed = [found.entries[pid] for pid in concerned if pid in found.entries]
+    changed = [entry for entry in changed if entry.target == concerned[entry.pid]]  # others have returned already
+    for entry in changed:
+        entry.target = 0
+    for entry in changed:
+        used = 0
+        for other in found.entries.values():
+            used |= other.target
+        target, entry.taken = before[entry.pid]
+        entry.target = target & ~used
+    for entry in changed:
+        _tell(found, entry)
+
+
+def _holders(found: Transaction, entry: Entry, wanted: int) -> list[Entry]:
+    """Return the other processes that hold, or are to hold, one of the CPUs `wanted`."""
+    return [other for other in found.others(entry) if (other.held | other.target) & wanted]
+
+
+def living(found: Transaction, pid: int) -> Entry | None:
+    """Return the entry of a process, if the process still runs."""
+    if pid in found.entries:
+        reclaim(found, [found.entries[pid]])
+    return found.entries.get(pid)
+
+
+def reclaim(found: Transaction, entries: Iterable[Entry]) -> None:
+    """Remove the processes among `entries` that have died without a call of `finalize`."""
+    for entry in list(entries):
+        if not entry.alive:
+            release(found, entry, Flags.RETURN_STOLEN)

@@ -1,0 +1,106 @@
+"""Malleability for any Python program, in three lines.
+
+    from tracebed import malleable
+
+    with malleable.attach() as m:
+        for chunk in work:
+            if m.poll():                       # a malleability point: no thread of the program may be computing
+                use(len(m.cpus))
+            compute(chunk)
+
+Under an administrator (`tracebed.benchmarks.drom`), the program holds the CPUs that were prepared for it, and follows
+every change of them. Without an administrator the program is rigid: `poll` returns False.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tracebed.benchmarks.affinity import set_affinity
+from tracebed.benchmarks.drom import TABLE, Application
+from tracebed.benchmarks.node_table import Table
+
+LOOK_S = 0.001
+"""Pause between two polls of a program that holds no CPU, s."""
+
+
+class Attached:
+    """A program that follows the changes of its CPUs.
+
+    Attributes:
+        cpus: the CPUs that the program holds, ascending.
+    """
+
+    def __init__(self, application: Application | None, *, pin: bool) -> None:
+        self._application, self._pin = application, pin
+        self.cpus = tuple(sorted(os.sched_getaffinity(0)))
+        if application is not None:
+            self.cpus = application.cpus
+            if self.cpus:
+                self._bind()
+            else:
+                self.poll()
+
+    @property
+    def malleable(self) -> bool:
+        """Whether the program has an administrator."""
+        return self._application is not None
+
+    def poll(self) -> bool:
+        """Release and take the CPUs of a pending change, and return whether the CPUs have changed.
+
+        A program that loses its last CPU waits in this call for another one. If the table of the node is lost, the
+        program keeps its CPUs, with a warning.
+        """
+        if self._application is None:
+            return False
+        before = self.cpus
+        while True:
+            result, cpus = self._application.poll()
+            if result.error:
+                warnings.warn(f"CPUs of this program can no longer change: {result.name}", stacklevel=2)
+                self._application = None
+                return False
+            if cpus:
+                break
+            time.sleep(LOOK_S)
+        if cpus == before:
+            return False
+        self.cpus = cpus
+        self._bind()
+        return True
+
+    def _bind(self) -> None:
+        if self._pin:
+            set_affinity(os.getpid(), self.cpus)
+
+
+@contextmanager
+def attach(*, pin: bool = True) -> Iterator[Attached]:
+    """Follow the changes of the CPUs of this program, in a `with` statement.
+
+    Args:
+        pin: whether all threads of the program are bound to its CPUs at each change. A program that binds its threads
+            itself passes False.
+
+    Yields:
+        The program. On exit its CPUs return to the processes from which they were taken.
+
+    Raises:
+        TestbedError: the table of the node cannot be used, or has no CPUs for this program.
+    """
+    path = os.environ.get(TABLE)
+    if not path:
+        yield Attached(None, pin=pin)
+        return
+    table = Table(Path(path))
+    try:
+        with Application(table) as application:
+            yield Attached(application, pin=pin)
+    finally:
+        table.close()

@@ -1,0 +1,462 @@
+"""Who owns which CPUs of a node: the calls of DROM, with real processes, and the rules beside an obvious model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracebed.benchmarks import node_table, ownership
+from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator, Application
+from tracebed.benchmarks.node_table import Table, TableLostError, Transaction, bits, cpus_of
+from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.errors import TestbedError
+
+CPUS = range(8)
+PROGRAM = """
+import sys
+from pathlib import Path
+from tracebed.benchmarks.drom import Application
+from tracebed.benchmarks.node_table import Table
+from tracebed.benchmarks.ownership import Flags
+cpus = eval(sys.argv[2])
+application = Application(Table(Path(sys.argv[1])), cpus)
+result = application.register()
+print(result.name, application.cpus, flush=True)
+for line in sys.stdin:
+    print(*eval(line), flush=True)
+"""
+
+
+class Process:
+    """A process with an application, which carries out one call after the other."""
+
+    def __init__(self, table: Table, cpus: object = None, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(table.path), repr(cpus)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        self.pid = self.process.pid
+        self.answer = self._line()
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def call(self, text: str) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+        return self._line()
+
+    def poll(self) -> str:
+        """Poll, and return the result and the CPUs."""
+        return self.call("(r := application.poll())[0].name, r[1]")
+
+    def finalize(self, flags: str = "") -> str:
+        return self.call(f"(application.finalize({flags}).name,)")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    found = Table.create(tmp_path / "node", CPUS)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def admin(table: Table) -> Administrator:
+    return Administrator(table, sync_s=0.3)
+
+
+@pytest.fixture
+def pair(table: Table) -> Iterator[tuple[Process, Process]]:
+    """Two processes with CPUs 0 to 3 and 4 to 7."""
+    first, second = Process(table, range(4)), Process(table, range(4, 8))
+    assert first.answer == "SUCCESS (0, 1, 2, 3)"
+    yield first, second
+    first.end()
+    second.end()
+
+
+def test_a_change_is_noted_and_applied_by_the_next_poll(admin: Administrator, pair: tuple[Process, Process]) -> None:
+    first, second = pair
+    assert admin.cpus() == (*CPUS,)
+    assert admin.pids() == [first.pid, second.pid]
+    assert first.poll() == "NO_UPDATE (0, 1, 2, 3)"
+    assert admin.set_mask(first.pid, [0]) is Result.NOTED
+    assert admin.mask(first.pid) == (Result.NOTED, (0, 1, 2, 3))
+    assert first.poll() == "SUCCESS (0,)"
+    assert first.poll() == "NO_UPDATE (0,)"
+    assert admin.mask(first.pid) == (Result.SUCCESS, (0,))
+    assert admin.free() == (1, 2, 3)
+
+
+def test_a_second_change_before_the_first_was_polled_is_refused(
+    admin: Administrator, pair: tuple[Process, Process]
+) -> None:
+    first, _ = pair
+    assert admin.set_mask(first.pid, [0]) is Result.NOTED
+    assert admin.set_mask(first.pid, [1]) is Result.PENDING
+    assert first.poll() == "SUCCESS (0,)"
+
+
+def test_an_unknown_process_has_no_mask(admin: Administrator) -> None:
+    assert admin.set_mask(os.getpid(), [0]) is Result.NO_PROCESS
+    assert admin.mask(os.getpid()) == (Result.NO_PROCESS, ())
+    assert admin.finalize(os.getpid()) is Result.NO_PROCESS
+
+
+def test_cpus_of_another_process_need_the_flag_steal(admin: Administrator, pair: tuple[Process, Process]) -> None:
+    first, second = pair
+    assert admin.set_mask(first.pid, range(6)) is Result.PERMISSION
+    assert admin.set_mask(first.pid, range(6), Flags.STEAL) is Result.NOTED
+    assert first.poll() == "NO_UPDATE (0, 1, 2, 3)"  # the holder has not released them
+    assert second.poll() == "SUCCESS (6, 7)"
+    assert first.poll() == "SUCCESS (0, 1, 2, 3, 4, 5)"
+
+
+def test_a_cpu_that_the_node_lacks_is_refused(admin: Administrator, pair: tuple[Process, Process]) -> None:
+    assert admin.set_mask(pair[0].pid, [0, 8], Flags.STEAL) is Result.PERMISSION
+
+
+def test_nothing_is_taken_from_a_process_with_a_pending_change(
+    admin: Administrator, pair: tuple[Process, Process]
+) -> None:
+    first, second = pair
+    assert admin.set_mask(second.pid, range(4, 7)) is Result.NOTED
+    assert admin.set_mask(first.pid, range(5), Flags.STEAL) is Result.PERMISSION
+    assert second.poll() == "SUCCESS (4, 5, 6)"
+
+
+@pytest.mark.parametrize("flags", [Flags.NONE, Flags.RETURN_STOLEN])
+def test_all_cpus_of_a_process_may_be_taken_and_are_returned_on_request(
+    admin: Administrator, pair: tuple[Process, Process], flags: Flags
+) -> None:
+    first, second = pair
+    assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is Result.NOTED
+    assert second.poll() == "SUCCESS ()"
+    assert first.poll() == f"SUCCESS {(*CPUS,)}"
+    assert admin.finalize(first.pid, flags) is Result.SUCCESS
+    if flags:
+        assert second.poll() == "SUCCESS (4, 5, 6, 7)"
+    else:
+        assert second.poll() == "NO_UPDATE ()"
+        assert admin.free() == (*CPUS,)
+
+
+def test_cpus_return_to_the_process_that_had_them_first(admin: Administrator, pair: tuple[Process, Process]) -> None:
+    first, second = pair
+    third = Process(admin.table, ())
+    try:
+        for taker, loser in ((second, first), (third, second)):
+            assert admin.set_mask(taker.pid, [0], Flags.STEAL) is Result.NOTED
+            loser.poll()
+            taker.poll()
+        assert third.finalize("Flags.RETURN_STOLEN") == "SUCCESS"
+        assert first.poll() == "SUCCESS (0, 1, 2, 3)"
+        assert second.poll() == "NO_UPDATE ()"
+    finally:
+        third.end()
+
+
+def test_a_guest_inherits_the_cpus_of_an_owner_that_has_ended(
+    admin: Administrator, pair: tuple[Process, Process]
+) -> None:
+    first, second = pair
+    assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is Result.NOTED
+    assert second.finalize() == "SUCCESS"
+    assert first.poll() == f"SUCCESS {(*CPUS,)}"
+    assert first.finalize("Flags.RETURN_STOLEN") == "SUCCESS"
+    assert admin.free() == (*CPUS,)
+
+
+def test_a_synchronous_change_waits_for_a_process_that_polls(
+    admin: Administrator, pair: tuple[Process, Process]
+) -> None:
+    first, second = pair
+    admin.sync_s = 30.0
+    assert second.process.stdin is not None
+    second.process.stdin.write("[application.poll() for i in range(10**5) if not __import__('time').sleep(1e-3)][:1]\n")
+    second.process.stdin.flush()
+    assert admin.set_mask(second.pid, [4], Flags.SYNC) is Result.SUCCESS
+    assert admin.mask(second.pid) == (Result.SUCCESS, (4,))
+    assert admin.set_mask(first.pid, [0, 5], Flags.NONE) is Result.NOTED
+    admin.sync_s = 0.1
+    assert admin.mask(first.pid, Flags.SYNC) == (Result.TIMEOUT, (0, 1, 2, 3))
+
+
+def test_a_synchronous_change_that_is_not_polled_is_withdrawn(
+    admin: Administrator, pair: tuple[Process, Process]
+) -> None:
+    first, second = pair
+    assert admin.set_mask(first.pid, range(6), Flags.STEAL | Flags.SYNC) is Result.TIMEOUT
+    assert [admin.mask(process.pid)[0] for process in pair] == [Result.SUCCESS] * 2
+    assert first.poll() == "NO_UPDATE (0, 1, 2, 3)"
+    assert second.poll() == "NO_UPDATE (4, 5, 6, 7)"
+
+
+def test_a_synchronous_reservation_that_is_not_polled_is_withdrawn(
+    admin: Administrator, pair: tuple[Process, Process]
+) -> None:
+    assert admin.prepare(os.getpid(), [0], Flags.STEAL | Flags.SYNC) == (Result.TIMEOUT, {})
+    assert pair[0].poll() == "NO_UPDATE (0, 1, 2, 3)"
+    assert admin.mask(os.getpid())[0] is Result.NO_PROCESS
+
+
+def test_the_own_mask_is_set_at_once(table: Table, admin: Administrator) -> None:
+    with Application(table, [0, 1]) as application:
+        assert admin.set_mask(os.getpid(), [1, 2]) is Result.SUCCESS
+        assert admin.mask(os.getpid()) == (Result.SUCCESS, (1, 2))
+        assert application.poll() == (Result.SUCCESS, (1, 2))
+        assert application.poll() == (Result.NO_UPDATE, (1, 2))
+
+
+def test_children_inherit_prepared_cpus_piece_by_piece(table: Table, admin: Administrator) -> None:
+    result, variables = admin.prepare(os.getpid(), range(4))
+    assert (result, variables) == (Result.SUCCESS, {TABLE: str(table.path), VARIABLE: str(os.getpid())})
+    assert admin.prepare(os.getpid(), [5])[0] is Result.REGISTERED
+    with contextlib.ExitStack() as stack:
+        answers = []
+        for cpus in ([0, 1], [1], [2, 4], None):
+            child = Process(table, cpus, **variables)
+            stack.callback(child.end)
+            answers.append(child.answer)
+        assert answers == ["SUCCESS (0, 1)", "PERMISSION ()", "PERMISSION ()", "SUCCESS (2, 3)"]
+        assert admin.mask(os.getpid())[0] is Result.NO_PROCESS  # nothing is left of the reservation
+
+
+def test_a_prepared_process_takes_its_cpus_once_their_holder_has_polled(
+    table: Table, admin: Administrator, pair: tuple[Process, Process]
+) -> None:
+    result, variables = admin.prepare(os.getpid(), [0, 1], Flags.STEAL)
+    assert result is Result.NOTED
+    child = Process(table, None, **variables)
+    try:
+        assert child.answer == "NOTED ()"
+        assert pair[0].poll() == "SUCCESS (2, 3)"
+        assert child.poll() == "SUCCESS (0, 1)"
+    finally:
+        child.end()
+
+
+def test_finalizing_twice_is_an_error_that_harms_nothing(admin: Administrator, pair: tuple[Process, Process]) -> None:
+    first, second = pair
+    assert [first.finalize(), first.finalize(), first.poll()] == ["SUCCESS", "NO_PROCESS", "NO_PROCESS ()"]
+    assert admin.finalize(first.pid) is Result.NO_PROCESS
+    assert admin.mask(second.pid) == (Result.SUCCESS, (4, 5, 6, 7))
+
+
+def test_registering_twice_is_an_error(table: Table) -> None:
+    with Application(table, [0]):
+        assert Application(table, [1]).register() is Result.REGISTERED
+        with pytest.raises(TestbedError, match="REGISTERED"), Application(table, [1]):
+            pass
+    with pytest.raises(TestbedError, match="PERMISSION"), Application(table, [8]):
+        pass
+
+
+def test_cpus_of_a_process_that_was_killed_return_to_their_owner(
+    admin: Administrator, pair: tuple[Process, Process]
+) -> None:
+    first, second = pair
+    assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is Result.NOTED
+    second.poll()
+    first.end()
+    assert admin.pids() == [second.pid]
+    assert second.poll() == "SUCCESS (4, 5, 6, 7)"
+    assert admin.free() == (0, 1, 2, 3)
+
+
+# The table: its lock, a process that dies, damage.
+
+
+def test_a_dead_lock_holder_blocks_nobody_and_changes_nothing(table: Table, admin: Administrator) -> None:
+    with Application(table, [0, 1]):
+        child = os.fork()
+        if not child:  # dies in the middle of a transaction, with the other bank half written
+            with Table(table.path).transaction() as found:
+                found.entries.clear()
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert admin.mask(os.getpid()) == (Result.SUCCESS, (0, 1))
+
+
+def test_a_lock_that_is_held_for_too_long_is_an_error(
+    table: Table, admin: Administrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_table, "LOCK_S", 0.05)
+    program = "import sys; from tracebed.benchmarks.node_table import *\nwith Table(Path(sys.argv[1])).transaction():"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"{program}\n    print(flush=True); input()", str(table.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    assert admin.set_mask(os.getpid(), [0]) is Result.NO_TABLE
+    with pytest.raises(TableLostError, match="is locked"):
+        admin.cpus()
+    holder.kill()
+    holder.communicate()
+    assert admin.cpus() == (*CPUS,)
+
+
+def test_a_removed_table_is_an_error_for_all(table: Table, admin: Administrator) -> None:
+    with Application(table, [0]) as application:
+        admin.set_mask(os.getpid(), [1])
+        table.path.unlink()
+        assert admin.set_mask(os.getpid(), [0]) is Result.NO_TABLE
+        assert admin.mask(os.getpid()) == (Result.NO_TABLE, ())
+        assert application.poll() == (Result.NO_TABLE, (0,))
+        with pytest.raises(TableLostError, match="was removed"):
+            admin.pids()
+        with pytest.raises(TableLostError, match="cannot be opened"):
+            Table(table.path)
+    other = Table.create(table.path, CPUS)
+    assert Administrator(other).pids() == []
+    other.close()
+
+
+@settings(max_examples=100, deadline=None)
+@given(place=st.integers(0, 83), flip=st.integers(1, 255))
+def test_a_damaged_table_is_an_error_or_is_unchanged(
+    place: int, flip: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("damage")
+    table, copy = Table.create(folder / "node", CPUS), folder / "copy"
+    with Application(table, [0, 1]):
+        content = bytearray(table.path.read_bytes())
+    posts = node_table.SLOTS * 8
+    content[place if place < 24 else place + posts] ^= flip  # the header, and the beginning of the first bank
+    copy.write_bytes(content)
+    with contextlib.suppress(TableLostError):
+        damaged = Table(copy)
+        found = Administrator(damaged).mask(os.getpid())
+        # If the number of the bank is damaged, the entries are those before the last transaction.
+        assert found in [(Result.SUCCESS, (0, 1)), (Result.NO_PROCESS, ()), (Result.NO_TABLE, ())]
+        damaged.close()
+    table.close()
+
+
+@pytest.mark.parametrize("size", [0, 20, 5000])
+def test_a_table_that_was_cut_off_is_refused(table: Table, tmp_path: Path, size: int) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(table.path.read_bytes()[:size])
+    with pytest.raises(TableLostError, match="is damaged"):
+        Table(copy)
+
+
+def test_a_link_to_another_file_is_refused(table: Table, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(table.path)
+    with pytest.raises(TableLostError, match="cannot be opened"):
+        Table(tmp_path / "link")
+
+
+# The rules beside an obvious model, CPU by CPU.
+
+
+class Model:
+    """Who holds each CPU, who is to hold it, and to whom it returns."""
+
+    def __init__(self) -> None:
+        self.holder: dict[int, int] = {}
+        self.target: dict[int, int] = {}
+        self.owner: dict[int, int] = {}
+        self.pids: set[int] = set()
+
+    def pending(self, pid: int) -> bool:
+        return any((self.holder.get(cpu) == pid) != (self.target.get(cpu) == pid) for cpu in CPUS)
+
+    def assign(self, pid: int, wanted: set[int], steal: bool) -> bool:
+        holders = {table[cpu] for table in (self.holder, self.target) for cpu in wanted if cpu in table} - {pid}
+        if self.pending(pid) or (holders and not steal) or any(map(self.pending, holders)):
+            return False
+        for cpu in CPUS:
+            if cpu in wanted:
+                loser = self.target.get(cpu, pid)
+                if loser != pid:
+                    self.owner.setdefault(cpu, loser)
+                if self.owner.get(cpu) == pid:
+                    del self.owner[cpu]
+                self.target[cpu] = pid
+            elif self.target.get(cpu) == pid:
+                del self.target[cpu]
+        return True
+
+    def poll(self, pid: int) -> None:
+        for cpu in CPUS:
+            if self.holder.get(cpu) == pid != self.target.get(cpu):
+                del self.holder[cpu]
+            if self.target.get(cpu) == pid and cpu not in self.holder:
+                self.holder[cpu] = pid
+
+    def end(self, pid: int, returning: bool) -> None:
+        self.pids.remove(pid)
+        for cpu in CPUS:
+            if self.holder.get(cpu) == pid:
+                del self.holder[cpu]
+            if self.owner.get(cpu) == pid:
+                del self.owner[cpu]
+            if self.target.get(cpu) == pid:
+                del self.target[cpu]
+                owner = self.owner.pop(cpu, None)
+                if returning and owner is not None:
+                    self.target[cpu] = owner
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("assign"), st.integers(1, 4), st.sets(st.sampled_from(CPUS)), st.booleans()),
+    st.tuples(st.just("poll"), st.integers(1, 4), st.just(set()), st.just(False)),
+    st.tuples(st.just("end"), st.integers(1, 4), st.just(set()), st.booleans()),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(ACTIONS, max_size=40))
+def test_the_rules_are_those_of_the_model(actions: list[tuple[str, int, set[int], bool]]) -> None:
+    """Whatever happens, a CPU has one holder, and after polls of all processes nothing is pending."""
+    found, model = Transaction(bits(CPUS), {}), Model()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_table, "start_of", lambda pid: 1)
+        for kind, pid, cpus, flag in actions:
+            if pid not in model.pids:
+                found.add(pid, registered=True)
+                model.pids.add(pid)
+            entry = found.entries[pid]
+            found.posted.clear()
+            before = {entry.pid: entry.pending for entry in found.entries.values()}
+            if kind == "assign":
+                result = ownership.assign(found, entry, bits(cpus), Flags.STEAL if flag else Flags.NONE)
+                assert result.error != model.assign(pid, cpus, flag)
+            elif kind == "poll":
+                ownership.take(found, entry)
+                model.poll(pid)
+            else:
+                ownership.release(found, entry, Flags.RETURN_STOLEN if flag else Flags.NONE)
+                model.end(pid, flag)
+            for other in found.entries.values():
+                assert cpus_of(other.held) == tuple(cpu for cpu in CPUS if model.holder.get(cpu) == other.pid)
+                assert cpus_of(other.target) == tuple(cpu for cpu in CPUS if model.target.get(cpu) == other.pid)
+                assert cpus_of(other.taken) == tuple(cpu for cpu in CPUS if model.owner.get(cpu) == other.pid)
+                if other.pending and not before.get(other.pid, False):
+                    assert other.slot in found.posted
+    for _ in range(2):
+        for entry in found.entries.values():
+            ownership.take(found, entry)
+    assert not any(entry.pending for entry in found.entries.values())
