@@ -67,8 +67,8 @@ def test_a_computing_node_is_calibrated_and_its_agent_pinned(tmp_path: Path) -> 
 def test_a_rank_is_on_its_own_cpus_from_the_start(tmp_path: Path) -> None:
     """The node's other CPUs may belong to another job."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    show = "BENCHMARKS['pils'] = lambda launch, pipe: print(os.sched_getaffinity(0)) or 0"
-    program = f"import os; from tracebed.orchestrator.testbeds.agent.processes import BENCHMARKS; {show}; {RUN}"
+    show = "Pils.run = lambda self, launch, pipe: print(os.sched_getaffinity(0)) or 0"
+    program = f"import os; from tracebed.benchmarks.applications.pils import Pils; {show}; {RUN}"
     mask = ",".join(map(str, cpus))
     command = [sys.executable, "-P", "-c", program]
     agent = Agent(tmp_path, command, node={"name": "n1", "cores": 2, "cpus": mask, "emulated": False})
@@ -139,14 +139,14 @@ def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
         ({"authkey": "xyz"}, "hexadecimal"),
         ({"family": "AF_PIPE"}, "AF_PIPE"),
         ({"leader": False}, "needs the address"),
-        ({"program": FOREVER._asdict() | {"benchmark": "linpack"}}, "unknown benchmark 'linpack'"),
+        ({"program": FOREVER._asdict() | {"application": "linpack"}}, "unknown application 'linpack'"),
         ({"program": FOREVER._asdict() | {"iterations": -1}}, "iterations is -1"),
         ({"duty": 0.5}, "duty is 0.5, not 0 (emulated nodes)"),
         ({"duty": -1}, "duty is -1"),
         ({"duty": True}, "duty is True"),
         ({"clock": 7}, "clock is 7"),
         ({"clock": "/nowhere/clock"}, "No such file"),
-        ({"program": {}}, "lacks 'benchmark'"),
+        ({"program": {}}, "lacks 'application'"),
         ({"family": "AF_INET"}, "needs an address to listen on"),
         ({"family": "AF_INET", "bind": "0.0.0.0"}, "every network can reach"),
         ({"family": "AF_INET", "bind": "localhost"}, "'localhost' is not a numeric IPv4 address"),

@@ -16,6 +16,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tracebed.benchmarks import kernels
 from tracebed.errors import InputError, TestbedError
@@ -54,10 +56,19 @@ def by_definition(units: int) -> int:
 
 def test_both_kernels_do_the_same_work() -> None:
     c, numpy = c_kernel(), kernels._numpy_kernel()
-    assert c(3) == numpy(3) == by_definition(3)
-    for units in (0, 1, 15, 16, 17, 100):
-        assert c(units) == numpy(units), units
-    assert c(0) == 0
+    assert c(0, 3) == numpy(0, 3) == by_definition(3)
+    for first, units in ((0, 0), (0, 1), (7, 15), (16, 16), (3, 17), (10**12, 100)):
+        assert c(first, units) == numpy(first, units), (first, units)
+    assert c(5, 0) == 0
+
+
+@given(st.integers(0, 2**40), st.lists(st.integers(0, 40), max_size=5))
+def test_the_checksum_does_not_depend_on_the_division(first: int, lengths: list[int]) -> None:
+    c, begin, total = c_kernel(), first, 0
+    for length in lengths:
+        total += c(begin, length)
+        begin += length
+    assert total % 2**64 == c(first, sum(lengths))
 
 
 def test_without_the_library_numpy_is_used_with_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -65,11 +76,11 @@ def test_without_the_library_numpy_is_used_with_a_warning(monkeypatch: pytest.Mo
     monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "absent.so")
     with pytest.warns(UserWarning, match="install a C compiler"):
         assert kernels.kernel_name() == "numpy"
-    assert kernels.compute(2) == by_definition(2)
+    assert kernels.compute(0, 2) == by_definition(2)
     kernels._pick.cache_clear()
     monkeypatch.setenv("TRACEBED_KERNEL", "c")
     with pytest.raises(TestbedError, match="the C kernel is missing"):
-        kernels.compute(1)
+        kernels.compute(0, 1)
 
 
 def test_the_kernel_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +90,13 @@ def test_the_kernel_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels._pick.cache_clear()
     monkeypatch.setenv("TRACEBED_KERNEL", "fortran")
     with pytest.raises(InputError, match="fortran"):
-        kernels.compute(1)
+        kernels.compute(0, 1)
 
 
 @pytest.mark.parametrize("name", ["c", "numpy"])
 def test_other_threads_run_while_a_kernel_does(name: str) -> None:
     kernel = c_kernel() if name == "c" else kernels._numpy_kernel()
-    thread = threading.Thread(target=kernel, args=(20_000 if name == "c" else 2_000,))
+    thread = threading.Thread(target=kernel, args=(0, 20_000 if name == "c" else 2_000))
     thread.start()
     turns = 0
     while thread.is_alive():
@@ -97,7 +108,7 @@ def test_other_threads_run_while_a_kernel_does(name: str) -> None:
 def test_calibration_is_the_median_rate_by_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, calls = 0.0, 0
 
-    def compute(units: int) -> None:
+    def compute(first: int, units: int) -> None:
         nonlocal clock, calls
         calls += 1
         slow = calls == 1 or calls % 5 == 0  # a cold first call and occasional disturbed calls
@@ -110,7 +121,7 @@ def test_calibration_is_the_median_rate_by_cpu_time(monkeypatch: pytest.MonkeyPa
 
 def test_the_c_kernel_needs_no_numpy() -> None:
     c_kernel()
-    code = "import sys; from tracebed.benchmarks.kernels import compute; compute(1); "
+    code = "import sys; from tracebed.benchmarks.kernels import compute; compute(0, 1); "
     code += "print('numpy' in sys.modules)"
     environment = {key: value for key, value in os.environ.items() if key != "TRACEBED_KERNEL"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
@@ -148,7 +159,7 @@ def test_the_build_makes_a_library_that_works(tmp_path: Path) -> None:
     if said:
         pytest.skip(said[0])
     library = tmp_path / str(data["artifacts"][0])
-    assert kernels._load(library)(2) == by_definition(2)
+    assert kernels._load(library)(0, 2) == by_definition(2)
     assert not data["pure_python"] and str(data["tag"]).startswith("py3-none-linux")
 
 

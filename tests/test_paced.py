@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
@@ -40,6 +41,7 @@ class Bench:
         self.clock = SetClock()
         self.calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.asked: list[int] = []
+        self.assigned = 0
         self.ended: list[tuple[float, int]] = []
         """(time, units) of each share that has ended."""
         cpus = (CPUS * cores)[:cores]
@@ -49,9 +51,15 @@ class Bench:
         else:
             self.workers = Paced(cpus, RATE, self._finished, self.clock, self._kernel, self.calls.put, duty)
 
-    def _kernel(self, units: int) -> int:
+    def _kernel(self, first: int, units: int) -> int:
         self.asked.append(units)
-        return 0
+        return sum(range(first, first + units))
+
+    def start(self, counts: Sequence[int]) -> None:
+        """Assign a share to an idle core for each count of units. The units are numbered in this order."""
+        ends = [self.assigned, *itertools.accumulate(counts, initial=self.assigned)][1:]
+        self.assigned = ends[-1]
+        self.workers.start([range(*pair) for pair in itertools.pairwise(ends)])
 
     def _finished(self, units: int, cores: int) -> None:
         self.ended.append((self.clock.time, units))
@@ -71,7 +79,7 @@ class Bench:
     def part(self, shares: Sequence[int], behind: float = 0.0) -> float:
         """Carry out a part that is computed at once, and return its planned time."""
         self.workers.begin(behind)
-        self.workers.start(shares)
+        self.start(shares)
         if isinstance(self.workers, Threads):
             self.compute(len(shares))
         while self.workers.busy:
@@ -95,7 +103,7 @@ def paced() -> Iterator[Bench]:
 
 def test_a_share_ends_at_the_deadline_of_its_plan(paced: Bench) -> None:
     paced.workers.begin(0.0)
-    paced.workers.start([100, 200])
+    paced.start([100, 200])
     assert paced.workers.deadline is None  # nothing to wait for until a share is computed
     paced.compute(2)
     assert sorted(paced.asked) == [50, 100]
@@ -127,7 +135,7 @@ def test_debt_that_exceeds_the_part_is_an_overrun_and_ends_at_once(bench: Bench)
 
 def test_computing_past_the_deadline_is_one_overrun_of_the_part(paced: Bench) -> None:
     paced.workers.begin(0.0)
-    paced.workers.start([100, 100])
+    paced.start([100, 100])
     paced.clock.time = 1003.0
     paced.compute(2)
     assert [time for time, _ in paced.ended] == [1003.0, 1003.0]
@@ -141,7 +149,7 @@ def test_computing_past_the_deadline_is_one_overrun_of_the_part(paced: Bench) ->
 
 def test_a_late_wake_up_is_late_but_no_overrun(bench: Bench) -> None:
     bench.workers.begin(0.0)
-    bench.workers.start([100, 100])
+    bench.start([100, 100])
     if isinstance(bench.workers, Threads):
         bench.compute(2)
     bench.to_deadline(late=0.25)
@@ -152,10 +160,10 @@ def test_a_late_wake_up_is_late_but_no_overrun(bench: Bench) -> None:
 def test_chunks_of_a_core_follow_one_another_by_the_plan(paced: Bench) -> None:
     """With dynamic balance, a core that was late has the deadline of its next chunk as if it had been in time."""
     paced.workers.begin(0.0)
-    paced.workers.start([100, 300])
+    paced.start([100, 300])
     paced.compute(2)
     paced.to_deadline(late=0.4)  # the first core, at 1001.4 in place of 1001
-    paced.workers.start([100])
+    paced.start([100])
     paced.compute(1)
     assert paced.workers.deadline == 1002.0
     paced.to_deadline()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -18,10 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracebed.benchmarks import malleable, pils, workers
+from tracebed.benchmarks import kernels, malleable, workers
+from tracebed.benchmarks.applications.pils import Pils
 from tracebed.benchmarks.clock import SteadyClock
 from tracebed.benchmarks.lines import encode
-from tracebed.benchmarks.program import Launch, Program, split
+from tracebed.benchmarks.program import Launch, Program, deal, split
 from tracebed.errors import InputError
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -78,9 +80,10 @@ def launch(rank: str, program: Program, folder: Path, **changes: Any) -> Launch:
 
 @given(st.integers(0, 10**12), st.integers(1, 300))
 def test_shares_add_up_and_differ_by_one_at_most(total: int, parts: int) -> None:
-    shares = [split(total, parts, index) for index in range(parts)]
-    assert sum(shares) == total
-    assert max(shares) - min(shares) <= 1
+    shares = [split(range(7, 7 + total), parts, index) for index in range(parts)]
+    assert shares[0].start == 7 and shares[-1].stop == 7 + total
+    assert all(one.stop == two.start for one, two in itertools.pairwise(shares))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @given(st.floats(0.01, 1000), st.integers(1, 64), st.integers(1, 64), st.floats(0, 1), st.floats(1e5, 1e7))
@@ -114,7 +117,7 @@ def test_a_wrong_program_is_refused(change: dict[str, Any], message: str) -> Non
     with pytest.raises(InputError, match=message):
         Program.from_message(good._asdict() | change)
     with pytest.raises(InputError, match="lacks 'iterations'"):
-        Program.from_message({"benchmark": "pils", "serial_units": 1, "parallel_units": 1})
+        Program.from_message({"application": "pils", "serial_units": 1, "parallel_units": 1})
 
 
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
@@ -122,9 +125,9 @@ def test_the_kernel_computes_exactly_the_work(tmp_path: Path, balance: str) -> N
     def counting(launch: Launch, control: socket.socket) -> int:
         asked: list[int] = []
 
-        def kernel(units: int) -> int:
+        def kernel(first: int, units: int) -> int:
             asked.append(units)
-            return 0
+            return sum(range(first, first + units))
 
         status = malleable.run(launch, control, kernel)
         (launch.folder / f"{launch.rank}.asked").write_text(str(sum(asked)))
@@ -140,6 +143,8 @@ def test_the_kernel_computes_exactly_the_work(tmp_path: Path, balance: str) -> N
     asked = [int((tmp_path / f"{name}.asked").read_text()) for name in "ab"]
     assert asked == [message["units_done"] for message in said]
     assert sum(asked) == 101 + 10_007
+    assert int(said[0]["checksum"], 16) == sum(range(101 + 10_007))  # each unit once
+    assert said[1]["checksum"] is None  # known to the leader
     if balance == "static":
         assert abs(asked[0] - 101 - asked[1]) <= 13  # equal shares, to one unit per iteration
 
@@ -147,9 +152,9 @@ def test_the_kernel_computes_exactly_the_work(tmp_path: Path, balance: str) -> N
 def test_ranks_meet_over_the_network_too(tmp_path: Path) -> None:
     program = Program("pils", 10, 100, 3, 1e6)
     inet = {"duty": 1, "family": "AF_INET", "address": ("127.0.0.1", 0)}
-    leader = Rank(launch("a", program, tmp_path, **inet), pils.run)
+    leader = Rank(launch("a", program, tmp_path, **inet), Pils().run)
     address = tuple(leader.hear("listening")["address"])
-    follower = Rank(launch("b", program, tmp_path, **inet | {"address": address}), pils.run)
+    follower = Rank(launch("b", program, tmp_path, **inet | {"address": address}), Pils().run)
     assert leader.hear("finished")["units_done"] + follower.hear("finished")["units_done"] == 110
     assert (leader.join(), follower.join()) == (0, 0)
 
@@ -163,7 +168,7 @@ def test_short_messages_over_the_network_leave_at_once() -> None:
 
 def test_a_kernel_that_fails_fails_the_job_with_its_reason(tmp_path: Path) -> None:
     def broken(launch: Launch, control: socket.socket) -> int:
-        def kernel(units: int) -> int:
+        def kernel(first: int, units: int) -> int:
             raise ArithmeticError("the sum is wrong")
 
         with (tmp_path / "errors").open("w") as sys.stderr:
@@ -178,21 +183,21 @@ def test_a_kernel_that_fails_fails_the_job_with_its_reason(tmp_path: Path) -> No
 
 def test_a_silent_connection_does_not_block_others(tmp_path: Path) -> None:
     program = Program("pils", 0, 10, 2, rate=1e6)
-    leader = Rank(launch("a", program, tmp_path), pils.run)
+    leader = Rank(launch("a", program, tmp_path), Pils().run)
     leader.hear("listening")
     with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as rude:
         silent.connect(str(tmp_path / "s"))
         rude.connect(str(tmp_path / "s"))
         rude.sendall(b"\0\0\0\4spam" * 4)
         assert "failed authentication" in leader.hear("error")["what"]
-        follower = Rank(launch("b", program, tmp_path), pils.run)
+        follower = Rank(launch("b", program, tmp_path), Pils().run)
         assert leader.hear("finished")["state"] == "completed"
     assert (leader.join(), follower.join()) == (0, 0)
 
 
 def test_heartbeats_record_progress_and_state(tmp_path: Path) -> None:
     program = Program("pils", 5, 50, 4, rate=1e6)
-    leader = Rank(launch("a", program, tmp_path, members=("a",), cpus=(0, 1, 2)), pils.run)
+    leader = Rank(launch("a", program, tmp_path, members=("a",), cpus=(0, 1, 2)), Pils().run)
     leader.hear("finished")
     leader.join()
     records = [json.loads(line) for line in (tmp_path / "a.heartbeat.jsonl").read_text().splitlines()]
@@ -233,9 +238,9 @@ def test_the_time_of_a_mask_change_is_added_to_the_plan(
     program = Program("pils", 0, 40_000, 10, 20_000.0)  # one second
     changes = {"duty": duty, "clock": SteadyClock.create(tmp_path / "clock", 2).path if steady else None}
     begun = time.monotonic()
-    ranks = {"a": Rank(launch("a", program, tmp_path, **changes), pils.run)}
+    ranks = {"a": Rank(launch("a", program, tmp_path, **changes), Pils().run)}
     ranks["a"].hear("listening")
-    ranks["b"] = Rank(launch("b", program, tmp_path, **changes), pils.run)
+    ranks["b"] = Rank(launch("b", program, tmp_path, **changes), Pils().run)
     ranks["a"].hear("started")
     ranks[changing].tell(request=1, cpus=[CPU])
     resized = ranks[changing].hear("resized")
@@ -252,7 +257,7 @@ def test_the_time_of_a_mask_change_is_added_to_the_plan(
 @pytest.mark.parametrize("duty", [0.25, 1.0])
 def test_ranks_tell_the_work_that_they_really_did(tmp_path: Path, duty: float) -> None:
     program = Program("pils", 400, 4_000, 20, 1e6)
-    rank = Rank(launch("a", program, tmp_path, members=("a",), duty=duty), pils.run)
+    rank = Rank(launch("a", program, tmp_path, members=("a",), duty=duty), Pils().run)
     work, ended = rank.hear("work"), rank.hear("finished")
     assert rank.join() == 0
     assert len(work["samples"]) == 20  # one of an iteration, with its serial part
@@ -270,7 +275,7 @@ def test_ranks_tell_the_work_that_they_really_did(tmp_path: Path, duty: float) -
 
 def test_an_emulated_rank_tells_how_late_it_was_in_one_sample(tmp_path: Path) -> None:
     program = Program("pils", 0, 40, 20, 1e6)
-    rank = Rank(launch("a", program, tmp_path, members=("a",)), pils.run)
+    rank = Rank(launch("a", program, tmp_path, members=("a",)), Pils().run)
     work, ended = rank.hear("work"), rank.hear("finished")
     assert rank.join() == 0
     [[at, units, cpu_s, wall_s, late_s]] = work["samples"]
@@ -284,9 +289,9 @@ def test_the_parts_of_a_job_end_at_their_deadlines_by_the_steady_clock(tmp_path:
     with contextlib.closing(SteadyClock.create(tmp_path / "clock", 2)) as clock:
         program = Program("pils", 0, 600_000, 1, 1e6)  # 0.3 s, at more than the rate of two ranks on a core
         changes = {"duty": duty, "clock": clock.path}
-        leader = Rank(launch("a", program, tmp_path, **changes), pils.run)
+        leader = Rank(launch("a", program, tmp_path, **changes), Pils().run)
         leader.hear("listening")
-        follower = Rank(launch("b", program, tmp_path, **changes), pils.run)
+        follower = Rank(launch("b", program, tmp_path, **changes), Pils().run)
         for rank in (leader, follower):
             ended = rank.hear("finished")
             assert (ended["state"], ended["overruns"], ended["late_s"]) == ("completed", 0, 0.0)
@@ -307,7 +312,7 @@ def test_no_work_is_lost_or_done_twice_at_any_duty(tmp_path: Path, balance: str,
 
     def add(name: str) -> None:
         duty = {"duty": duties[name], "cpus": tuple(CPUS[: draw.randint(1, 2)]), "members": ("a",)}
-        present[name] = Rank(launch(name, program, tmp_path, **duty), pils.run)
+        present[name] = Rank(launch(name, program, tmp_path, **duty), Pils().run)
 
     def end(name: str) -> None:
         rank = present.pop(name)
@@ -341,4 +346,42 @@ def test_no_work_is_lost_or_done_twice_at_any_duty(tmp_path: Path, balance: str,
     assert sum(message["units_done"] for message in last) == 1_009 + 100_003
     for duty, rank in ended:
         samples = [sample for message in rank.heard if message["type"] == "work" for sample in message["samples"]]
-        assert sum(sample[1] for sample in samples) == int(duty * rank.heard[-1]["units_done"])
+        shares = 2 * 4 * (program.iterations + 1)  # at most; each is rounded to whole units
+        assert abs(sum(sample[1] for sample in samples) - duty * rank.heard[-1]["units_done"]) <= shares
+
+
+@pytest.mark.parametrize("duty", [0.3, 1.0])
+@pytest.mark.parametrize("balance", ["static", "dynamic"])
+def test_the_checksum_does_not_depend_on_resizes(tmp_path: Path, balance: str, duty: float) -> None:
+    """The checksum of a job whose ranks and masks change is that of its units, at any duty."""
+    program = Program("pils", 101, 20_011, 50, 50_000.0, balance=balance)
+    leader = Rank(launch("a", program, tmp_path, duty=duty, members=("a",)), Pils().run)
+    leader.hear("started")
+    follower = Rank(launch("b", program, tmp_path, duty=duty), Pils().run)
+    leader.tell(request=1, members=["a", "b"])
+    leader.hear("resized")
+    leader.tell(request=2, cpus=CPUS)
+    leader.hear("resized")
+    leader.tell(request=3, members=["a"])
+    leader.hear("resized")
+    assert follower.hear("finished")["units_done"] > 0
+    said = leader.hear("finished")
+    assert said["checksum"] == f"{kernels.compute(0, int(duty * (101 + 20_011))):016x}"
+    assert (leader.join(), follower.join()) == (0, 0)
+
+
+def test_the_share_of_a_removed_core_falls_on_others_where_data_are_divided() -> None:
+    """Figure 5 of the DROM paper: four parts of the data on three cores, one core has two parts."""
+    assert [*map(len, deal(range(400), 4, 4))] == [100, 100, 100, 100]
+    assert [*map(len, deal(range(400), 3, 4))] == [200, 100, 100]
+    assert [*map(len, deal(range(400), 5, 4))] == [100, 100, 100, 100, 0]
+    assert [*map(len, deal(range(400), 3))] == [133, 133, 134]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 64), st.integers(0, 64))
+def test_every_unit_is_dealt_once(total: int, cores: int, partitions: int) -> None:
+    shares = deal(range(5, 5 + total), cores, partitions)
+    assert len(shares) == cores and shares[0].start == 5 and shares[-1].stop == 5 + total
+    assert all(one.stop == two.start for one, two in itertools.pairwise(shares))
+    largest = -(-(partitions or cores) // cores)
+    assert max(map(len, shares)) <= -(-total * largest // (partitions or cores))

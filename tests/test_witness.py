@@ -41,7 +41,7 @@ def real(*cpus: int, heartbeat_s: float = 1.0) -> Inventory:
 def spin(seconds: float) -> None:
     until = time.process_time() + seconds
     while time.process_time() < until:
-        compute(1000)
+        compute(0, 1000)
 
 
 def test_a_sample_counts_the_cpu_time_of_running_and_of_reaped_ranks() -> None:

@@ -15,15 +15,17 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
+from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.program import Launch, split
 from tracebed.benchmarks.rank import BenchmarkRank, Control
+from tracebed.benchmarks.workers import MODULUS
 
 BACKLOG = 4096
 """Largest number of followers that wait to be accepted. It is the largest number that Linux permits by default."""
@@ -33,7 +35,7 @@ PROGRESS_S = 0.5
 """Shortest time between two progress messages, s."""
 
 
-def run(launch: Launch, control: Control, kernel: Callable[[int], int]) -> int:
+def run(launch: Launch, control: Control, kernel: Kernel) -> int:
     """Run one rank until its job ends or releases it, and return the exit status of the process."""
     return (Leader if launch.leader else Follower)(launch, control, kernel).run()
 
@@ -86,7 +88,13 @@ class Follower(BenchmarkRank):
         """Report the completed units, and the number of cores for the next part."""
         self.sample_work()
         self.apply_mask()
-        self._send(type="done", units=units, seconds=seconds + self.reconfigured(), cores=len(self.workers.cpus))
+        self._send(
+            type="done",
+            units=units,
+            checksum=self.workers.take_checksum(),
+            seconds=seconds + self.reconfigured(),
+            cores=len(self.workers.cpus),
+        )
         self.beat("running")
 
     def _send(self, **message: Any) -> None:
@@ -104,7 +112,8 @@ class Follower(BenchmarkRank):
         match message["type"]:
             case "go":
                 self.iteration = message["iteration"]
-                self.start_part(self.shares(message["units"]), message["behind"])
+                units = message["units"]
+                self.start_part(self.shares(None if units is None else range(*units)), message["behind"])
             case "grant":
                 self.granted(message["shares"], message["last"])
             case "leave":
@@ -116,7 +125,7 @@ class Follower(BenchmarkRank):
 class Leader(BenchmarkRank):
     """The rank that controls the job."""
 
-    def __init__(self, launch: Launch, control: Control, kernel: Callable[[int], int]) -> None:
+    def __init__(self, launch: Launch, control: Control, kernel: Kernel) -> None:
         """Start with the members of `launch`."""
         super().__init__(launch, control, kernel)
         self.members = list(launch.members)
@@ -124,12 +133,17 @@ class Leader(BenchmarkRank):
         self.cores: dict[str, int] = {}
         self.begun: float | None = None
         self.job_units = 0
+        self.checksum = 0
         self.in_serial = False
         self.awaited: set[str] = set()
         """Members that are still working on the parallel part."""
         self.longest = 0.0
         """Longest planned time of a rank for the current parallel part, with its mask change if there was one, s."""
-        self.pool = self.chunk = 0
+        self.serial = range(self.program.serial_units)
+        self.parallel = range(self.program.serial_units, self.program.serial_units + self.program.parallel_units)
+        self.pool = range(0)
+        """Units of the parallel part that no rank has drawn."""
+        self.chunk = 0
         self.pending: dict[str, Any] | None = None
         """The pending member change. It is applied at the first malleability point after all new members joined."""
         self.progress_due = 0.0
@@ -194,7 +208,7 @@ class Leader(BenchmarkRank):
             self._send(rank, type="grant", **self._grant(message["cores"]))
         else:
             self.cores[rank] = message["cores"]
-            self._rank_done(rank, message["units"], message["seconds"])
+            self._rank_done(rank, message["units"], message["checksum"], message["seconds"])
 
     def _send(self, rank: str, **message: Any) -> None:
         try:
@@ -211,35 +225,36 @@ class Leader(BenchmarkRank):
         return self.clock.now() - self.begun - self.planned_s
 
     def _iterate(self) -> None:
-        units = split(self.program.serial_units, self.program.iterations, self.iteration)
-        self.in_serial = units > 0
+        units = split(self.serial, self.program.iterations, self.iteration)
+        self.in_serial = len(units) > 0
         if self.in_serial:
             self.start_part([units], self.behind)
         else:
             self._parallel()
 
     def _parallel(self) -> None:
-        units = split(self.program.parallel_units, self.program.iterations, self.iteration)
+        units = split(self.parallel, self.program.iterations, self.iteration)
         static = self.program.balance == "static"
         self.cores[self.name] = len(self.workers.cpus)
         cores = sum(self.cores[member] for member in self.members)
-        self.pool = 0 if static else units
-        self.chunk = max(1, -(-units // (cores * self.program.chunks)))
+        self.pool = range(0) if static else units
+        self.chunk = max(1, -(-len(units) // (cores * self.program.chunks)))
         self.awaited, self.longest = set(self.members), 0.0
-        own: int | None = None
+        own: range | None = None
         for index, member in enumerate(self.members):
             share = split(units, len(self.members), index) if static else None
             if member == self.name:
                 own = share
             else:
-                self._send(member, type="go", iteration=self.iteration, units=share, behind=self.behind)
+                units_of = None if share is None else (share.start, share.stop)
+                self._send(member, type="go", iteration=self.iteration, units=units_of, behind=self.behind)
         self.start_part(self.shares(own), self.behind)
 
     def _grant(self, cores: int) -> dict[str, Any]:
-        shares: list[int] = []
+        shares: list[tuple[int, int]] = []
         while self.pool and len(shares) < cores:
-            shares.append(min(self.chunk, self.pool))
-            self.pool -= shares[-1]
+            share, self.pool = self.pool[: self.chunk], self.pool[self.chunk :]
+            shares.append((share.start, share.stop))
         return {"shares": shares, "last": not self.pool}
 
     def draw(self, cores: int) -> None:
@@ -250,16 +265,24 @@ class Leader(BenchmarkRank):
         """Start the parallel part after the serial part, and the malleability point after the parallel part."""
         if self.in_serial:
             self.in_serial = False
-            self.job_units += units
+            self._count(units, self.workers.take_checksum())
             self.planned_s += seconds
             self._parallel()
         else:
             self.sample_work()
-            self._rank_done(self.name, units, seconds)
+            self._rank_done(self.name, units, self.workers.take_checksum(), seconds)
 
-    def _rank_done(self, rank: str, units: int, seconds: float) -> None:
-        self.awaited.remove(rank)
+    def _count(self, units: int, checksum: int | None) -> None:
+        """Add units that a rank did, and their checksum."""
         self.job_units += units
+        if checksum is None or self.checksum is None:  # a rank is emulated
+            self.checksum = None
+        else:
+            self.checksum = (self.checksum + checksum) % MODULUS
+
+    def _rank_done(self, rank: str, units: int, checksum: int | None, seconds: float) -> None:
+        self.awaited.remove(rank)
+        self._count(units, checksum)
         self.longest = max(self.longest, seconds)
         if not self.awaited:
             self.planned_s += self.longest

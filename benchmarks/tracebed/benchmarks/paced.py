@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tracebed.benchmarks.clock import Clock
+from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.workers import Computed, Finished, Post, Threads
 
 
@@ -23,18 +24,17 @@ class Paced(Threads):
         rate: float,
         finished: Finished,
         clock: Clock,
-        kernel: Callable[[int], int],
+        kernel: Kernel,
         post: Post,
         duty: float,
     ) -> None:
         """Start one thread per CPU. `duty` is the share of the planned units that is computed, above 0 to 1."""
         self._duty = duty
-        self._taken = self._given = 0  # planned units so far, and the units assigned to the kernel for them
         self._waiting: list[tuple[float, int, int]] = []  # heap of (deadline, core, units): shares that are computed
         super().__init__(cpus, rate, finished, clock, kernel, post)
 
-    def start(self, shares: Sequence[int]) -> None:
-        """Assign each of `shares`, in units, to an idle thread. A steady clock is held at the earliest deadline."""
+    def start(self, shares: Sequence[range]) -> None:
+        """Assign each of `shares` to an idle thread. A steady clock is held at the earliest deadline."""
         super().start(shares)
         self._hold()
 
@@ -47,12 +47,9 @@ class Paced(Threads):
         if self._clock.path:
             self._clock.hold_at(min((self._planned[index] for index in self._busy), default=None))
 
-    def _to_compute(self, units: int) -> int:
-        """Return `duty` times `units`, rounded so that the sum over all shares is exact to one unit."""
-        self._taken += units
-        now = int(self._duty * self._taken) - self._given
-        self._given += now
-        return now
+    def _to_compute(self, share: range) -> range:
+        """Return `duty` times the numbers of a share, rounded: the units of a job do not depend on its division."""
+        return range(int(self._duty * share.start), int(self._duty * share.stop))
 
     def _computed(self, index: int, units: int, computed: Computed) -> None:
         """Record the work of a thread, whose share now waits for its deadline. The event loop then calls `tick`."""

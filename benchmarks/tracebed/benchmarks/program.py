@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ Address = str | tuple[str, int]
 class Program(NamedTuple):
     """The work of a job, in total over all iterations and ranks. Units are those of the kernel."""
 
-    benchmark: str
+    application: str
     serial_units: int
     parallel_units: int
     iterations: int
@@ -26,6 +27,14 @@ class Program(NamedTuple):
     """`static`: all ranks have equal shares; `dynamic`: ranks draw chunks from a pool."""
     chunks: int = 4
     """With `dynamic`: number of chunks per core and iteration."""
+    partition: str = "free"
+    """`free`: the cores of a rank have equal shares; `static`: the data of a rank are divided by its first cores."""
+    parameters: Mapping[str, str] = {}
+    """Parameters of the application."""
+    memory_mib: int = 0
+    """Memory that each rank holds, MiB."""
+    ratios: Mapping[str, float] = {}
+    """Kernel -> units of this kernel that take as long as a unit of the program. Missing: 1."""
 
     @classmethod
     def lasting(
@@ -38,7 +47,7 @@ class Program(NamedTuple):
         parallel_fraction: float = 1.0,
         grain_s: float = 0.05,
         balance: str = "static",
-        benchmark: str = "pils",
+        application: str = "pils",
     ) -> Program:
         """Return the program that runs for `seconds` on `nodes` nodes of `cores` cores, by Amdahl's law.
 
@@ -53,11 +62,11 @@ class Program(NamedTuple):
             parallel_fraction: f, 0 to 1.
             grain_s: target wall time of an iteration on `nodes` nodes, s.
             balance: as in `Program`.
-            benchmark: name of the benchmark.
+            application: name of the application.
         """
         alone = seconds / (1 - parallel_fraction + parallel_fraction / nodes)
         return cls(
-            benchmark,
+            application,
             serial_units=round(alone * (1 - parallel_fraction) * rate),
             parallel_units=round(alone * parallel_fraction * cores * rate),
             iterations=max(1, round(seconds / grain_s)),
@@ -73,12 +82,21 @@ class Program(NamedTuple):
         if lacking:
             raise InputError(f"the program lacks {lacking[0]!r}")
         program = cls(**given)
-        for field, least in (("serial_units", 0), ("parallel_units", 0), ("iterations", 1), ("chunks", 1)):
+        wholes = {"serial_units": 0, "parallel_units": 0, "iterations": 1, "chunks": 1, "memory_mib": 0}
+        for field, least in wholes.items():
             value = getattr(program, field)
             if type(value) is not int or value < least:
                 raise InputError(f"{field} is {value!r}, not an integer of at least {least}")
         if program.balance not in ("static", "dynamic"):
             raise InputError(f"balance is {program.balance!r}, not static or dynamic")
+        if not isinstance(program.application, str):
+            raise InputError(f"application is {program.application!r}, not a string")
+        for field, kind in (("parameters", str), ("ratios", (int, float))):
+            values = getattr(program, field)
+            if not isinstance(values, dict) or not all(isinstance(value, kind) for value in values.values()):
+                raise InputError(f"{field} is {values!r}, not an object with valid values")
+        if program.partition not in ("free", "static"):
+            raise InputError(f"partition is {program.partition!r}, not free or static")
         if type(program.rate) not in (int, float) or not 0 < program.rate < math.inf:
             raise InputError(f"rate is {program.rate!r}, not a positive number")
         return program
@@ -110,6 +128,22 @@ class Launch(NamedTuple):
     """The pauses of the ranks of the node; None: they are never stopped."""
 
 
-def split(total: int, parts: int, index: int) -> int:
-    """Return share `index` of `total` split into `parts` integer shares, which differ by at most 1."""
-    return total * (index + 1) // parts - total * index // parts
+def split(units: range, parts: int, index: int) -> range:
+    """Return share `index` of the consecutive `units` split into `parts` shares, whose lengths differ by at most 1."""
+    total = len(units)
+    return units[total * index // parts : total * (index + 1) // parts]
+
+
+def deal(units: range, cores: int, partitions: int = 0) -> list[range]:
+    """Return the share of each core of the consecutive `units`.
+
+    Args:
+        units: numbers of the units.
+        cores: number of cores.
+        partitions: number of parts into which the data are divided; 0: as many as there are cores. A core has whole
+            parts: with more parts than cores, some cores have one part more (figure 5 of the DROM paper).
+    """
+    parts, total = partitions or cores, len(units)
+    least, more = divmod(parts, cores)
+    ends = [core * least + min(core, more) for core in range(cores + 1)]
+    return [units[total * first // parts : total * end // parts] for first, end in pairwise(ends)]

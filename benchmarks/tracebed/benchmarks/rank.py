@@ -18,9 +18,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from tracebed.benchmarks.clock import Clock, SteadyClock
+from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.lines import Lines, decode, encode, wait
 from tracebed.benchmarks.paced import Paced
-from tracebed.benchmarks.program import Launch, split
+from tracebed.benchmarks.program import Launch, deal
 from tracebed.benchmarks.workers import Sample, Sleeper, Threads, Workers
 from tracebed.cpus import format_cpus
 
@@ -77,7 +78,10 @@ class Heartbeat:
 class BenchmarkRank:
     """The common part of leaders and followers: workers, a mask that can change, the connection to the agent."""
 
-    def __init__(self, launch: Launch, control: Control, kernel: Callable[[int], int]) -> None:
+    checksum: int | None = None
+    """Checksum of the units of the job so far; None: not known to this rank, or the units are emulated."""
+
+    def __init__(self, launch: Launch, control: Control, kernel: Kernel) -> None:
         """Start the workers, pinned to the mask. Raises OSError if this process may not use a CPU of the mask."""
         self.launch, self.name, self.program = launch, launch.rank, launch.program
         self.selector = selectors.DefaultSelector()
@@ -86,6 +90,8 @@ class BenchmarkRank:
         self.heartbeat = Heartbeat(launch.folder / heartbeat_name(launch.rank))
         self.clock = SteadyClock(launch.clock, launch.pauses) if launch.clock else Clock(launch.pauses)
         self.workers = self._make_workers(kernel)
+        self.partitions = len(launch.cpus) if launch.program.partition == "static" else 0
+        """Number of parts into which the data of the rank are divided at its start; 0: they are not divided."""
         self.samples: list[Sample] = []
         self.work_due = time.monotonic() + WORK_S
         self.iteration = 0
@@ -108,7 +114,7 @@ class BenchmarkRank:
         self.reconfiguring_s = 0.0
         """Time spent in mask and member changes that is not yet part of the plan, s."""
 
-    def _make_workers(self, kernel: Callable[[int], int]) -> Workers:
+    def _make_workers(self, kernel: Kernel) -> Workers:
         """Return the workers for the duty of the rank. A steady clock needs deadlines at every duty."""
         plan = (self.launch.cpus, self.program.rate, self._worked, self.clock)
         if self.launch.duty == 0:
@@ -141,6 +147,7 @@ class BenchmarkRank:
             late_s=None if type(self.workers) is Threads else self.workers.late_s,
             overruns=self.workers.overruns,
             residual_s=self.residual_s,
+            checksum=None if self.checksum is None else f"{self.checksum:016x}",
         )
         self.control.drain()
         why = f" ({reason})" if reason else ""
@@ -210,11 +217,11 @@ class BenchmarkRank:
 
     # A part: static shares, or chunks drawn until the pool is empty.
 
-    def start_part(self, shares: Sequence[int] | None, behind: float) -> None:
+    def start_part(self, shares: Sequence[range] | None, behind: float) -> None:
         """Begin a part.
 
         Args:
-            shares: units per core; None: draw chunks.
+            shares: numbers of the units of each core; None: draw chunks.
             behind: the delay of the job behind its plan, s.
         """
         self.in_part, self.part_units, self.exhausted = True, 0, shares is not None
@@ -224,17 +231,16 @@ class BenchmarkRank:
         else:
             self.workers.start(shares)
 
-    def shares(self, units: int | None) -> list[int] | None:
-        """Split `units` into equal shares for the cores of this rank. None (draw chunks) stays None."""
-        cores = len(self.workers.cpus)
-        return None if units is None else [split(units, cores, core) for core in range(cores)]
+    def shares(self, units: range | None) -> list[range] | None:
+        """Deal `units` to the cores of this rank. None (draw chunks) stays None."""
+        return None if units is None else deal(units, len(self.workers.cpus), self.partitions)
 
-    def granted(self, shares: Sequence[int], last: bool) -> None:
-        """Start the drawn chunks `shares`, in units. `last` means that the pool is empty now."""
+    def granted(self, shares: Sequence[Sequence[int]], last: bool) -> None:
+        """Start the drawn chunks `shares`, each (first unit, end). `last` means that the pool is empty now."""
         self.draws -= 1
         self.exhausted = self.exhausted or last
         if shares:
-            self.workers.start(shares)
+            self.workers.start([range(*share) for share in shares])
         self._part_over()
 
     def _draw(self, cores: int) -> None:

@@ -15,9 +15,12 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from tracebed.benchmarks.clock import Clock
+from tracebed.benchmarks.kernels import Kernel
 
 Finished = Callable[[int, int], None]
-"""A function of the units done and the number of cores that became idle. It is called in the main thread."""
+"""A function of the number of units done and the number of cores that became idle. It is called in the main thread."""
+MODULUS = 2**64
+"""Checksums are sums modulo this number."""
 Post = Callable[[Callable[[], None]], None]
 """A function that schedules a call in the main thread. It may be called from any thread."""
 Sample = tuple[float, int, float, float, float]
@@ -29,6 +32,7 @@ class Computed(NamedTuple):
     """The work of a thread for one share."""
 
     units: int
+    checksum: int
     cpu_s: float
     wall_s: float
     ended: float
@@ -60,6 +64,7 @@ class Workers:
         self.late_s = 0.0
         """Largest delay between a deadline and the end of its share, s."""
         self._units, self._cpu_s, self._wall_s, self._late_s = 0, 0.0, 0.0, 0.0  # since the last sample
+        self._checksum: int | None = None  # since it was last taken
         self.set_mask(cpus)
 
     def set_mask(self, cpus: Sequence[int]) -> None:
@@ -83,9 +88,15 @@ class Workers:
         self.overruns += self._begun < planned < self._ready
         return planned - self._begun
 
-    def start(self, shares: Sequence[int]) -> None:
-        """Assign each of `shares`, in units, to an idle core."""
+    def start(self, shares: Sequence[range]) -> None:
+        """Assign each of `shares`, ranges of unit numbers, to an idle core."""
         raise NotImplementedError
+
+    def take_checksum(self) -> int | None:
+        """Return the checksum of the units since the last call; None: the cores compute nothing."""
+        taken = self._checksum
+        self._checksum = None if taken is None else 0
+        return taken
 
     def tick(self) -> None:
         """End the shares whose deadline has passed."""
@@ -111,15 +122,16 @@ class Threads(Workers):
         rate: float,
         finished: Finished,
         clock: Clock,
-        kernel: Callable[[int], int],
+        kernel: Kernel,
         post: Post,
     ) -> None:
         """Start one thread per CPU. Raises OSError if this process may not use one of the CPUs."""
         self._kernel, self._post = kernel, post
         self._threads: list[threading.Thread] = []
-        self._tasks: list[SimpleQueue[tuple[int, int]]] = []
+        self._tasks: list[SimpleQueue[tuple[int, range]]] = []
         self._busy: set[int] = set()
         super().__init__(cpus, rate, finished, clock)
+        self._checksum = 0
 
     def set_mask(self, cpus: Sequence[int]) -> None:
         """Replace the mask by `cpus`: start missing threads, and pin each thread. All threads must be idle."""
@@ -139,30 +151,31 @@ class Threads(Workers):
         """Whether a thread has not ended its share."""
         return bool(self._busy)
 
-    def start(self, shares: Sequence[int]) -> None:
-        """Assign each of `shares`, in units, to an idle thread, in the order of the planned ends of the threads."""
+    def start(self, shares: Sequence[range]) -> None:
+        """Assign each of `shares` to an idle thread, in the order of the planned ends of the threads."""
         idle = [index for index in range(len(self.cpus)) if index not in self._busy]
         idle.sort(key=self._planned.__getitem__)
-        for index, units in zip(idle[: len(shares)], shares, strict=True):
+        for index, share in zip(idle[: len(shares)], shares, strict=True):
             self._busy.add(index)
-            self._planned[index] += units / self._rate
-            self._tasks[index].put((units, self._to_compute(units)))
+            self._planned[index] += len(share) / self._rate
+            self._tasks[index].put((len(share), self._to_compute(share)))
 
-    def _to_compute(self, units: int) -> int:
-        """Return the number of units that are computed for a share of `units`."""
-        return units
+    def _to_compute(self, share: range) -> range:
+        """Return the numbers of the units that are computed for a share."""
+        return share
 
     def _work(self, index: int) -> None:
         while True:
             units, to_compute = self._tasks[index].get()
             begun, cpu_begun = self._clock.running(), time.thread_time()
             try:
-                self._kernel(to_compute)
+                checksum = self._kernel(to_compute.start, len(to_compute))
             except Exception as error:  # noqa: BLE001  the main thread raises it
                 self._post(partial(self._raise, error))
             else:
                 cpu_s, ended = time.thread_time() - cpu_begun, self._clock.running()
-                self._post(partial(self._computed, index, units, Computed(to_compute, cpu_s, ended - begun, ended)))
+                computed = Computed(len(to_compute), checksum, cpu_s, ended - begun, ended)
+                self._post(partial(self._computed, index, units, computed))
 
     def _raise(self, error: Exception) -> None:
         raise error
@@ -174,6 +187,8 @@ class Threads(Workers):
 
     def _record(self, computed: Computed) -> None:
         self._units += computed.units
+        assert self._checksum is not None
+        self._checksum = (self._checksum + computed.checksum) % MODULUS
         self._cpu_s += computed.cpu_s
         self._wall_s += computed.wall_s
 
@@ -196,12 +211,13 @@ class Sleeper(Workers):
         """Whether a deadline is set."""
         return self.deadline is not None
 
-    def start(self, shares: Sequence[int]) -> None:
-        """Assign each of `shares`, in units, to a core. The largest share determines the deadline."""
+    def start(self, shares: Sequence[range]) -> None:
+        """Assign each of `shares` to a core. The largest share determines the deadline."""
         self._ready = self._clock.now()
-        self.deadline = max(self._planned) + max(shares, default=0) / self._rate
+        lengths = [len(share) for share in shares]
+        self.deadline = max(self._planned) + max(lengths, default=0) / self._rate
         self._planned = [self.deadline]
-        self._shares = sum(shares)
+        self._shares = sum(lengths)
         self._clock.hold_at(self.deadline)
 
     def tick(self) -> None:

@@ -77,7 +77,7 @@ def with_applications(
     sizes: Bounds | None = None,
     times: Bounds | None = None,
 ) -> Workload:
-    """Set `application` and `application_parameters` (`size=CLASS time=CLASS`) of each job.
+    """Set `application` of each job, without parameters.
 
     Each application gets its share of the jobs, rounded by largest remainders. Its jobs are drawn at random from its
     classes. The application with the fewest classes draws first. If the classes have too few jobs, the application also
@@ -103,12 +103,8 @@ def with_applications(
     tolerate(
         {"jobs with an application of another class, because the application's classes have too few jobs": misfits}
     )
-    words = np.array([*CLASSES, "unknown"], dtype=object)
     names = np.array([application.name for application in applications], dtype=object)
-    table = workload.table.assign(
-        application=pd.Series(names[chosen]).astype("str"),
-        application_parameters=pd.Series("size=" + words[size] + " time=" + words[time]).astype("str"),
-    )
+    table = workload.table.assign(application=pd.Series(names[chosen]).astype("str"), application_parameters="")
     step = Step(
         "applications",
         {"sizes": asdict(sizes), "times": asdict(times), "shares": {a.name: a.share for a in applications}},

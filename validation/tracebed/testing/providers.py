@@ -204,7 +204,7 @@ class _Talk:
 
     def launch(self, node: Node, job: str, units: int) -> None:
         """Launch a job of one emulated rank."""
-        program = {"benchmark": "pils", "serial_units": 0, "parallel_units": units, "iterations": 2, "rate": 1e6}
+        program = {"application": "pils", "serial_units": 0, "parallel_units": units, "iterations": 2, "rate": 1e6}
         self.send(
             type="launch",
             job=job,

@@ -135,7 +135,7 @@ class _Check:
     def _launch(self, job: str, node: int, address: Any, iterations: int) -> dict[str, Any]:
         facts = self.testbed.nodes[node]
         units = int(self.testbed.units_per_core_second * 0.01 * iterations)
-        program = {"benchmark": "pils", "serial_units": 0, "parallel_units": units, "iterations": iterations}
+        program = {"application": "pils", "serial_units": 0, "parallel_units": units, "iterations": iterations}
         return {
             "type": "launch",
             "job": job,

@@ -18,13 +18,18 @@ LIBRARY = Path(__file__).with_name("libtracebed_kernels.so")
 LANES = 1024  # as in pils.c
 SWEEPS = 16
 
-Kernel = Callable[[int], int]
-"""A function that does the given number of units of work and returns their sum (see pils.c)."""
+Kernel = Callable[[int, int], int]
+"""A function of (first, count): it does the units first, first + 1, ... of work in this thread, without the lock of the
+interpreter, and returns their checksum, a sum modulo 2^64. So the checksum of all units does not depend on how they
+were divided."""
 
 
-def compute(units: int) -> int:
-    """Do `units` units of PILS work in this thread, and return their sum. A unit takes a few microseconds in C."""
-    return _pick()[1](units)
+def compute(first: int, units: int) -> int:
+    """Do `units` units of PILS work in this thread, the first with the number `first`, and return their checksum.
+
+    A unit takes a few microseconds in C.
+    """
+    return _pick()[1](first, units)
 
 
 def kernel_name() -> str:
@@ -72,7 +77,7 @@ def work_rates(windows: int, seconds: float) -> list[tuple[float, float]]:
 
 def _cpu_time(units: int) -> float:
     begun = time.thread_time()
-    compute(units)
+    compute(0, units)
     return time.thread_time() - begun
 
 
@@ -104,7 +109,7 @@ def _load(library: Path) -> Kernel:
     import ctypes
 
     function = ctypes.CDLL(str(library)).tracebed_pils  # functions of a CDLL run without the interpreter lock
-    function.argtypes = [ctypes.c_uint64]
+    function.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
     function.restype = ctypes.c_uint64
     kernel: Kernel = function
     return kernel
@@ -120,10 +125,10 @@ def _numpy_kernel(block: int = 16) -> Kernel:
 
     lane = np.arange(1, LANES + 1, dtype=np.uint32)
 
-    def kernel(units: int) -> int:
-        total = 0
-        for first in range(0, units, block):
-            unit = np.arange(first, min(first + block, units), dtype=np.uint64).astype(np.uint32)
+    def kernel(first: int, units: int) -> int:
+        total, end = 0, first + units
+        for begin in range(first, end, block):
+            unit = np.arange(begin, min(begin + block, end), dtype=np.uint64).astype(np.uint32)
             lanes = (unit * np.uint32(2654435769))[:, None] + lane
             shifted = np.empty_like(lanes)
             for _ in range(SWEEPS):

@@ -10,12 +10,12 @@
 #define LANES 1024
 #define SWEEPS 16
 
-/* Do units 0 .. units-1 and return the sum of all lanes, modulo 2^64. */
-uint64_t tracebed_pils(uint64_t units)
+/* Do units first .. first+units-1 and return the sum of all lanes, modulo 2^64. */
+uint64_t tracebed_pils(uint64_t first, uint64_t units)
 {
     uint32_t lanes[LANES];
     uint64_t sum = 0;
-    for (uint64_t unit = 0; unit < units; unit++) {
+    for (uint64_t unit = first; unit < first + units; unit++) {
         for (uint32_t i = 0; i < LANES; i++)
             lanes[i] = (uint32_t)unit * UINT32_C(2654435769) + i + 1;
         for (int sweep = 0; sweep < SWEEPS; sweep++)

@@ -1,9 +1,15 @@
-"""The program of a job in a replay: the work of its ranks."""
+"""The program of a job in a replay: its application, and the work of its ranks."""
 
 from __future__ import annotations
 
+import math
+from functools import cache
+
+from tracebed.benchmarks.applications import registry
+from tracebed.benchmarks.applications.base import Application
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.testbeds.nodes import Inventory
@@ -20,7 +26,7 @@ def program_of(jobs: Jobs, job: int, rate: float, *, speed: float, grain_s: floa
         grain_s: target duration of an iteration, wall seconds.
         balance: `static` or `dynamic`, as in `Program`.
     """
-    return Program.lasting(
+    program = Program.lasting(
         jobs.run_time[job] / speed,
         jobs.nodes[job],
         jobs.cores[job],
@@ -28,7 +34,49 @@ def program_of(jobs: Jobs, job: int, rate: float, *, speed: float, grain_s: floa
         parallel_fraction=parallel_fraction(jobs, job),
         grain_s=grain_s,
         balance=balance,
+        application=jobs.application[job],
     )
+    application = application_of(jobs, job)
+    return program._replace(
+        parameters=registry.parse(jobs.parameters[job]),
+        partition=application.partition,
+        memory_mib=_memory_mib(jobs, job),
+    )
+
+
+def application_of(jobs: Jobs, job: int) -> Application:
+    """Return the application of a job. Raises InputError if it or its parameters are invalid."""
+    try:
+        return _application(jobs.application[job], jobs.parameters[job])
+    except InputError as error:
+        raise InputError(error.what, where=f"job {jobs.ids[job]}", hint=error.hint) from error
+
+
+@cache
+def _application(name: str, parameters: str) -> Application:
+    return registry.load(name, registry.parse(parameters))
+
+
+def _memory_mib(jobs: Jobs, job: int) -> int:
+    """Return the memory that each rank of a job holds, MiB; 0 if it is unknown."""
+    needed = jobs.memory_mib[job] if jobs.memory_mib else math.nan
+    return 0 if math.isnan(needed) else math.ceil(needed)
+
+
+def check_programs(jobs: Jobs, inventory: Inventory) -> None:
+    """Check that every job has an application, and that some node has its memory.
+
+    Raises:
+        InputError: an application or its parameters are invalid, or the nodes with enough memory are too few.
+    """
+    memory = sorted((node.memory_mib or math.inf for node in inventory.nodes if not node.emulated), reverse=True)
+    for job, name in enumerate(jobs.ids):
+        application_of(jobs, job)
+        needed, nodes = _memory_mib(jobs, job), jobs.low[job]
+        if memory and nodes <= len(memory) and needed > memory[nodes - 1]:
+            what = f"needs {needed} MiB on each of {nodes} nodes, and the nodes have {memory[nodes - 1]:g} MiB"
+            hint = "replay on nodes with more memory, or on emulated nodes, which hold none"
+            raise InputError(what, where=f"job {name}", hint=hint)
 
 
 def parallel_fraction(jobs: Jobs, job: int) -> float:

@@ -19,7 +19,7 @@ from tracebed.orchestrator.replay.journal import Journal, has_facts
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
-from tracebed.orchestrator.replay.programs import shortest_replay
+from tracebed.orchestrator.replay.programs import check_programs, shortest_replay
 from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, recovered
 from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.signals import Signals, noted
@@ -89,6 +89,7 @@ def replay(
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
         raise InputError(what, where=inventory.where, hint=hint)
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes), over_limit=options.over_limit)
+    check_programs(jobs, inventory)
     check_target(output)
     info = RunInfo(
         source="replay",

@@ -58,6 +58,14 @@ class Jobs:
     """S(n) of a malleable job; None for all others, which run on the requested nodes."""
     deadline: list[float] = field(default_factory=list, repr=False)
     """Deadline, s; NaN: none. Empty if no job has a deadline."""
+    application: list[str] = field(default_factory=list, repr=False)
+    """Application of each job."""
+    parameters: list[str] = field(default_factory=list, repr=False)
+    """Parameters of the applications: `name=value`, separated by spaces."""
+    memory_mib: list[float] = field(default_factory=list, repr=False)
+    """Memory of each job per node, MiB; NaN: unknown. Empty if it is unknown for all jobs."""
+    state_mib: list[float] = field(default_factory=list, repr=False)
+    """Data of each job that a reconfiguration redistributes, MiB."""
     over_limit: OverLimit = OverLimit.EXTEND
     """Treatment of jobs that exceed their time limit."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -166,6 +174,10 @@ class Jobs:
             user=[str(value) for value in runnable.column("user")],
             speedup=_speedups(runnable, is_malleable),
             deadline=_if_known(runnable.floats("deadline")),
+            application=[str(value) for value in runnable.column("application")],
+            parameters=[str(value) for value in runnable.column("application_parameters")],
+            memory_mib=_if_known(runnable.floats("memory_mib")),
+            state_mib=runnable.floats("state_mib").tolist(),
             over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
         )

@@ -21,6 +21,9 @@ from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess, fork_rank
 from tracebed.orchestrator.testbeds.agent.relay import Relays
 
+OF_RANK = ("planned_s", "late_s", "overruns", "residual_s", "checksum")
+"""Fields of the message `finished` that the event `ended` repeats."""
+
 
 class Jobs:
     """The ranks on the node of an agent.
@@ -173,7 +176,7 @@ class Jobs:
                 exit_code=code,
                 units_done=rank.units_done(),
                 cpu_s=usage.ru_utime + usage.ru_stime,
-                **{name: rank.finished.get(name) for name in ("planned_s", "late_s", "overruns", "residual_s")},
+                **{name: rank.finished.get(name) for name in OF_RANK},
             )
 
     def _tell_end(self, job: str, name: str, **fields: Any) -> None:

@@ -12,7 +12,7 @@ from tracebed.benchmarks.program import Address, Launch, Program
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.agent.messages import Fields
-from tracebed.orchestrator.testbeds.agent.processes import BENCHMARKS, folder_name
+from tracebed.orchestrator.testbeds.agent.processes import application_of, folder_name
 
 RELAYED = "agents"
 """The family of connections that go through the agents and the controller."""
@@ -59,8 +59,7 @@ def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pause
     if family not in FAMILIES:
         raise InputError(f"family is {family!r}, not one of {', '.join(FAMILIES)}")
     program = Program.from_message(fields.object("program"))
-    if program.benchmark not in BENCHMARKS:
-        raise InputError(f"unknown benchmark {program.benchmark!r}")
+    application_of(program)
     duty = fields.value("duty")
     if type(duty) not in (int, float) or not 0 <= duty <= 1 or node.emulated != (duty == 0):
         raise InputError(f"duty is {duty!r}, not 0 (emulated nodes) or above 0 and up to 1 (other nodes)")

@@ -10,20 +10,21 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from tracebed.benchmarks import pils
-from tracebed.benchmarks.lines import Lines, decode
-from tracebed.benchmarks.program import Launch
+from tracebed.benchmarks.lines import Lines, decode, encode
+from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import heartbeat_name
+from tracebed.errors import TracebedError
+
+if TYPE_CHECKING:
+    from tracebed.benchmarks.applications.base import Application
 
 GRACE_S = 2.0
 """Time between SIGTERM and SIGKILL to a rank, s."""
 NAME_BYTES = 255
 """Maximum length of a folder name on Linux, bytes."""
-BENCHMARKS: dict[str, Callable[[Launch, socket.socket], int]] = {"pils": pils.run}
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -142,13 +143,29 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
         if os.getppid() == agent:  # otherwise, the agent died before prctl took effect
             pipe = _only_descriptors(control, output)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
-            status = BENCHMARKS[launch.program.benchmark](launch, pipe)
+            status = _run(launch, pipe)
         sys.stdout.flush()
     except BaseException:
         traceback.print_exc()
         raise
     finally:
         os._exit(status)
+
+
+def application_of(program: Program) -> Application:
+    """Return the application of a program. Raises InputError if it or its parameters are invalid."""
+    from tracebed.benchmarks.applications import registry  # slow to import, and an agent must start fast
+
+    return registry.load(program.application, program.parameters)
+
+
+def _run(launch: Launch, pipe: socket.socket) -> int:
+    """Run the application of the rank, and return the exit status."""
+    try:
+        return application_of(launch.program).run(launch, pipe)
+    except TracebedError as error:
+        pipe.sendall(encode({"type": "finished", "state": "failed", "reason": str(error)}))
+        return 1
 
 
 def _only_descriptors(control: socket.socket, output: Path) -> socket.socket:

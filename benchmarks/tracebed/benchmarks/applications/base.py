@@ -1,0 +1,83 @@
+"""What an application is: its demands, its compute kernel, and its memory."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tracebed.benchmarks import malleable
+from tracebed.benchmarks.kernels import Kernel
+from tracebed.benchmarks.program import Launch, Program
+from tracebed.benchmarks.rank import Control
+from tracebed.errors import TestbedError
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What a rank of an application demands of its node, in words."""
+
+    cpu: str
+    memory: str
+    bandwidth: str
+
+
+class Application(ABC):
+    """An application: a dataclass with the parameters that a job may set in `application_parameters`."""
+
+    kernels: ClassVar[tuple[str, ...]] = ("pils",)
+    """The compute kernels of the application. Jobs are sized by the work rate of the first one."""
+    demands: ClassVar[Demands]
+
+    @abstractmethod
+    def kernel(self, program: Program) -> Kernel:
+        """Return the function that does units of the program in the calling thread."""
+
+    @property
+    def partition(self) -> str:
+        """How the data of a rank are divided: `free` or `static`, as in `Program`."""
+        return "free"
+
+    def run(self, launch: Launch, control: Control) -> int:
+        """Run one rank of a job, and return the exit status of its process.
+
+        Raises:
+            TestbedError: the node lacks the memory of the rank.
+        """
+        held = b"" if launch.duty == 0 else memory(launch.program.memory_mib)
+        status = malleable.run(launch, control, self.kernel(launch.program))
+        del held  # the rank holds its memory until here
+        return status
+
+
+def memory(size_mib: int) -> bytes:
+    """Return `size_mib` MiB of memory in use: every page has been written.
+
+    Raises:
+        TestbedError: the node has less free memory. The kernel would end other processes otherwise.
+    """
+    free_mib = _free_mib()
+    if free_mib is not None and size_mib > free_mib:
+        raise TestbedError(f"the rank needs {size_mib} MiB, and the node has {free_mib} MiB of free memory")
+    try:
+        return b"\1" * (size_mib * MIB)
+    except MemoryError as error:
+        raise TestbedError(f"the rank cannot have {size_mib} MiB of memory") from error
+
+
+def _free_mib() -> int | None:
+    """Return the memory that processes can use without swapping, MiB; None: unknown."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = [line.split()[1] for line in file if line.startswith("MemAvailable:")]
+    except OSError:
+        found = []
+    if found:
+        return int(found[0]) * 1024 // MIB
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,54 @@
+"""Parameters of extensions: dataclasses made from names and values, which may be strings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
+
+from tracebed.errors import InputError
+
+WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+HINTS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+"""Type of a parameter -> description of its valid values."""
+
+
+def with_parameters(noun: str, name: str, factory: Any, parameters: Mapping[str, Any]) -> Any:
+    """Return an instance of the dataclass `factory` with `parameters`. Values may be strings.
+
+    Args:
+        noun: kind of the extension, for messages.
+        name: name of the extension.
+        factory: the dataclass. Its fields are of type bool, int, float, str, or a `Literal` of strings.
+        parameters: name -> value.
+
+    Raises:
+        InputError: a parameter is unknown, or a value is invalid.
+    """
+    hints = get_type_hints(factory)
+    known = {field.name: hints[field.name] for field in fields(factory)}
+    values = {}
+    for key, value in parameters.items():
+        if key not in known:
+            has = ", ".join(known) or "none"
+            raise InputError(f"{noun} {name} has no parameter {key!r}", hint=f"parameters: {has}")
+        values[key] = _parsed(value, known[key], f"{name}.{key}")
+    return factory(**values)
+
+
+def _parsed(value: Any, kind: Any, where: str) -> Any:
+    """Return `value`, which may be a string, as `kind` (bool, int, float, str, or a `Literal` of strings)."""
+    if choices := get_args(kind):
+        if value in choices:
+            return value
+        raise InputError(f"{where} cannot be {value!r}", hint=f"one of {', '.join(choices)}")
+    try:
+        if isinstance(value, str):
+            return WORDS[value.lower()] if kind is bool else kind(value)
+        if isinstance(value, bool) == (kind is bool) and isinstance(value, int | float):
+            parsed = kind(value)
+            if kind is str or parsed == value or value != value:  # 2.7 is not an int; NaN != NaN
+                return parsed
+    except (ValueError, KeyError, OverflowError):
+        pass
+    raise InputError(f"{where} cannot be {value!r}", hint=HINTS.get(kind, f"it is of type {kind}"))
