@@ -10,6 +10,8 @@
 
 Under an administrator (`tracebed.benchmarks.drom`), the program holds the CPUs that were prepared for it, and follows
 every change of them. Without an administrator the program is rigid: `poll` returns False.
+
+A program can also ask for a change: `m.check(1, 8, 4)` has the meaning of `dmr_check_status` of the DMR API.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tracebed.benchmarks import dmr_manager
 from tracebed.benchmarks.affinity import set_affinity
+from tracebed.benchmarks.dmr import Sizes
 from tracebed.benchmarks.drom import TABLE, Application
 from tracebed.benchmarks.node_table import Table
+from tracebed.errors import TestbedError
 
 LOOK_S = 0.001
 """Pause between two polls of a program that holds no CPU, s."""
@@ -74,6 +79,24 @@ class Attached:
         self.cpus = cpus
         self._bind()
         return True
+
+    def check(self, least: int, most: int, preferred: int) -> bool:
+        """Ask the resource manager for a change of the CPUs, then poll. Return whether the CPUs have changed.
+
+        The resource manager shrinks the program to `preferred` or `least` CPUs if this allows another job to start, and
+        expands it up to `most` CPUs if no other job can use the idle ones. Without a resource manager, this is `poll`.
+
+        Raises:
+            InputError: not 1 <= least <= preferred <= most.
+        """
+        sizes = Sizes(least, preferred, most).checked()
+        manager = dmr_manager.address()
+        if self._application is not None and manager is not None:
+            try:
+                dmr_manager.ask(manager, len(self.cpus), sizes)
+            except TestbedError as error:
+                warnings.warn(str(error), stacklevel=2)
+        return self.poll()
 
     def _bind(self) -> None:
         if self._pin:

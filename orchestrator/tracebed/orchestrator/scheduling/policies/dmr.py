@@ -1,6 +1,7 @@
 """DMR's throughput-aware policy: jobs start large, and shrink as soon as this allows another job to start.
 
-Source: the paper on the malleable HPG-aligner and the DMR API, "Experimental results".
+Source: the paper on the malleable HPG-aligner and the DMR API, "Experimental results". The decision on one job is that
+of `tracebed.benchmarks.dmr`, which applications can also ask for.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tracebed.benchmarks import dmr
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.easy import backfill
 from tracebed.orchestrator.scheduling.shown import Shown
@@ -43,23 +45,25 @@ def _shrink(state: State, changed: set[int]) -> Iterator[Start | Resize]:
     """Yield shrinks of running jobs, in order of start, to their preferred or minimum size, and the allowed starts."""
     jobs = state.jobs
     waiting = state.queue.jobs()
+    needs = [jobs.low[job] for job in waiting]
     idle = state.idle
     for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
-        for size in (jobs.workload_pref[job], jobs.low[job]):
-            room = idle + state.size[job] - size
-            helped = next((other for other in waiting if idle < jobs.low[other] <= room), None)
-            if helped is not None:
-                nodes = min(jobs.high[helped], room)
-                yield Resize(job, size)
-                yield Start(helped, nodes)
-                idle = room - nodes
-                waiting.remove(helped)
-                break
+        found = dmr.shrunk(state.size[job], jobs.workload_pref[job], jobs.low[job], idle, needs)
+        if found is None:
+            continue
+        size, index = found
+        room = idle + state.size[job] - size
+        del needs[index]
+        helped = waiting.pop(index)
+        nodes = min(jobs.high[helped], room)
+        yield Resize(job, size)
+        yield Start(helped, nodes)
+        idle = room - nodes
 
 
 def _expand(state: State, changed: set[int]) -> Iterator[Resize]:
     """Yield expansions of running jobs towards their maximum, in order of start, while nodes are idle."""
     for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
-        size = min(state.jobs.high[job], state.size[job] + state.idle)
+        size = dmr.expanded(state.size[job], state.jobs.high[job], state.idle)
         if size > state.size[job]:
             yield Resize(job, size)
