@@ -17,6 +17,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracebed.benchmarks.kernels.stream import StreamKernels
 
 FLAGS = [
     *("-std=gnu11", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-ffp-contract=off"),
@@ -61,20 +65,39 @@ def prove_that_defects_are_seen(folder: Path) -> None:
 
 
 def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
-    """Compare the engine and the kernel of `folder` with their Python counterparts; exit if they differ."""
+    """Compare the engine and the kernels of `folder` with their Python counterparts; exit if they differ."""
     import engines
     from tracebed.benchmarks import kernels
+    from tracebed.benchmarks.kernels import stream
     from tracebed.orchestrator.simulation import engine
 
-    engine.LIBRARY = folder / engine.LIBRARY.name
+    engine.LIBRARY, kernels.LIBRARY = folder / engine.LIBRARY.name, folder / kernels.LIBRARY.name
     for number in range(cases + large):
         if found := engines.compared(seed + number, large=number >= cases):
             sys.exit(f"seed {seed + number}{' (large)' if number >= cases else ''}: {found}")
-    kernel, twin = kernels._load(folder / kernels.LIBRARY.name), kernels._numpy_kernel()
-    for units in (0, 1, 17, 1000):
-        if kernel(units) != twin(units):
-            sys.exit(f"the kernels differ on {units} units")
-    print(f"{cases:,} cases and {large} large ones from seed {seed}, and the kernel: the same, nothing reported")  # noqa: T201
+    kernel, twin = kernels._load(kernels.LIBRARY), kernels._numpy_kernel()
+    for first, units in ((0, 0), (7, 1), (0, 17), (2**40, 1000)):
+        if kernel(first, units) != twin(first, units):
+            sys.exit(f"the kernels differ on {units} units from {first}")
+    for blocks, first, units in ((1, 0, 3), (7, 2**63, 100)):
+        results = [streamed(made, blocks, first, units) for made in (stream._C(), stream._NumPy())]
+        if results[0] != results[1]:
+            sys.exit(f"the kernels of STREAM differ on {blocks} blocks and {units} units from {first}")
+    print(f"{cases:,} cases and {large} large ones from seed {seed}, and the kernels: the same, nothing reported")  # noqa: T201
+
+
+def streamed(made: StreamKernels, blocks: int, first: int, units: int) -> tuple[object, ...]:
+    """Return the results of all kernels of STREAM on arrays whose last element is used too."""
+    from tracebed.benchmarks.kernels.stream import BLOCK, Function, arrays
+
+    data = arrays(blocks * BLOCK)
+    size = len(data.a)
+    made.pattern(data, 0, size)
+    checksum = made.units(data, first, units)
+    made.fill(data.a, 0.5, 1, size - 1)
+    for function in Function:
+        made.stream(function, data, 3.0, 0, size)
+    return checksum, made.error(data.a, data.a[size - 1], size - 1, 1), *(bytes(array) for array in data)
 
 
 def main() -> int:

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scale": (f"{CLI}.workloads", "Map a workload onto fewer nodes, cut a window, compress times."),
     "malleable": (f"{CLI}.workloads", "Turn a share of the rigid jobs into malleable ones."),
     "nodes": (f"{CLI}.nodes", "Prepare the nodes of an inventory, check them, and take them down."),
+    "bench": (f"{CLI}.bench", "Run a benchmark by hand: memory bandwidth, load balance."),
     "calibrate": (f"{CLI}.calibrate", "Measure the overheads and the work rate of a testbed."),
     "simulate": (f"{CLI}.runs", "Simulate a workload under a policy, in virtual time."),
     "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, with tables and plots."),
