@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tracebed.benchmarks import malleable
 from tracebed.benchmarks.kernels import Kernel
+from tracebed.benchmarks.memory import MIB, free_mib
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import Control
 from tracebed.errors import TestbedError
-
-MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -59,25 +57,10 @@ def memory(size_mib: int) -> bytes:
     Raises:
         TestbedError: the node has less free memory. The kernel would end other processes otherwise.
     """
-    free_mib = _free_mib()
-    if free_mib is not None and size_mib > free_mib:
-        raise TestbedError(f"the rank needs {size_mib} MiB, and the node has {free_mib} MiB of free memory")
+    free = free_mib()
+    if free is not None and size_mib > free:
+        raise TestbedError(f"the rank needs {size_mib} MiB, and the node has {free} MiB of free memory")
     try:
         return b"\1" * (size_mib * MIB)
     except MemoryError as error:
         raise TestbedError(f"the rank cannot have {size_mib} MiB of memory") from error
-
-
-def _free_mib() -> int | None:
-    """Return the memory that processes can use without swapping, MiB; None: unknown."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            found = [line.split()[1] for line in file if line.startswith("MemAvailable:")]
-    except OSError:
-        found = []
-    if found:
-        return int(found[0]) * 1024 // MIB
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB
-    except (OSError, ValueError):
-        return None
