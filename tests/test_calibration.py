@@ -190,4 +190,8 @@ def test_replays_do_the_same_work_by_the_stored_rate_or_that_of_a_calibration(tm
     first, second = work_of(tmp_path / "first"), work_of(tmp_path / "second")
     assert first == second and str(first[1]["name"]).startswith("stored rate")
     assert first[0] == pytest.approx(0.05 * float(str(first[1]["units_per_core_second"])), abs=1.0)
-    assert work_of(tmp_path / "calibrated") == (10_000, made.facts(), 0.3)  # 0.05 s at 200,000 units a second
+    assert work_of(tmp_path / "calibrated") == (
+        10_000,
+        made.facts() | {"rates": {"pils": 200_000.0}},
+        0.3,
+    )  # 0.05 s at 200,000 units a second

@@ -264,7 +264,9 @@ class StoredRate(StoredFile):
     host: str
     cpu: str
     kernel: str
-    """Compute kernel: `c` or `numpy`."""
+    """How the work is compiled: `c` or `numpy`."""
+    work: str = "pils"
+    """The kernel that does the work: `pils` or `stream`."""
     cpus: str
     """The CPUs of the nodes."""
     units_per_core_second: RateEstimate
@@ -272,7 +274,7 @@ class StoredRate(StoredFile):
     @property
     def path(self) -> Path:
         """The file of the rate in the user's state folder."""
-        return rate_path(self.host, self.cpu, self.kernel, self.cpus)
+        return rate_path(self.host, self.cpu, self.kernel, self.cpus, self.work)
 
     def facts(self) -> dict[str, Any]:
         """Return the facts of the rate in `run.json`."""
@@ -293,24 +295,25 @@ def state_folder() -> Path:
     return (base if base.is_absolute() else Path.home() / ".local" / "state") / "tracebed"
 
 
-def rate_path(host: str, cpu: str, kernel: str, cpus: str) -> Path:
+def rate_path(host: str, cpu: str, kernel: str, cpus: str, work: str = "pils") -> Path:
     """Return the file of the stored rate of some CPUs of a machine."""
     digest = hashlib.sha256("\n".join((host, cpu, kernel, cpus)).encode()).hexdigest()[:12]
     name = re.sub(r"[^\w.-]", "_", host)[:40]
-    return state_folder() / "rates" / f"{name}-{kernel}-{digest}.yaml"
+    kind = kernel if work == "pils" else f"{work}-{kernel}"
+    return state_folder() / "rates" / f"{name}-{kind}-{digest}.yaml"
 
 
-def load_rate(host: str, cpu: str, kernel: str, cpus: str) -> StoredRate | None:
+def load_rate(host: str, cpu: str, kernel: str, cpus: str, work: str = "pils") -> StoredRate | None:
     """Return the stored rate of some CPUs of a machine, or None if no rate is stored.
 
     Raises:
         InputError: the file is invalid.
     """
-    path = rate_path(host, cpu, kernel, cpus)
+    path = rate_path(host, cpu, kernel, cpus, work)
     if not path.exists():
         return None
     rate = StoredRate.load(path)
-    if (rate.host, rate.cpu, rate.kernel, rate.cpus) != (host, cpu, kernel, cpus):
+    if (rate.host, rate.cpu, rate.kernel, rate.cpus, rate.work) != (host, cpu, kernel, cpus, work):
         raise InputError("is the rate of another machine", where=str(path), hint="delete it to measure again")
     return rate
 

@@ -32,6 +32,17 @@ def compute(first: int, units: int) -> int:
     return _pick()[1](first, units)
 
 
+KERNELS: dict[str, Callable[[], Kernel]] = {"pils": lambda: compute}
+"""Name -> function that returns the kernel, for the threads of this process."""
+
+
+def kernel_of(name: str) -> Kernel:
+    """Return the kernel `name` for the threads of this process. Raises InputError if the kernel is unknown."""
+    if name not in KERNELS:
+        raise InputError(f"unknown kernel {name!r}", hint=f"one of {', '.join(KERNELS)}")
+    return KERNELS[name]()
+
+
 def kernel_name() -> str:
     """Return the name of the kernel that `compute` uses: `c` or `numpy`."""
     return _pick()[0]
@@ -45,39 +56,40 @@ def calibrate(seconds: float = 0.2, samples: int = 5) -> float:
         samples: number of measurements, whose median is returned.
     """
     units = 1
-    while (took := _cpu_time(units)) < seconds / 16:
+    while (took := _cpu_time(units, compute)) < seconds / 16:
         units *= 2
     units = max(1, round(units * seconds * 0.75 / samples / took))
-    rates = sorted(units / _cpu_time(units) for _ in range(samples))
+    rates = sorted(units / _cpu_time(units, compute) for _ in range(samples))
     return rates[samples // 2]
 
 
-def work_rates(windows: int, seconds: float) -> list[tuple[float, float]]:
+def work_rates(windows: int, seconds: float, kernel: Kernel) -> list[tuple[float, float]]:
     """Measure the rate of a core in consecutive windows of time, after one window that warms up.
 
     Args:
         windows: number of windows.
         seconds: approximate CPU time of a window, s.
+        kernel: the kernel.
 
     Returns:
-        For each window, units of `compute` per second of CPU time, and CPU time over wall time.
+        For each window, units per second of CPU time, and CPU time over wall time.
     """
     units, measured = 1, []
-    while (took := _cpu_time(units)) < seconds / 16:
+    while (took := _cpu_time(units, kernel)) < seconds / 16:
         units *= 2
     rate = units / took
     for _ in range(windows + 1):
         units = max(1, round(rate * seconds))
         begun = time.monotonic()
-        cpu_s = _cpu_time(units)
+        cpu_s = _cpu_time(units, kernel)
         rate = units / cpu_s
         measured.append((rate, cpu_s / (time.monotonic() - begun)))
     return measured[1:]
 
 
-def _cpu_time(units: int) -> float:
+def _cpu_time(units: int, kernel: Kernel) -> float:
     begun = time.thread_time()
-    compute(0, units)
+    kernel(0, units)
     return time.thread_time() - begun
 
 

@@ -7,7 +7,7 @@ import hmac
 
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.programs import program_of
+from tracebed.orchestrator.replay.programs import application_of, program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
 from tracebed.orchestrator.replay.rounds import Rounds
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -31,10 +31,9 @@ class Orders:
         secret: the secret from which the keys of the connections between ranks are derived.
 
     Attributes:
-        rate: units per second of a core by which the work of jobs is sized; None: the rate that the testbed measured.
+        rates: kernel -> units per second of a core, by which the work of jobs is sized. A missing rate is that which
+            the testbed measured at its start.
     """
-
-    rate: float | None = None
 
     def __init__(
         self,
@@ -51,15 +50,18 @@ class Orders:
         self.jobs, self.testbed, self.inventory, self.options = jobs, testbed, inventory, options
         self.ranks, self.record, self.rounds = ranks, record, rounds
         self._secret = secret
+        self.rates: dict[str, float] = {}
 
     def start(self, job: int, nodes: list[int]) -> None:
         """Launch the leader. The other ranks are launched once the leader is listening."""
         self.record.start[job] = self.rounds.now
-        cores = self.ranks.cores(job, nodes)
+        cores, kernels = self.ranks.cores(job, nodes), application_of(self.jobs, job).kernels
+        emulated = self.testbed.nodes[nodes[0]].emulated
+        measured = dict.fromkeys(kernels, self.testbed.units_per_core_second)
         program = program_of(
             self.jobs,
             job,
-            EMULATED_RATE if self.testbed.nodes[nodes[0]].emulated else self.rate or self.testbed.units_per_core_second,
+            dict.fromkeys(kernels, EMULATED_RATE) if emulated else measured | self.rates,
             speed=self.options.speed,
             grain_s=self.inventory.grain_s,
             balance=self.options.balance,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
 
 from tracebed.benchmarks.applications import registry
@@ -15,33 +16,44 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
 
-def program_of(jobs: Jobs, job: int, rate: float, *, speed: float, grain_s: float, balance: str) -> Program:
+def program_of(
+    jobs: Jobs, job: int, rates: Mapping[str, float], *, speed: float, grain_s: float, balance: str
+) -> Program:
     """Return the program that takes the run time of `job` on its requested nodes, at the speed of the replay.
 
     Args:
         jobs: the workload.
         job: index into `jobs`.
-        rate: units per second of a core.
+        rates: kernel -> units per second of a core.
         speed: trace seconds per wall second.
         grain_s: target duration of an iteration, wall seconds.
         balance: `static` or `dynamic`, as in `Program`.
     """
+    application = application_of(jobs, job)
+    first, *others = application.kernels
     program = Program.lasting(
         jobs.run_time[job] / speed,
         jobs.nodes[job],
         jobs.cores[job],
-        rate,
+        rates[first],
         parallel_fraction=parallel_fraction(jobs, job),
         grain_s=grain_s,
         balance=balance,
         application=jobs.application[job],
     )
-    application = application_of(jobs, job)
     return program._replace(
         parameters=registry.parse(jobs.parameters[job]),
         partition=application.partition,
         memory_mib=_memory_mib(jobs, job),
+        ratios={kernel: rates[kernel] / rates[first] for kernel in others},
     )
+
+
+def kernels_of(jobs: Jobs) -> list[str]:
+    """Return the kernels of the applications of all jobs, `pils` first: its rate describes the machine."""
+    chosen = dict.fromkeys(zip(jobs.application, jobs.parameters, strict=True))
+    found = (kernel for names in chosen for kernel in _application(*names).kernels)
+    return list(dict.fromkeys(["pils", *found]))
 
 
 def application_of(jobs: Jobs, job: int) -> Application:

@@ -90,6 +90,7 @@ def recovered(path: Path) -> Run:
         retold = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
         thresholds = Thresholds.parse(*facts["thresholds"]) if "thresholds" in facts else Thresholds.read()
         witness = Witness(retold.jobs, info.nodes, info.speed)
+        witness.rates = info.calibration.get("rates", {})
         for entry in entries:
             retold.take_in(entry)
             witness.take_in(entry)

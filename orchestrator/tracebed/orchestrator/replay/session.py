@@ -19,7 +19,7 @@ from tracebed.orchestrator.replay.journal import Journal, has_facts
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
-from tracebed.orchestrator.replay.programs import check_programs, shortest_replay
+from tracebed.orchestrator.replay.programs import check_programs, kernels_of, shortest_replay
 from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, recovered
 from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.signals import Signals, noted
@@ -131,7 +131,7 @@ def replay(
             replayer = Replayer(jobs, testbed, inventory, chosen, options, journal, clock, folder.secret)
             signals.notify(replayer.interrupt)
             if calibration is not None and calibration.units_per_core_second:
-                replayer.orders.rate = calibration.units_per_core_second.median
+                replayer.orders.rates = {"pils": calibration.units_per_core_second.median}
             past = past if past and past.begun else None
             if past:
                 _restore(replayer, info, past)
@@ -173,9 +173,21 @@ def _restore(replayer: Replayer, info: RunInfo, past: Resumption) -> None:
     """Restore the state of the killed replay in `replayer` and `info`."""
     info.created = past.facts["info"]["created"]
     info.calibration = past.facts.get("calibration", info.calibration)
-    if rate := info.calibration.get("units_per_core_second"):
-        replayer.orders.rate = replayer.orders.rate or float(rate)
+    replayer.orders.rates |= info.calibration.get("rates", {})
+    replayer.witness.rates = replayer.orders.rates
     past.retell(replayer)
+
+
+def _measure(replayer: Replayer, info: RunInfo) -> None:
+    """Take the missing work rates of the kernels of the workload from the stored rates, or measure them."""
+    rates = replayer.orders.rates
+    for kernel in kernels_of(replayer.jobs):
+        if kernel not in rates and (rate := rate_of(replayer.testbed, kernel)):
+            rates[kernel] = rate.units_per_core_second.median
+            info.calibration = info.calibration or rate.facts()
+    if rates:
+        info.calibration["rates"] = dict(rates)
+    replayer.witness.rates = rates
 
 
 def _carry_out(
@@ -200,9 +212,8 @@ def _carry_out(
             if left_s is not None and left_s < least_s:
                 what = f"the allocation ends in {left_s:.0f} s, but the replay takes at least {least_s:.0f} s"
                 raise TestbedError(what, hint="request a longer allocation, or replay at a higher --speed")
-            if replayer.orders.rate is None and not past and (rate := rate_of(testbed)):
-                replayer.orders.rate = rate.units_per_core_second.median
-                info.calibration = rate.facts()
+            if not past:
+                _measure(replayer, info)
         folder.keep = started = True
         info.hosts = testbed.hosts
         replayer.journal.add_facts({"hosts": info.hosts, "calibration": info.calibration})

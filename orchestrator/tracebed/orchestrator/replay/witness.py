@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.programs import application_of
 from tracebed.orchestrator.run_schema import NAN, TABLES
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
@@ -160,6 +161,8 @@ class Witness:
         self.broken: set[str] = set()
         self.work = Work()
         self.rates_after: dict[str, float] = {}
+        self.rates: Mapping[str, float] = {}
+        """Kernel -> units per second of a core by which the jobs were sized. Empty: the jobs are emulated."""
         self._names = [node.name for node in nodes]
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._job_numbers = {name: number for number, name in enumerate(jobs.ids)}
@@ -298,9 +301,10 @@ class Witness:
         job, number = entry.job or "", self._numbers[entry.node or ""]
         node, place = self.nodes[number], f"job {job} on {entry.node}"
         cores = max(1, min(self.jobs.cores[self._job_numbers[job]], node.cores))
+        weight = self._weight(entry.job or "") if self.rates else 1.0
         for ended, units, cpu_s, wall_s, late_s in entry.data["samples"]:
-            self.work.add(units, cpu_s, wall_s)
-            node.work.add(units, cpu_s, wall_s)
+            self.work.add(weight * units, cpu_s, wall_s)
+            node.work.add(weight * units, cpu_s, wall_s)
             self._late(node, late_s, place)
             self.halt.see((wall_s - cpu_s) / cores, place)
             if (leader := (job, number)) in self._begun:
@@ -327,6 +331,11 @@ class Witness:
 
     def _cores(self, entry: Entry) -> None:
         self._shared.add(entry.job or "")
+
+    def _weight(self, job: str) -> float:
+        """Return the units of PILS that take as long as a unit of a job."""
+        kernel = application_of(self.jobs, self._job_numbers[job]).kernels[0]
+        return self.rates["pils"] / self.rates.get(kernel, self.rates["pils"])
 
     def _launched(self, entry: Entry) -> None:
         job = entry.job or ""

@@ -28,11 +28,14 @@ PATIENCE = 20.0
 """Timeout of a measurement, as a multiple of its duration on idle CPUs."""
 
 
-def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False) -> StoredRate | None:
+def rate_of(
+    testbed: Testbed, work: str = "pils", *, windows: int | None = None, again: bool = False
+) -> StoredRate | None:
     """Return the stored work rate of the computing nodes of a started testbed; measure the rate if none is stored.
 
     Args:
         testbed: the testbed. No job may be running.
+        work: the kernel that does the work.
         windows: number of windows of a measurement; None: `WINDOWS`.
         again: measure and store the rate even if it is stored already.
 
@@ -47,10 +50,10 @@ def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False
     nodes = [index for index in computing if testbed.nodes[index].name not in testbed.out]
     if not nodes:
         return None
-    machine = _machine(testbed, nodes)
+    machine = _machine(testbed, nodes) | {"work": work}
     if not again and (stored := load_rate(**machine)):
         return stored
-    measured = measure(testbed, nodes, windows or WINDOWS, WINDOW_S)
+    measured = measure(testbed, nodes, windows or WINDOWS, WINDOW_S, work=work)
     if measured is None:
         text = "the agents cannot measure the work rate, so each replay does other work: give it a calibration"
         warnings.warn(text, stacklevel=2)
@@ -66,7 +69,13 @@ def rate_of(testbed: Testbed, *, windows: int | None = None, again: bool = False
 
 
 def measure(
-    testbed: Testbed, nodes: Sequence[int], windows: int, seconds: float, *, cores: int | None = None
+    testbed: Testbed,
+    nodes: Sequence[int],
+    windows: int,
+    seconds: float,
+    *,
+    cores: int | None = None,
+    work: str = "pils",
 ) -> list[np.ndarray[Any, Any]] | None:
     """Measure the rate of cores of `nodes`, all at once.
 
@@ -76,6 +85,7 @@ def measure(
         windows: number of windows of each core.
         seconds: duration of a window, CPU s.
         cores: number of cores of each node; None: all.
+        work: the kernel that does the work.
 
     Returns:
         For each node, units per second of CPU time, and CPU time over wall time, shape (cores, windows, 2). None: an
@@ -84,8 +94,9 @@ def measure(
     Raises:
         TestbedError: an agent is lost, or the measurement takes too long.
     """
+    request = {"type": "measure", "windows": windows, "seconds": seconds, "cores": cores, "kernel": work}
     for node in nodes:
-        testbed.send(node, {"type": "measure", "windows": windows, "seconds": seconds, "cores": cores})
+        testbed.send(node, request)
     rates: dict[int, np.ndarray[Any, Any]] = {}
     until = time.monotonic() + PATIENCE * (windows + 2) * max(seconds, WINDOW_S)
     while len(rates) < len(nodes):

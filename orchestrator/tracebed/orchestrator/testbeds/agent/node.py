@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tracebed.benchmarks.kernels import calibrate, kernel_name
+from tracebed.benchmarks.kernels import calibrate, kernel_name, kernel_of
 from tracebed.benchmarks.rank import Mailbox
 from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.errors import InputError
@@ -115,12 +115,13 @@ class Node:
         fields = Fields(message)
         windows, seconds = fields.whole("windows", 1, 10**6), fields.number("seconds", 0.001, LONGEST_S)
         cores = fields.whole("cores", 1, len(self.here.cpus)) if "cores" in fields else None
+        kernel = kernel_of(fields.text("kernel") if "kernel" in fields else "pils")
         if self.here.emulated or self.jobs.ranks:
             raise InputError("only a computing node without ranks can be measured")
         mailbox = Mailbox(self.selector)
 
         def measure() -> None:
-            rates = core_rates(self.here.cpus[:cores], windows, seconds)
+            rates = core_rates(self.here.cpus[:cores], windows, seconds, kernel)
             mailbox.post(lambda: self.outbox.tell("measured", rates=rates))
 
         threading.Thread(target=measure, daemon=True).start()
