@@ -1,0 +1,150 @@
+"""The start of the malleable MPI program: mpiexec, the resource manager that answers its checks, and its result."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tracebed.benchmarks.dmr import Answer, Sizes, check_status
+from tracebed.benchmarks.dmr_manager import ResourceManager
+from tracebed.benchmarks.mpi.program import MODULE, Parameters
+from tracebed.benchmarks.mpi.state import ITEM
+from tracebed.benchmarks.stages import Stages
+from tracebed.errors import InputError, TestbedError
+
+INSTALL = "pip install 'tracebed[mpi]'"
+LOOPBACK = {"FI_TCP_IFACE": "lo", "FI_SOCKETS_IFACE": "lo", "UCX_NET_DEVICES": "lo"}
+"""Settings of the two network libraries of MPICH: all processes are on this machine."""
+OPEN_MPI = ("--map-by", ":OVERSUBSCRIBE")
+"""Open MPI spawns no more processes than cores without this option of mpiexec."""
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MARK = "TRACEBED_MPI"
+"""Environment variable with the PID of the process that started the program, in all its processes."""
+END_S = 5.0
+"""Time for mpiexec to end its processes, s."""
+TAIL = 2000
+"""Number of characters of the output that an error message shows."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of the program.
+
+    Attributes:
+        library: name and version of the MPI library.
+        iterations: number of iterations.
+        checksum: the sum of the state modulo 2^64, which does not depend on the changes.
+        stages: the changes, in order.
+    """
+
+    library: str
+    iterations: int
+    checksum: int
+    stages: tuple[Stages, ...]
+
+
+class Events:
+    """A cluster whose events lead to the planned sizes: processors become idle, or a job arrives that needs some.
+
+    Args:
+        sizes: the planned sizes, from the first one on.
+        iterations: number of checks at each size before the event.
+    """
+
+    def __init__(self, sizes: Sequence[int], iterations: int) -> None:
+        self._sizes, self._iterations, self._checks = sizes, iterations, 0
+
+    def __call__(self, pid: int, size: int, sizes: Sizes) -> Answer:
+        """Decide on the next check, as DMR does."""
+        step, rest = divmod(self._checks, self._iterations)
+        self._checks += 1
+        planned = size if rest else self._sizes[step]
+        waiting = [size - planned] if planned < size else []
+        return check_status(size, sizes, max(0, planned - size), waiting)
+
+
+def mpiexec() -> list[str]:
+    """Return the command that starts one process.
+
+    Raises:
+        TestbedError: mpi4py or an MPI library is missing.
+    """
+    beside = Path(sys.executable).with_name("mpiexec")
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None or find_spec("mpi4py") is None:
+        missing = "mpiexec" if found is None else "mpi4py"
+        raise TestbedError(f"{missing} is missing", hint=INSTALL)
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    return [found, "-n", "1", *(OPEN_MPI if "Open MPI" in version else ())]
+
+
+def reconfigure(
+    sizes: Sequence[int], state_mib: float, *, iterations: int = 3, plain: bool = True, timeout_s: float = 300.0
+) -> Result:
+    """Run the program on this machine, through all sizes, and return the stages of each change.
+
+    Args:
+        sizes: number of processes at the start, then after each change. The first size must be 1.
+        state_mib: size of the state, MiB.
+        iterations: number of iterations at each size.
+        plain: whether to measure plain spawns of the same numbers of processes too.
+        timeout_s: longest run time, s.
+
+    Raises:
+        InputError: a parameter is invalid.
+        TestbedError: MPI is missing, or the program has failed.
+    """
+    elements = round(state_mib * 2**20 / ITEM)
+    if not sizes or sizes[0] != 1 or min(sizes) < 1:
+        raise InputError(f"the sizes {list(sizes)} are invalid", hint="start with 1: mpiexec starts one process")
+    if iterations < 1 or elements < 0:
+        raise InputError("the iterations and the state must not be negative, and there is at least one iteration")
+    command = mpiexec()
+    with (
+        tempfile.TemporaryDirectory(prefix="tracebed-mpi-") as name,
+        ResourceManager(Events(sizes, iterations)) as manager,
+    ):
+        report, output = Path(name) / "report.json", Path(name) / "output"
+        parameters = Parameters(list(sizes), elements, iterations, plain, str(report))
+        command += [sys.executable, "-m", MODULE, json.dumps(parameters._asdict())]
+        environment = {**os.environ, **LOOPBACK, **ROOT, **manager.variables, MARK: str(os.getpid())}
+        with open(output, "wb") as file:
+            status = _run(command, environment, file.fileno(), timeout_s)
+        if status != 0 or not report.exists():
+            shown = output.read_text(encoding="utf-8", errors="replace")[-TAIL:].strip()
+            how = f"did not end within {timeout_s:g} s" if status is None else f"has failed with status {status}"
+            raise TestbedError(f"the MPI program {how}: {shown}", hint="run mpiexec -n 1 with a small program of MPI")
+        result = json.loads(report.read_text(encoding="utf-8"))
+    if not result["valid"]:
+        raise TestbedError("the state of the MPI program is wrong after its changes", hint="check the MPI library")
+    stages = tuple(Stages(*values) for values in result["stages"])
+    return Result(result["library"], result["iterations"], result["checksum"], stages)
+
+
+def _run(command: list[str], environment: dict[str, str], output: int, timeout_s: float) -> int | None:
+    """Run a command in a process group of its own, and return its status; None: it was ended after `timeout_s`."""
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+    )
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            process.terminate()  # mpiexec ends its processes
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,245 @@
+"""A process of the malleable MPI program. `launch.py` starts the first one; this program spawns the others.
+
+At the start of each iteration, rank 0 asks for a change of the number of processes, as with `dmr_check_status`. To
+expand, the processes spawn new ones (MPI_Comm_spawn) and merge the two groups (MPI_Intercomm_merge), old ranks first.
+To shrink, the last ranks end after their state has moved. The other processes go on: no process restarts (method Merge
+of MaM; Martín-Álvarez, Aliaga, Castillo, Iserte, Mayo: "Dynamic Spawning of MPI Processes Applied to Malleability").
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tracebed.benchmarks.dmr import Sizes
+from tracebed.benchmarks.dmr_manager import address, ask
+from tracebed.benchmarks.mpi import state
+from tracebed.benchmarks.redistribution import Block
+from tracebed.benchmarks.stages import Stages
+from tracebed.errors import TestbedError
+
+MODULE = "tracebed.benchmarks.mpi.program"
+PLAIN = "plain"
+"""Argument of a process that is spawned only for the measurement of a plain spawn."""
+JOIN = "join"
+"""Argument of a process that is spawned for an expansion."""
+TERMINATION_S = 30.0
+"""Longest wait for the end of a released process, s."""
+
+
+class Parameters(NamedTuple):
+    """The parameters of the program."""
+
+    sizes: list[int]
+    """Number of processes at the start, then after each change."""
+    elements: int
+    """Length of the state."""
+    iterations: int
+    """Number of iterations at each size."""
+    plain: bool
+    """Whether the program measures plain spawns first."""
+    report: str
+    """The file of the result."""
+
+
+class Process:
+    """A process of the program: its part of the state, and the communicator of all processes."""
+
+    def __init__(self, mpi: Any, parameters: Parameters) -> None:
+        self.mpi, self.parameters = mpi, parameters
+        self.comm = mpi.COMM_WORLD.Dup()
+        self.iteration, self.changes = 0, 0
+        self.block = state.block_of(parameters.elements, self.comm.size, self.comm.rank)
+        self.vector = state.initial(self.block)
+        self.plain: dict[int, float] = {}
+        self.stages: list[Stages] = []
+        self.joining = False
+        """Whether the check of this iteration is the one that started the process."""
+
+    @classmethod
+    def joined(cls, mpi: Any, parent: Any) -> Process:
+        """Return a spawned process after its first redistribution."""
+        process = cls.__new__(cls)
+        process.mpi, process.comm = mpi, parent.Merge(True)
+        process.comm.Barrier()
+        parent.Disconnect()
+        values, process.iteration, process.changes, before = process.comm.bcast(None)
+        process.parameters = Parameters(*values)
+        process.block = Block(0, 0)
+        process.vector = state.initial(process.block)
+        process.plain, process.stages, process.joining = {}, [], True
+        process.redistribute(before, process.comm.size)
+        return process
+
+    def run(self) -> None:
+        """Compute all iterations; a process that is released returns early."""
+        total = len(self.parameters.sizes) * self.parameters.iterations
+        while self.iteration < total:
+            if not self.joining and not self.check():
+                return
+            self.joining = False
+            state.advance(self.vector)
+            self.iteration += 1
+            self.comm.allreduce(state.checksum(self.vector))
+        self.report()
+
+    def check(self) -> bool:
+        """Ask for a change, and apply it. Return False if this process is released."""
+        begun, target = time.monotonic(), None
+        if self.comm.rank == 0:
+            target = self.ask()
+        target = self.comm.bcast(target)
+        decision_s = time.monotonic() - begun
+        before = self.comm.size
+        if target == before:
+            return True
+        spawn_s = self.expand(target) if target > before else 0.0
+        self.changes += 1
+        begun = time.monotonic()
+        self.redistribute(before, target)
+        redistribution_s = time.monotonic() - begun
+        stays, termination_s = self.shrink(target) if target < before else (True, 0.0)
+        if self.comm is not None and self.comm.rank == 0:
+            moved = sum(
+                part.end - part.first for _, _, part in state.transfers(self.parameters.elements, before, target)
+            )
+            times = (decision_s, spawn_s, redistribution_s, termination_s)
+            self.stages.append(Stages(before, target, *times, moved * state.ITEM / 2**20, self.plain.get(target)))
+        return stays
+
+    def ask(self) -> int:
+        """Return the number of processes after this malleability point."""
+        sizes = self.parameters.sizes
+        wanted = sizes[min(self.changes + 1, len(sizes) - 1)]
+        path = address()
+        if path is None:
+            raise TestbedError("no resource manager answers the checks", hint="start python -m tracebed.benchmarks.mpi")
+        answer = ask(path, self.comm.size, Sizes(min(sizes), wanted, max(sizes)))
+        if answer.size < 1:
+            raise TestbedError(f"the resource manager answers with the size {answer.size}")
+        return answer.size
+
+    def expand(self, target: int) -> float:
+        """Spawn processes and merge them behind the old ones. Return the time of rank 0, s."""
+        begun = time.monotonic()
+        inter = self.comm.Spawn(sys.executable, ["-m", MODULE, JOIN], maxprocs=target - self.comm.size)
+        merged = inter.Merge(False)
+        merged.Barrier()
+        spawn_s = time.monotonic() - begun
+        inter.Disconnect()
+        before = self.comm.size
+        self.comm.Free()
+        self.comm = merged
+        self.comm.bcast((tuple(self.parameters), self.iteration, self.changes + 1, before))
+        return spawn_s
+
+    def redistribute(self, before: int, after: int) -> None:
+        """Move the state from the blocks of `before` ranks to those of `after` ranks."""
+        rank, total = self.comm.rank, self.parameters.elements
+        old = self.block
+        new = state.block_of(total, after, rank)
+        vector = state.initial(Block(0, new.end - new.first))
+        requests = []
+        for source, target, part in state.transfers(total, before, after):
+            if source == rank:
+                sent = self.vector[part.first - old.first : part.end - old.first]
+                requests.append(self.comm.Isend(sent, dest=target))
+            elif target == rank:
+                received = vector[part.first - new.first : part.end - new.first]
+                requests.append(self.comm.Irecv(received, source=source))
+        same = state.kept(old, new)
+        vector[same.first - new.first : same.end - new.first] = self.vector[
+            same.first - old.first : same.end - old.first
+        ]
+        self.mpi.Request.Waitall(requests)
+        self.block, self.vector = new, vector
+        self.comm.Barrier()
+
+    def shrink(self, target: int) -> tuple[bool, float]:
+        """Release the ranks from `target` on. Return whether this process stays, and the time of rank 0, s."""
+        processes = self.comm.gather(os.getpid())
+        rank = self.comm.rank
+        with selectors.DefaultSelector() as selector:
+            if processes:  # opened before any of the processes can end
+                for pid in processes[target:]:
+                    selector.register(os.pidfd_open(pid), selectors.EVENT_READ)
+            self.comm.Barrier()
+            begun = time.monotonic()
+            stays = self.comm.Split(0 if rank < target else self.mpi.UNDEFINED, rank)
+            self.comm.Free()
+            self.comm = stays if rank < target else None
+            _await_ends(selector)
+        return rank < target, time.monotonic() - begun
+
+    def measure_plain_spawns(self) -> None:
+        """Measure the start of each planned number of processes as new processes: spawn, merge, and a barrier."""
+        for size in sorted(set(self.parameters.sizes[1:])):
+            begun = time.monotonic()
+            inter = self.mpi.COMM_SELF.Spawn(sys.executable, ["-m", MODULE, PLAIN], maxprocs=size)
+            merged = inter.Merge(False)
+            merged.Barrier()
+            self.plain[size] = time.monotonic() - begun
+            merged.Free()
+            inter.Disconnect()
+
+    def report(self) -> None:
+        """Check the state, and write the result to the file of the parameters."""
+        right = bool((self.vector == state.after(self.block, self.iteration)).all())
+        right = self.comm.allreduce(right, self.mpi.LAND)
+        checksum = self.comm.reduce(state.checksum(self.vector))
+        if self.comm.rank == 0:
+            result = {
+                "library": self.mpi.Get_library_version().splitlines()[0].strip("\0 "),
+                "iterations": self.iteration,
+                "checksum": checksum % state.MODULUS,
+                "valid": right,
+                "stages": [tuple(stages) for stages in self.stages],
+            }
+            Path(self.parameters.report).write_text(json.dumps(result), encoding="utf-8")
+        self.comm.Free()
+
+
+def _await_ends(selector: selectors.BaseSelector) -> None:
+    """Wait for the ends of the registered processes. Raises TestbedError if a process does not end."""
+    until = time.monotonic() + TERMINATION_S
+    while selector.get_map():
+        ended = selector.select(max(0.0, until - time.monotonic()))
+        if not ended:
+            raise TestbedError(f"a released process has not ended after {TERMINATION_S:g} s")
+        for key, _ in ended:
+            selector.unregister(key.fd)
+            os.close(key.fd)
+
+
+def main(arguments: list[str]) -> None:
+    """Run a process. The argument is `join`, `plain`, or the parameters in JSON."""
+    from mpi4py import MPI  # this import starts MPI
+
+    try:
+        parent = MPI.Comm.Get_parent()
+        if arguments[0] == PLAIN:
+            merged = parent.Merge(True)
+            merged.Barrier()
+            merged.Free()
+            parent.Disconnect()
+        elif arguments[0] == JOIN:
+            Process.joined(MPI, parent).run()
+        else:
+            process = Process(MPI, Parameters(**json.loads(arguments[0])))
+            if process.parameters.plain:
+                process.measure_plain_spawns()
+            process.run()
+    except Exception:  # noqa: BLE001  without an abort, the other processes would wait for ever
+        traceback.print_exc()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
