@@ -8,14 +8,20 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agents import Agent, launch_message
 from tracebed.benchmarks.applications import registry
 from tracebed.benchmarks.applications.base import memory
+from tracebed.benchmarks.kernels import compute, stream
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 CPU = min(os.sched_getaffinity(0))
@@ -87,3 +93,74 @@ def test_a_repeated_parameter_is_refused() -> None:
     assert registry.parse(" a=1  b=x=y ") == {"a": "1", "b": "x=y"}
     with pytest.raises(InputError, match="'a=2'"):
         registry.parse("a=1 a=2")
+
+
+@given(st.floats(0, 1), st.floats(0.01, 2), st.lists(st.integers(0, 300), min_size=1, max_size=5))
+@settings(max_examples=20, deadline=None)
+def test_the_checksum_of_a_simulation_does_not_depend_on_its_division(
+    share: float, ratio: float, lengths: list[int]
+) -> None:
+    program = Program("simulation", 0, 800, 10, 1e6, ratios={"stream": ratio})
+    kernel = registry.load("simulation", {"initialization": str(share)}).kernel(program)
+    whole, parts, begin = kernel(100, sum(lengths)), 0, 100
+    for length in lengths:
+        parts += kernel(begin, length)
+        begin += length
+    assert parts % 2**64 == whole
+
+
+def test_a_simulation_begins_in_memory_and_goes_on_in_the_cache() -> None:
+    program = Program("nest", 0, 1000, 10, 1e6, ratios={"stream": 0.5})
+    kernel = registry.load("nest", {"initialization": "0.1"}).kernel(program)
+    in_memory = stream.unit_kernel()
+    assert kernel(0, 100) == in_memory(0, 50)
+    assert kernel(100, 50) == compute(100, 50)
+    assert kernel(90, 20) == (in_memory(45, 5) + compute(100, 10)) % 2**64
+
+
+def test_a_job_of_divided_data_ends_as_if_undisturbed(tmp_path: Path) -> None:
+    """A rank of a simulation loses a core and gets it back. Its checksum is that of its units."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    node = {"name": "n1", "cores": len(cpus), "cpus": ",".join(map(str, cpus)), "emulated": False}
+    ratios = {"stream": 0.2}
+    program = Program("alya", 0, 20_000, 40, 50_000.0, partition="static", ratios=ratios)
+    with Agent(tmp_path, node=node) as agent:
+        agent.greet()
+        agent.launch("1", program, cpus=node["cpus"], cores=len(cpus), duty=0.5)
+        agent.hear("started")
+        for request, mask in enumerate((str(cpus[0]), node["cpus"]), 1):
+            agent.tell({"type": "resize", "job": "1", "request": request, "cpus": mask})
+            agent.hear("resized")
+        ended = agent.hear("ended")
+    expected = registry.load("alya", {}).kernel(program)(0, 10_000)
+    assert (ended["state"], ended["units_done"], ended["checksum"]) == ("completed", 20_000, f"{expected:016x}")
+
+
+@pytest.mark.parametrize("kernel", ["pils", "stream", "linpack"])
+def test_an_agent_measures_the_rate_of_a_kernel(tmp_path: Path, kernel: str) -> None:
+    node = {"name": "n1", "cores": 1, "cpus": str(CPU), "emulated": False}
+    with Agent(tmp_path, node=node) as agent:
+        agent.greet()
+        agent.tell({"type": "measure", "windows": 2, "seconds": 0.01, "cores": None, "kernel": kernel})
+        answer = agent.hear("error" if kernel == "linpack" else "measured")
+    if kernel == "linpack":
+        assert "unknown kernel 'linpack' (one of pils, stream)" in answer["what"]
+    else:
+        [[(rate, _), _]] = answer["rates"]
+        assert rate > 100
+
+
+def test_a_replay_sizes_each_job_by_the_rate_of_its_kernel(tmp_path: Path) -> None:
+    """A job in memory and a job in the cache take the same time, though their units differ."""
+    table = {"job_id": ["cache", "memory"], "submit_time": [0.0, 0.0], "run_time": [40.0, 40.0], "nodes": 1}
+    workload = Workload(pd.DataFrame(table | {"application": ["pils", "nest"], "application_parameters": ["", ONE]}))
+    nodes = (Node("n1", 1, 1, (CPU,), False, 0.3),)
+    run = replay(workload, Inventory("one", "agents", nodes), "fcfs", tmp_path / "run", options=Options(speed=100))
+    assert set(run.jobs["state"]) == {"completed"}
+    assert set(run.info.calibration["rates"]) == {"pils", "stream"}
+    _, entries = journal.read(tmp_path / "run" / JOURNAL)
+    planned = [entry.data["planned_s"] for entry in entries if entry.kind == "ended"]
+    assert planned == pytest.approx([0.4, 0.4], rel=0.01)
+
+
+ONE = "initialization=1"

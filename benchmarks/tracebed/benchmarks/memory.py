@@ -5,9 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tracebed.errors import TestbedError
+
 MEMINFO = Path("/proc/meminfo")
 KIB = 1024
 MIB = 2**20
+
+
+def require(size_mib: int) -> None:
+    """Raise TestbedError if the node lacks free memory: the kernel would end other processes to get it."""
+    free = free_mib()
+    if free is not None and size_mib > free:
+        raise TestbedError(f"the rank needs {size_mib} MiB, and the node has {free} MiB of free memory")
 
 
 def free_mib(meminfo: Path = MEMINFO) -> int | None:

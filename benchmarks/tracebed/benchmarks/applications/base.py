@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tracebed.benchmarks import malleable
 from tracebed.benchmarks.kernels import Kernel
-from tracebed.benchmarks.memory import MIB, free_mib
+from tracebed.benchmarks.memory import MIB, require
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import Control
 from tracebed.errors import TestbedError
@@ -57,9 +57,7 @@ def memory(size_mib: int) -> bytes:
     Raises:
         TestbedError: the node has less free memory. The kernel would end other processes otherwise.
     """
-    free = free_mib()
-    if free is not None and size_mib > free:
-        raise TestbedError(f"the rank needs {size_mib} MiB, and the node has {free} MiB of free memory")
+    require(size_mib)
     try:
         return b"\1" * (size_mib * MIB)
     except MemoryError as error:

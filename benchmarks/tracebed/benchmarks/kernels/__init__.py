@@ -32,17 +32,6 @@ def compute(first: int, units: int) -> int:
     return _pick()[1](first, units)
 
 
-KERNELS: dict[str, Callable[[], Kernel]] = {"pils": lambda: compute}
-"""Name -> function that returns the kernel, for the threads of this process."""
-
-
-def kernel_of(name: str) -> Kernel:
-    """Return the kernel `name` for the threads of this process. Raises InputError if the kernel is unknown."""
-    if name not in KERNELS:
-        raise InputError(f"unknown kernel {name!r}", hint=f"one of {', '.join(KERNELS)}")
-    return KERNELS[name]()
-
-
 def kernel_name() -> str:
     """Return the name of the kernel that `compute` uses: `c` or `numpy`."""
     return _pick()[0]

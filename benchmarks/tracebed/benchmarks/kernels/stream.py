@@ -12,11 +12,14 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from tracebed.benchmarks import kernels
-from tracebed.errors import TestbedError
+from tracebed.benchmarks.memory import MIB, require
+from tracebed.errors import InputError, TestbedError
 
 BLOCK = 8192  # as in stream.c
 SCALAR = 3.0
 ELEMENT = ctypes.sizeof(ctypes.c_double)
+SIZE_MIB = 96
+"""Size of the three arrays of memory-bound units by default, MiB: more than the cache of most cores."""
 CACHED = 16_384
 """Elements that the NumPy kernels work on at once, so that intermediate results stay in the cache."""
 
@@ -80,6 +83,28 @@ def arrays(elements: int) -> Arrays:
     except (OSError, OverflowError, ValueError) as error:
         raise TestbedError(f"no memory for three arrays of {elements:,} doubles: {error}") from error
     return Arrays(*((ctypes.c_double * elements).from_buffer(memory) for memory in found))
+
+
+def unit_kernel(size_mib: int = SIZE_MIB) -> kernels.Kernel:
+    """Return the kernel of memory-bound units, on arrays that all threads of this process share.
+
+    A unit is a triad on a block of `BLOCK` elements. Blocks follow no order that a cache could predict.
+
+    Args:
+        size_mib: size of the three arrays, MiB. The checksum of a unit depends on it.
+
+    Raises:
+        TestbedError: the node lacks the memory.
+        InputError: the size is below one block.
+    """
+    blocks = size_mib * MIB // (3 * ELEMENT * BLOCK)
+    if blocks < 1:
+        raise InputError(f"the arrays of STREAM cannot have {size_mib} MiB", hint="at least 1 MiB")
+    require(size_mib)
+    own, functions = arrays(blocks * BLOCK), load()
+    functions.pattern(own, 0, blocks * BLOCK)
+    functions.fill(own.a, 0.0, 0, blocks * BLOCK)
+    return lambda first, count: functions.units(own, first, count)
 
 
 @cache

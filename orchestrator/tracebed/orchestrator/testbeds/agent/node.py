@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tracebed.benchmarks.kernels import calibrate, kernel_name, kernel_of
+from tracebed.benchmarks.kernels import calibrate, kernel_name
 from tracebed.benchmarks.rank import Mailbox
 from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.errors import InputError
@@ -115,6 +115,8 @@ class Node:
         fields = Fields(message)
         windows, seconds = fields.whole("windows", 1, 10**6), fields.number("seconds", 0.001, LONGEST_S)
         cores = fields.whole("cores", 1, len(self.here.cpus)) if "cores" in fields else None
+        from tracebed.benchmarks.kernels.units import kernel_of  # most agents measure nothing, and must start fast
+
         kernel = kernel_of(fields.text("kernel") if "kernel" in fields else "pils")
         if self.here.emulated or self.jobs.ranks:
             raise InputError("only a computing node without ranks can be measured")

@@ -1,0 +1,59 @@
+"""A simulation as CoreNeuron, NEST and Alya are: a memory-bound initialization, then long compute phases.
+
+Sources: the DROM paper, section 6 and figure 5 (the data of NEST and CoreNeuron are divided by the first number of
+threads, so the share of a removed thread falls on others), and the SD-Policy paper, section 5 (memory-bound phases).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tracebed.benchmarks.applications.base import Application, Demands
+from tracebed.benchmarks.kernels import Kernel, compute, stream
+from tracebed.benchmarks.program import Program
+from tracebed.errors import InputError
+
+
+@dataclass(frozen=True)
+class Simulation(Application):
+    """A simulation: a memory-bound initialization, then long compute phases.
+
+    Args:
+        initialization: share of the work in the memory-bound initialization, 0 to 1.
+        data: `free`, or `static`: the data of a rank are divided by the number of cores on which it starts.
+    """
+
+    kernels: ClassVar[tuple[str, ...]] = ("pils", "stream")
+    demands: ClassVar[Demands] = Demands(
+        cpu="all cores; with data=static an imbalance on fewer cores",
+        memory=f"{stream.SIZE_MIB} MiB, and that of the job",
+        bandwidth="as stream in the initialization, then none",
+    )
+
+    initialization: float = 0.05
+    data: Literal["free", "static"] = "free"
+
+    def __post_init__(self) -> None:
+        """Raise InputError if the share is out of range."""
+        if not 0 <= self.initialization <= 1:
+            raise InputError(f"simulation.initialization cannot be {self.initialization}", hint="0 to 1")
+
+    @property
+    def partition(self) -> str:
+        """How the data of a rank are divided."""
+        return self.data
+
+    def kernel(self, program: Program) -> Kernel:
+        """Return the function that does the first units in memory, and the others in the cache."""
+        border = int(self.initialization * (program.serial_units + program.parallel_units))
+        if not border:
+            return compute
+        in_memory, ratio = stream.unit_kernel(), program.ratios.get("stream", 1.0)
+
+        def kernel(first: int, count: int) -> int:
+            middle = min(max(first, border), first + count)
+            begin, end = int(ratio * first), int(ratio * middle)  # so that a unit takes as long as one in the cache
+            return (in_memory(begin, end - begin) + compute(middle, first + count - middle)) % 2**64
+
+        return kernel
