@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -104,12 +104,14 @@ class Attached:
 
 
 @contextmanager
-def attach(*, pin: bool = True) -> Iterator[Attached]:
+def attach(*, pin: bool = True, cpus: Iterable[int] | None = None) -> Iterator[Attached]:
     """Follow the changes of the CPUs of this program, in a `with` statement.
 
     Args:
         pin: whether all threads of the program are bound to its CPUs at each change. A program that binds its threads
             itself passes False.
+        cpus: the CPUs that the program takes from those that were prepared for it; None: all. For one of several
+            processes of a job. Without an administrator, they have no effect.
 
     Yields:
         The program. On exit its CPUs return to the processes from which they were taken.
@@ -123,7 +125,7 @@ def attach(*, pin: bool = True) -> Iterator[Attached]:
         return
     table = Table(Path(path))
     try:
-        with Application(table) as application:
+        with Application(table, cpus) as application:
             yield Attached(application, pin=pin)
     finally:
         table.close()
