@@ -22,11 +22,27 @@ def threads_of(pid: int) -> Iterator[int]:
             yield int(thread.name)
 
 
-def set_affinity(pid: int, cpus: Iterable[int]) -> int:
+def processes_of(pid: int) -> list[int]:
+    """Return a process and its descendants, the parents before their children; none if it has ended."""
+    found = [pid] if next(threads_of(pid), None) is not None else []
+    for parent in found:  # the list grows
+        for thread in threads_of(parent):
+            with contextlib.suppress(OSError):
+                children = Path(f"/proc/{parent}/task/{thread}/children").read_text(encoding="ascii")
+                found += map(int, children.split())
+    return found
+
+
+def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) -> int:
     """Bind all threads of a process to CPUs, and return the number of threads.
 
     A thread that starts meanwhile inherits the CPUs of the thread that starts it, so threads are listed again until
     all are bound.
+
+    Args:
+        pid: the process.
+        cpus: the CPUs.
+        descendants: whether its child processes, and theirs, are bound too.
 
     Raises:
         ProcessLookupError: the process has ended.
@@ -36,7 +52,7 @@ def set_affinity(pid: int, cpus: Iterable[int]) -> int:
     mask = frozenset(cpus)
     bound: set[int] = set()
     for _ in range(ROUNDS):
-        found = set(threads_of(pid)) - bound
+        found = _threads(pid, descendants=descendants) - bound
         if not found:
             break
         for thread in found:
@@ -48,10 +64,20 @@ def set_affinity(pid: int, cpus: Iterable[int]) -> int:
     return len(bound)
 
 
-def strays(pid: int, cpus: Iterable[int]) -> dict[int, frozenset[int]]:
-    """Return the threads of a process that may use other CPUs than `cpus`, with the CPUs that they may use."""
+def _threads(pid: int, *, descendants: bool) -> set[int]:
+    return {thread for process in (processes_of(pid) if descendants else [pid]) for thread in threads_of(process)}
+
+
+def strays(pid: int, cpus: Iterable[int], *, descendants: bool = False) -> dict[int, frozenset[int]]:
+    """Return the threads of a process that may use other CPUs than `cpus`, with the CPUs that they may use.
+
+    Args:
+        pid: the process.
+        cpus: the CPUs.
+        descendants: whether the threads of its child processes, and of theirs, are checked too.
+    """
     mask, found = frozenset(cpus), {}
-    for thread in threads_of(pid):
+    for thread in _threads(pid, descendants=descendants):
         with contextlib.suppress(ProcessLookupError):
             own = frozenset(os.sched_getaffinity(thread))
             if not own <= mask:
