@@ -66,6 +66,15 @@ class CoreJob:
     cores: int
     kind: str
     """rigid, moldable or malleable."""
+    fraction: float = 1.0
+    """f in Amdahl's law."""
+
+    def speed(self, share: float) -> float:
+        """Return the speed on the requested nodes with the given share of the cores: 1 with all cores."""
+        if self.kind != "malleable":
+            return share
+        serial, parallel = 1 - self.fraction, self.fraction / self.nodes
+        return (serial + parallel) / (serial + parallel / share)
 
 
 @dataclass
@@ -163,9 +172,11 @@ class CoresReference:
 
     def worst_rate(self, run: Run, gone: set[int]) -> float:
         wanted = min(run.job.cores, self.cores)
-        return min(
-            1.0 if node.guest in gone else min(self.has(run.job.id, node), wanted) / wanted
-            for node in self.held(run.job.id)
+        return run.job.speed(
+            min(
+                1.0 if node.guest in gone else min(self.has(run.job.id, node), wanted) / wanted
+                for node in self.held(run.job.id)
+            )
         )
 
     def change(self, changed: list[int], starting: int | None = None) -> None:
@@ -177,8 +188,8 @@ class CoresReference:
                 run.worst_done += (self.now - run.since) * run.worst
                 run.since = self.now
                 has = [min(self.has(run.job.id, node), wanted) for node in self.held(run.job.id)]
-                run.rate = sum(has) / (wanted * len(has)) if self.model == "ideal" else min(has) / wanted
-                run.worst = min(has) / wanted
+                run.worst = run.job.speed(min(has) / wanted)
+                run.rate = run.job.speed(sum(has) / (wanted * len(has))) if self.model == "ideal" else run.worst
                 work = min(run.job.run_time, run.job.limit) if self.over_limit == "kill" else run.job.run_time
                 run.end = self.now + max(0.0, work - run.done) / run.rate
             staircase = self.outcomes[run.job.id].cores

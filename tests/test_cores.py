@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,8 @@ def workload_of(jobs: list[CoreJob]) -> Workload:
                 "nodes": [job.nodes for job in jobs],
                 "cores_per_node": [job.cores for job in jobs],
                 "kind": [job.kind for job in jobs],
+                "speedup": ["linear" if job.fraction == 1 else "amdahl" for job in jobs],
+                "speedup_parameters": ["" if job.fraction == 1 else str(job.fraction) for job in jobs],
             }
         )
     )
@@ -113,6 +116,9 @@ def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[st
     machine["model"] = str(rng.choice(["ideal", "worst-case"]))
     machine["over_limit"] = random.Random(seed).choice([*OverLimit])
     jobs = drawn(rng, nodes, cores, limits_hold=bool(rng.random() < 0.5))
+    serial = random.Random(seed)
+    for job in jobs if seed % 2 else []:
+        job.fraction = serial.choice([1.0, 0.75, 0.5, 0.0])
     if policy == "drom-share":
         modes = ["share", "share", "share", "serial"]
         return jobs, machine, {"mode": str(rng.choice(modes)), "split": str(rng.choice(["even", "asked"]))}
@@ -253,16 +259,19 @@ def test_work_is_conserved_under_both_runtime_models(policy: str) -> None:
             done = 0.0
             for start, end in itertools.pairwise(instants):
                 has = [min(cores, wanted) for since, until, _, cores in rows if since <= start < until]
-                rate = sum(has) / len(has) / wanted if machine["model"] == "ideal" else min(has) / wanted
-                done += (end - start) * rate
-                shared += rate < 1
+                share = sum(has) / len(has) / wanted if machine["model"] == "ideal" else min(has) / wanted
+                done += (end - start) * jobs[job].speed(share)
+                shared += share < 1
             if instants[0] < instants[-1]:
                 assert done == pytest.approx(simulator.jobs.work[job], abs=1e-6), (seed, job)
     assert shared > 20
 
 
 def test_guests_end_inside_their_mates_allocations_when_limits_hold() -> None:
-    """SD-Policy paper, section 3.2.4: every job runs exactly its limit, so the estimates are exact."""
+    """SD-Policy paper, section 3.2.4: every job runs exactly its limit, so the estimates are exact.
+
+    The equations of the paper have no serial part: a mate with one ends earlier than they say.
+    """
     pairs: list[tuple[int, int]] = []
 
     class Watched(SlowdownDriven):
@@ -276,7 +285,7 @@ def test_guests_end_inside_their_mates_allocations_when_limits_hold() -> None:
     for seed in range(30_000, 30_080):
         jobs, machine, parameters = case(seed, "sd")
         for job in jobs:
-            job.run_time = job.limit
+            job.run_time, job.fraction = job.limit, 1.0
         parameters["inside"], machine["model"] = "after", "worst-case"
         pairs.clear()
         record, _ = simulated(jobs, Watched(**parameters), **machine)
@@ -289,6 +298,15 @@ def test_guests_end_inside_their_mates_allocations_when_limits_hold() -> None:
 def jobs_of(*rows: tuple[float, float, float, int, int], kind: str = "malleable") -> list[CoreJob]:
     """Return jobs of (submit, run time, limit, nodes, cores)."""
     return [CoreJob(number, *row, kind) for number, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("model", [*RuntimeModel])
+def test_fewer_cores_do_not_slow_down_the_serial_part(model: str) -> None:
+    """With f = 0.8 and half the cores of one node, the run time is 0.2 + 0.8 / (1/2) = 1.8 times as long."""
+    jobs = [replace(job, fraction=0.8) for job in MATE_AND_GUEST]
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8, sockets=2, model=model)
+    assert record.start == [0.0, 10.0]
+    assert record.end == pytest.approx([10 + 36 + (100 - 10 - 36 / 1.8), 10 + 20 * 1.8])
 
 
 MATE_AND_GUEST = jobs_of((0.0, 100.0, 100.0, 1, 8), (10.0, 20.0, 20.0, 1, 8))

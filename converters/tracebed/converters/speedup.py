@@ -66,6 +66,15 @@ class Speedup(NamedTuple):
             return float(downey_speedup(nodes, *self.numbers))
         return self.points[0][1] / self.seconds(nodes)
 
+    def parallel_share(self, nodes: int) -> float:
+        """Return the share of the run time on `nodes` whole nodes in which all cores work.
+
+        In the rest of the time, one core works. The parallel part of the work takes f/n of the time on one node: f is
+        that of Amdahl's law, and 1 in the other models. Their S(n) < n means a part on one core that depends on n.
+        """
+        fraction = self.numbers[0] if self.name == "amdahl" else 1.0
+        return fraction * self.of(nodes) / nodes
+
     def seconds(self, nodes: int) -> float:
         """Return the run time (s) on `nodes` nodes, interpolated between measured times and constant beyond them."""
         if nodes <= self.points[0][0]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracebed.converters.speedup import SpeedupFunction, speedup_function
+from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_function
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -56,6 +56,8 @@ class Jobs:
     user: list[str] = field(repr=False)
     speedup: list[SpeedupFunction | None] = field(repr=False)
     """S(n) of a malleable job; None for all others, which run on the requested nodes."""
+    parallel: list[float] = field(repr=False)
+    """Share of the run time on the requested nodes in which all cores work. In the rest of the time, one core works."""
     deadline: list[float] = field(default_factory=list, repr=False)
     """Deadline, s; NaN: none. Empty if no job has a deadline."""
     application: list[str] = field(default_factory=list, repr=False)
@@ -90,14 +92,24 @@ class Jobs:
         """Return the number of jobs."""
         return len(self.ids)
 
-    def rate(self, job: int, nodes: int) -> float:
-        """Return the rate S(nodes) / S(requested nodes) of `job` on whole nodes with the requested cores."""
-        if nodes == self.nodes[job]:
-            return 1.0
+    def rate(self, job: int, nodes: int, share: float = 1.0) -> float:
+        """Return the rate of `job` on `nodes` nodes with the given share of the requested cores.
+
+        With all requested cores, the rate is S(nodes) / S(requested nodes). Fewer cores slow down the parallel part
+        only: with the share s of the cores, and the share p of the run time on whole nodes in which all cores work, the
+        run time is (1 - p) + p / s times as long.
+        """
+        whole = 1.0 if nodes == self.nodes[job] else self._speedup(job, nodes) / self._speedup(job, self.nodes[job])
+        if share == 1.0:
+            return whole
+        parallel = self.parallel[job] * self.nodes[job] / nodes * whole
+        return whole * share / (share + parallel * (1.0 - share))
+
+    def _speedup(self, job: int, nodes: int) -> float:
         speedup = self.speedup[job]
         if speedup is None:
             raise ValueError(f"job {self.ids[job]} is not malleable")
-        return speedup(nodes) / speedup(self.nodes[job])
+        return speedup(nodes)
 
     def shortest_limit(self, job: int) -> float:
         """Return the minimum time limit of `job` over all numbers of nodes on which it may start, s."""
@@ -156,6 +168,7 @@ class Jobs:
         if cores_per_node is not None:
             counts["jobs requesting more cores per node than available: clipped"] = int((cores > cores_per_node).sum())
             cores = np.minimum(cores, cores_per_node)
+        speedups, parallel = _speedups(runnable, is_malleable)
         dependent = runnable.column("after") != ""
         counts["jobs that depend on another job: dependency ignored"] = int(dependent.sum())
         return cls(
@@ -172,7 +185,8 @@ class Jobs:
             kind=kind,
             malleable=is_malleable.tolist(),
             user=[str(value) for value in runnable.column("user")],
-            speedup=_speedups(runnable, is_malleable),
+            speedup=speedups,
+            parallel=parallel,
             deadline=_if_known(runnable.floats("deadline")),
             application=[str(value) for value in runnable.column("application")],
             parameters=[str(value) for value in runnable.column("application_parameters")],
@@ -187,15 +201,21 @@ def _if_known(values: FloatArray) -> list[float]:
     return [] if np.isnan(values).all() else values.tolist()
 
 
-def _speedups(workload: Workload, malleable: BoolArray) -> list[SpeedupFunction | None]:
-    """Return the speedup function of each malleable job. Jobs with equal models share one function."""
+def _speedups(workload: Workload, malleable: BoolArray) -> tuple[list[SpeedupFunction | None], list[float]]:
+    """Return the speedup function of each malleable job, and the share of the run time in which all cores work.
+
+    Jobs with equal models share one function. The second result is for the requested nodes; it is 1 for other jobs.
+    """
     names, parameters = workload.column("speedup"), workload.column("speedup_parameters")
-    ids = workload.column("job_id")
+    ids, nodes = workload.column("job_id"), workload.ints("nodes")
     functions: dict[tuple[str, str], SpeedupFunction] = {}
     result: list[SpeedupFunction | None] = [None] * len(workload)
+    parallel = [1.0] * len(workload)
     for job in np.flatnonzero(malleable).tolist():
         key = (str(names[job]), str(parameters[job]))
         if key not in functions:
             functions[key] = speedup_function(*key, where=f"job {ids[job]}")
         result[job] = functions[key]
-    return result
+        if key[0] != "linear":
+            parallel[job] = Speedup.parse(*key).parallel_share(int(nodes[job]))
+    return result, parallel

@@ -17,6 +17,7 @@ class Sharing:
     """The part of the scheduler that manages shared nodes.
 
     Rates follow the worst-case model: the node with the fewest cores determines the rate (SD-Policy paper, equation 6).
+    As in the simulator, fewer cores do not slow down the part of a job that runs on one core, which the paper has not.
 
     Args:
         jobs: the workload.
@@ -112,7 +113,7 @@ class Sharing:
                 if loan is not None and loan.guest not in without:
                     wanted = min(jobs.cores[job], cluster.cores[node])
                     share = min(share, len(cluster.part(job, node)) / wanted)
-        return share * jobs.rate(job, self.state.size[job])
+        return jobs.rate(job, self.state.size[job], share)
 
     def end(self, job: int) -> float:
         """Return the time at which the limit of `job` ends if its guests end at their expected ends, s."""

@@ -277,12 +277,12 @@ class Simulator:
         return begin
 
     def _rate(self, job: int, nodes: list[int]) -> float:
-        rate = self.jobs.rate(job, len(nodes))
+        share = 1.0
         if self._uneven or self.cluster.loans:
             cores = self.cluster.cores
             has = self.cluster.cores_of(job) if self.cluster.shares(job) else [cores[node] for node in nodes]
-            rate *= self.runtime_model.share(has, self.jobs.cores[job])
-        return rate
+            share = self.runtime_model.share(has, self.jobs.cores[job])
+        return self.jobs.rate(job, len(nodes), share)
 
     def _end_at(self, job: int, end: float) -> None:
         self._ends[job] = end

@@ -129,6 +129,7 @@ class CompiledSimulator:
                 "malleable": seen.malleable,
                 "curve": curve,
                 "speedup": speedup,
+                "parallel": jobs.parallel,
                 "cores": cores if uneven else None,
                 "policy": numbers["policy"][POLICIES[type(policy)]],
                 "runtime_model": numbers["runtime_model"][runtime_model.name],

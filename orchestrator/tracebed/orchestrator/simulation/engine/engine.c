@@ -35,6 +35,7 @@
     _(const int32_t *, job_cores) _(const uint8_t *, malleable) \
     _(const int64_t *, curve) /* job -> index of S(0) in `speedup`, which has S(n) for the job's sizes */ \
     _(const double *, speedup) \
+    _(const double *, parallel) /* share of the run time on the requested nodes in which all cores work */ \
     _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests */ \
     _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, first_fit_only) _(int64_t, count_idle) _(int64_t, grow_at_start) /* of the Kassel family */ \
@@ -163,6 +164,7 @@ static int grow(struct engine *e, void *array, int64_t room, size_t size) {
 
 /* -- runtime model --------------------------------------------------------------------------------------------------- */
 
+/* Return the rate on whole nodes. */
 static double rate(const struct engine *e, int32_t job, int32_t nodes) {
     const struct setup *in = &e->in;
     if (nodes == in->requested[job]) return 1.0;
@@ -170,7 +172,7 @@ static double rate(const struct engine *e, int32_t job, int32_t nodes) {
     return in->speedup[in->curve[job] + nodes] / in->speedup[in->curve[job] + in->requested[job]];
 }
 
-/* Return the actual rate: that of `nodes` nodes times the share of requested cores on the first `nodes` allocated. */
+/* Return the actual rate: with the share of the requested cores on the first `nodes` allocated, as `Jobs.rate`. */
 static double rate_on_nodes(const struct engine *e, int32_t job, int32_t nodes) {
     double r = rate(e, job, nodes);
     if (!e->in.cores) return r;
@@ -185,7 +187,10 @@ static double rate_on_nodes(const struct engine *e, int32_t job, int32_t nodes) 
             if (cores < poorest) poorest = cores;
         }
     }
-    return r * (e->in.runtime_model == IDEAL ? (double)sum / (double)(wanted * nodes) : (double)poorest / (double)wanted);
+    double share = e->in.runtime_model == IDEAL ? (double)sum / (double)(wanted * nodes) : (double)poorest / (double)wanted;
+    if (share == 1.0) return r;
+    double parallel = e->in.parallel[job] * e->in.requested[job] / nodes * r;
+    return r * share / (share + parallel * (1.0 - share));
 }
 
 static double next_multiple(double step, double at, double origin, int64_t first) {
