@@ -23,6 +23,7 @@ from tracebed.benchmarks import kernels, malleable, workers
 from tracebed.benchmarks.applications.pils import Pils
 from tracebed.benchmarks.clock import SteadyClock
 from tracebed.benchmarks.lines import encode
+from tracebed.benchmarks.peers import tune
 from tracebed.benchmarks.program import Launch, Program, deal, split
 from tracebed.errors import InputError
 
@@ -161,9 +162,10 @@ def test_ranks_meet_over_the_network_too(tmp_path: Path) -> None:
 
 def test_short_messages_over_the_network_leave_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as peer:
-        for end in (peer.dup(), server.accept()[0]):
-            with malleable._linked(end) as link, socket.socket(fileno=os.dup(link.fileno())) as same:
-                assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        for end in (peer, server.accept()[0]):
+            with end:
+                tune(end)
+                assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_kernel_that_fails_fails_the_job_with_its_reason(tmp_path: Path) -> None:

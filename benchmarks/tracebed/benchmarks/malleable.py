@@ -3,10 +3,13 @@
 A job has one rank process per node; a rank has the name of its node. The leader accepts the other ranks (followers),
 starts each part, and distributes the work; the leader is never released. In each iteration, the leader does the serial
 part on one core, then all cores of all ranks do the parallel part. At the malleability point, ranks join and leave and
-masks change. Ranks do not restart for a resize. The leader checks that no work is lost or done twice.
+masks change, and the state of the job moves. Ranks do not restart for a resize. The leader checks that no work is lost
+or done twice.
 
-Messages from follower to leader: join, draw, done. Messages from leader to follower: go, grant, leave, end. On each
-connection, both ranks first prove that they have the key of the job.
+Messages from follower to leader: join, filled, draw, done, page, stored
+Messages from leader to follower: fill, go, grant, fetch, page, leave, end
+
+The messages fill, filled, fetch, page and stored are those of the state (`state.py`).
 """
 
 from __future__ import annotations
@@ -18,19 +21,20 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import answer_challenge, deliver_challenge
 from typing import Any
 
 from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.lines import decode, encode
+from tracebed.benchmarks.peers import Data, Peer, handshake, tune
 from tracebed.benchmarks.program import Launch, split
 from tracebed.benchmarks.rank import BenchmarkRank, Control
+from tracebed.benchmarks.redistribution import blocks, moves, rearranged
+from tracebed.benchmarks.state import Moving, answer
 from tracebed.benchmarks.workers import MODULUS
 
 BACKLOG = 4096
 """Largest number of followers that wait to be accepted. It is the largest number that Linux permits by default."""
-CUT_S = 10
-"""Time after which a connection between ranks on different machines is lost if the network does not carry it, s."""
 PROGRESS_S = 0.5
 """Shortest time between two progress messages, s."""
 
@@ -40,27 +44,6 @@ def run(launch: Launch, control: Control, kernel: Kernel) -> int:
     return (Leader if launch.leader else Follower)(launch, control, kernel).run()
 
 
-def _linked(peer: socket.socket) -> Connection:
-    """Return a connection over the socket `peer`."""
-    _tune(peer)
-    return Connection(peer.detach())
-
-
-def _tune(peer: socket.socket) -> None:
-    """Let a TCP socket send short messages without delay, and fail if the network is cut for `CUT_S`."""
-    if peer.family == socket.AF_INET:
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        tcp = {
-            socket.TCP_NODELAY: 1,
-            socket.TCP_KEEPIDLE: CUT_S // 2,
-            socket.TCP_KEEPINTVL: 1,
-            socket.TCP_KEEPCNT: CUT_S // 2,
-            socket.TCP_USER_TIMEOUT: 1000 * CUT_S,
-        }
-        for option, value in tcp.items():
-            peer.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
 class Follower(BenchmarkRank):
     """A rank that follows the messages of the leader."""
 
@@ -68,17 +51,27 @@ class Follower(BenchmarkRank):
         """Join the leader."""
         try:
             server = socket.socket(getattr(socket, self.launch.family))
-            _tune(server)
+            tune(server)
             server.connect(self.launch.address)
-            self.link = _linked(server)
-            answer_challenge(self.link, self.launch.authkey)
-            deliver_challenge(self.link, self.launch.authkey)
+            with handshake(server) as link:
+                answer_challenge(link, self.launch.authkey)
+                deliver_challenge(link, self.launch.authkey)
+                link.send_bytes(encode(self._join()))
         except (AuthenticationError, EOFError, OSError) as error:
             self.fail(f"cannot join the leader at {self.launch.address}: {str(error) or type(error).__name__}")
             return
-        self.selector.register(self.link, selectors.EVENT_READ, self._from_leader)
-        self._send(type="join", rank=self.name, cores=len(self.workers.cpus))
+        self.link = Peer(self.selector, server, self._from_leader, self._lost_leader)
         self.beat("joined", changed=True)
+
+    def _join(self) -> dict[str, Any]:
+        """Return the first message of this rank."""
+        return {
+            "type": "join",
+            "rank": self.name,
+            "cores": len(self.workers.cpus),
+            "holds": self.launch.duty > 0,
+            "spawn_s": None if self.launch.received is None else time.monotonic() - self.launch.received,
+        }
 
     def draw(self, cores: int) -> None:
         """Request chunks from the leader, one for each of `cores`."""
@@ -98,16 +91,13 @@ class Follower(BenchmarkRank):
         self.beat("running")
 
     def _send(self, **message: Any) -> None:
-        try:
-            self.link.send_bytes(encode(message))
-        except OSError:
-            self.fail("lost the connection to the leader")
+        self.link.send(message)
 
-    def _from_leader(self) -> None:
-        try:
-            message = decode(self.link.recv_bytes())
-        except (EOFError, OSError):
-            self.fail("lost the connection to the leader")
+    def _lost_leader(self) -> None:
+        self.fail("lost the connection to the leader")
+
+    def _from_leader(self, message: dict[str, Any], data: Data) -> None:
+        if answer(self.state, message, data, self.link.send):
             return
         match message["type"]:
             case "go":
@@ -117,6 +107,7 @@ class Follower(BenchmarkRank):
             case "grant":
                 self.granted(message["shares"], message["last"])
             case "leave":
+                self.left = time.monotonic()
                 self.finish("released")
             case "end":
                 self.finish()
@@ -129,8 +120,15 @@ class Leader(BenchmarkRank):
         """Start with the members of `launch`."""
         super().__init__(launch, control, kernel)
         self.members = list(launch.members)
-        self.links: dict[str, Connection] = {}
+        self.links: dict[str, Peer] = {}
         self.cores: dict[str, int] = {}
+        self.joined: dict[str, dict[str, Any]] = {}
+        """The message `join` of each follower."""
+        self.holders: list[str] | None = None
+        """The members that hold the state, in the order of their blocks; None: the members have not all joined yet."""
+        self.filling: set[str] = set()
+        """Members that are still writing their first block."""
+        self.moving: Moving | None = None
         self.begun: float | None = None
         self.job_units = 0
         self.checksum = 0
@@ -161,60 +159,90 @@ class Leader(BenchmarkRank):
     # Ranks join.
 
     def _accept(self) -> None:
-        link = _linked(self.server.accept()[0])
-        threading.Thread(target=self._authenticate, args=(link,), daemon=True).start()
+        end = self.server.accept()[0]
+        tune(end)
+        threading.Thread(target=self._authenticate, args=(end,), daemon=True).start()
 
-    def _authenticate(self, link: Connection) -> None:
+    def _authenticate(self, end: socket.socket) -> None:
         """Accept the rank if it has the key. This runs in a thread, so a silent peer does not delay the job."""
         try:
-            deliver_challenge(link, self.launch.authkey)
-            answer_challenge(link, self.launch.authkey)
-            message = decode(link.recv_bytes())
-            self.mailbox.post(partial(self._join, message["rank"], message["cores"], link))
+            with handshake(end) as link:
+                deliver_challenge(link, self.launch.authkey)
+                answer_challenge(link, self.launch.authkey)
+                message = decode(link.recv_bytes())
+            self.mailbox.post(partial(self._join, message["rank"], message["cores"], message, end))
         except (AuthenticationError, EOFError, OSError, ValueError, KeyError) as error:
-            link.close()
+            end.close()
             what = f"rejected a connection that failed authentication: {str(error) or type(error).__name__}"
             self.mailbox.post(partial(self.tell, "error", what=what))
 
-    def _join(self, rank: str, cores: int, link: Connection) -> None:
+    def _join(self, rank: str, cores: int, message: dict[str, Any], end: socket.socket) -> None:
         if rank in self.links or rank == self.name:
-            link.close()
+            end.close()
             self.tell("error", what=f"rejected a second rank {rank!r}")
             return
-        self.links[rank] = link
-        self.cores[rank] = cores
-        self.selector.register(link, selectors.EVENT_READ, partial(self._from_follower, rank))
+        heard, lost = partial(self._from_follower, rank), partial(self.fail, f"lost rank {rank!r}")
+        self.cores[rank], self.joined[rank] = cores, message
+        self.links[rank] = Peer(self.selector, end, heard, lost)
         self._start_if_complete()
 
     def _all_here(self, members: Sequence[str]) -> bool:
         return all(member in self.links or member == self.name for member in members)
 
     def _start_if_complete(self) -> None:
-        if self.begun is None and self._all_here(self.members):
+        if self.holders is None and self._all_here(self.members):
+            self.holders = self._holding(self.members)
+            self._fill()
+            self._start_if_filled()
+
+    def _start_if_filled(self) -> None:
+        if self.begun is None and not self.filling:
             self.begun = self.clock.now()
             self.tell("started")
             self._iterate()
 
-    def _from_follower(self, rank: str) -> None:
-        link = self.links.get(rank)
-        if link is None:  # the rank was released while its message was in transit
-            return
-        try:
-            message = decode(link.recv_bytes())
-        except (EOFError, OSError):
-            self.fail(f"lost rank {rank!r}")
-            return
-        if message["type"] == "draw":
-            self._send(rank, type="grant", **self._grant(message["cores"]))
-        else:
-            self.cores[rank] = message["cores"]
-            self._rank_done(rank, message["units"], message["checksum"], message["seconds"])
+    def _from_follower(self, rank: str, message: dict[str, Any], data: Data) -> None:
+        match message["type"]:
+            case "draw":
+                self._send(rank, type="grant", **self._grant(message["cores"]))
+            case "done":
+                self.cores[rank] = message["cores"]
+                self._rank_done(rank, message["units"], message["checksum"], message["seconds"])
+            case "filled":
+                self.filling.discard(rank)
+                self._start_if_filled()
+            case "page" if self.moving:
+                self.moving.fetched(message["page"], data)
+            case "stored" if self.moving:
+                self.moving.stored(message["page"])
 
     def _send(self, rank: str, **message: Any) -> None:
-        try:
-            self.links[rank].send_bytes(encode(message))
-        except OSError:
-            self.fail(f"lost rank {rank!r}")
+        self._send_data(rank, message)
+
+    def _send_data(self, rank: str, message: dict[str, Any], data: Data = b"") -> None:
+        self.links[rank].send(message, data)
+
+    # The state.
+
+    def _holding(self, members: Sequence[str]) -> list[str]:
+        """Return the members that hold the state of the job: those that compute, since emulated ranks hold nothing."""
+        duty = self.launch.duty
+        return [rank for rank in members if (duty > 0 if rank == self.name else self.joined[rank]["holds"])]
+
+    def _fill(self) -> None:
+        """Let each holder write its block of the state."""
+        assert self.holders is not None
+        if not self.state.total:
+            return
+        mine = None
+        for rank, block in zip(self.holders, blocks(self.state.total, len(self.holders)), strict=True):
+            if rank == self.name:
+                mine = block
+            else:
+                self.filling.add(rank)
+                self._send(rank, type="fill", first=block.first, end=block.end)
+        if mine:
+            self.state.fill(mine)
 
     # An iteration.
 
@@ -308,6 +336,9 @@ class Leader(BenchmarkRank):
             return
         self.apply_mask()
         self._apply_members()
+
+    def _continue(self) -> None:
+        """Begin the next iteration."""
         self.planned_s += self.reconfigured()
         self._iterate()
 
@@ -325,31 +356,58 @@ class Leader(BenchmarkRank):
         elif self.name not in message["members"]:
             self.refuse(message, f"the leader {self.name!r} cannot be released")
         else:
-            self.pending = message
+            self.pending = message | {"heard": self.clock.running()}
 
     def _apply_members(self) -> None:
-        """Apply the pending change of members if all new members have joined; else leave it pending."""
+        """Apply the pending change of members if all new members have joined, else leave it pending. Then continue."""
         if self.pending is None:
+            self._continue()
             return
-        begun = self.clock.now()
-        decided = self.pending.setdefault("decided", self.clock.stamp(begun))
-        members = self.pending["members"]
-        if not self._all_here(members):
+        begun, request = self.clock.now(), self.pending
+        if "decided" not in request:
+            request["decided"] = self.clock.stamp(begun)
+            request["decision_s"] = self.clock.running() - request["heard"]
+        if not self._all_here(request["members"]):
+            self._continue()
             return
+        old, new = self.holders, self._holding(request["members"])
+        plan = []
+        if old and new:
+            new = rearranged(self.state.total, old, new)
+            plan = moves(self.state.total, old, new)
+        self.holders = new
+        moved = None if self.state.total and not (old and new) else self.state.bytes_of(plan) / 2**20
+        done = partial(self._resized, begun, self.clock.running(), moved)
+        self.moving = Moving(plan, self.name, self.state, self._send_data, done)
+        self.moving.begin()
+
+    def _resized(self, begun: float, moving: float, moved: float | None) -> None:
+        """Continue with the members of the pending change, which hold the state now."""
+        assert self.pending is not None
+        request, self.pending, self.moving = self.pending, None, None
+        moving_s, members = self.clock.running() - moving, request["members"]
+        spawned = [self.joined[rank]["spawn_s"] for rank in set(members) - set(self.members)]
         for rank in set(self.members) - set(members):
             self._send(rank, type="leave")
-            self.selector.unregister(self.links[rank])
             self.links.pop(rank).close()
+        if moved is None:  # no rank held the state, so the new ranks begin with it
+            self._fill()
         self.members = members
         now = self.clock.now()
         self.reconfiguring_s += now - begun
         self.tell(
             "resized",
-            request=self.pending["request"],
+            request=request["request"],
             members=members,
-            decided=decided,
+            decided=request["decided"],
             applied=self.clock.stamp(now),
             iteration=self.iteration,
+            stages={
+                "decision_s": request["decision_s"],
+                "spawn_s": None if None in spawned else max(spawned, default=0.0),
+                "redistribution_s": moving_s,
+                "moved_mib": moved,
+            },
         )
-        self.pending = None
         self.beat("running", changed=True)
+        self._continue()

@@ -35,6 +35,8 @@ class Program(NamedTuple):
     """Memory that each rank holds, MiB."""
     ratios: Mapping[str, float] = {}
     """Kernel -> units of this kernel that take as long as a unit of the program. Missing: 1."""
+    state_mib: float = 0.0
+    """Data that the computing ranks hold and that moves between them when ranks join and leave, MiB."""
 
     @classmethod
     def lasting(
@@ -99,6 +101,8 @@ class Program(NamedTuple):
             raise InputError(f"partition is {program.partition!r}, not free or static")
         if type(program.rate) not in (int, float) or not 0 < program.rate < math.inf:
             raise InputError(f"rate is {program.rate!r}, not a positive number")
+        if type(program.state_mib) not in (int, float) or not 0 <= program.state_mib < math.inf:
+            raise InputError(f"state_mib is {program.state_mib!r}, not a number of at least 0")
         return program
 
 
@@ -126,6 +130,8 @@ class Launch(NamedTuple):
     """The file of the steady clock; None: the deadlines are those of the monotonic clock."""
     pauses: Pauses | None = None
     """The pauses of the ranks of the node; None: they are never stopped."""
+    received: float | None = None
+    """Monotonic time at which the agent received the message `launch`, s; None: unknown."""
 
 
 def split(units: range, parts: int, index: int) -> range:

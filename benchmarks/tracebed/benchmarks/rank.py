@@ -22,6 +22,7 @@ from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.lines import Lines, decode, encode, wait
 from tracebed.benchmarks.paced import Paced
 from tracebed.benchmarks.program import Launch, deal
+from tracebed.benchmarks.state import State
 from tracebed.benchmarks.workers import Sample, Sleeper, Threads, Workers
 from tracebed.cpus import format_cpus
 
@@ -92,6 +93,7 @@ class BenchmarkRank:
         self.workers = self._make_workers(kernel)
         self.partitions = len(launch.cpus) if launch.program.partition == "static" else 0
         """Number of parts into which the data of the rank are divided at its start; 0: they are not divided."""
+        self.state = State(self.program.state_mib)
         self.samples: list[Sample] = []
         self.work_due = time.monotonic() + WORK_S
         self.iteration = 0
@@ -106,6 +108,8 @@ class BenchmarkRank:
         self.pending_mask: dict[str, Any] | None = None
         self.requests: dict[str, dict[str, Any]] = {}
         """The last request of each kind."""
+        self.left: float | None = None
+        """Monotonic time at which the leader released this rank, s."""
         self.outcome: tuple[str, str] | None = None
         self.planned_s = 0.0
         """Leader only: planned time of the parts so far, each by its slowest rank, plus reconfigurations, s."""
@@ -148,6 +152,7 @@ class BenchmarkRank:
             overruns=self.workers.overruns,
             residual_s=self.residual_s,
             checksum=None if self.checksum is None else f"{self.checksum:016x}",
+            left=self.left,
         )
         self.control.drain()
         why = f" ({reason})" if reason else ""

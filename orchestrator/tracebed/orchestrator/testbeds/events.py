@@ -44,13 +44,14 @@ FIELDS: dict[str, dict[str, Types]] = {
     "error": {"what": (str,)},
 }
 """Type of event -> the fields that the testbed and the replay read, with the types of their values."""
-FIGURES = ("exit_code", "units_done", "cpu_s", "planned_s", "late_s", "overruns", "residual_s")
+FIGURES = ("exit_code", "units_done", "cpu_s", "planned_s", "late_s", "overruns", "residual_s", "termination_s")
 OPTIONAL: dict[str, Types] = {
     "n": (int,),
     "job": (str,),
     "rank": (str,),
     "hint": (str, NOTHING),
     "ping": (dict,),
+    "stages": (dict,),
     **dict.fromkeys(FIGURES, (*NUMBER, NOTHING)),
 }
 """Fields that events of any type may have."""

@@ -176,6 +176,7 @@ class Jobs:
                 exit_code=code,
                 units_done=rank.units_done(),
                 cpu_s=usage.ru_utime + usage.ru_stime,
+                termination_s=rank.termination_s(),
                 **{name: rank.finished.get(name) for name in OF_RANK},
             )
 

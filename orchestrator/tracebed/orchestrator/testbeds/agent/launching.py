@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,6 +85,7 @@ def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pause
         folder=node.spool / folder_name(job),
         clock=clock,
         pauses=pauses,
+        received=time.monotonic(),
     )
 
 

@@ -74,6 +74,11 @@ class RankProcess:
             return "failed", f"was killed by signal {-code} ({signal.strsignal(-code)})"
         return "failed", f"ended with status {code}; see {self.output}"
 
+    def termination_s(self) -> float | None:
+        """Return the time since the leader released the rank, whose process has just ended, s; None: not released."""
+        left = self.finished.get("left")
+        return None if left is None else time.monotonic() - left
+
     def units_done(self) -> int:
         """Return the units that the rank did, from its message `finished` or else from its last heartbeat."""
         if "units_done" in self.finished:
