@@ -46,6 +46,7 @@ def program_of(
         partition=application.partition,
         memory_mib=_memory_mib(jobs, job),
         ratios={kernel: rates[kernel] / rates[first] for kernel in others},
+        state_mib=jobs.state_mib[job] if jobs.state_mib else 0.0,
     )
 
 
