@@ -1,0 +1,81 @@
+"""What a study by real runs is: settings in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tracebed.files import replacing
+from tracebed.registry import Registry
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user chooses for a study.
+
+    Attributes:
+        folder: folder for the runs and the findings.
+        inventory: file or name of an inventory; None: the study chooses from the cores of this machine.
+        repetitions: number of replays of each scenario.
+        speed: trace seconds per wall second; None: the study chooses.
+        say: function that reports the steps to the user.
+    """
+
+    folder: Path
+    inventory: str | None = None
+    repetitions: int = 3
+    speed: float | None = None
+    say: Callable[[str], None] = field(default=lambda step: None)
+
+
+@dataclass(frozen=True)
+class FindingsTable:
+    """A table of findings: published figures beside measured ones."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The findings of a study."""
+
+    title: str
+    tables: Sequence[FindingsTable]
+    notes: Sequence[str] = ()
+    """What differs from the paper, and what the figures depend on."""
+
+    def markdown(self) -> str:
+        """Return the findings as a page in Markdown."""
+        parts = [f"# {self.title}"]
+        for table in self.tables:
+            lines = ["| " + " | ".join(map(str, row)) + " |" for row in (table.columns, *table.rows)]
+            lines.insert(1, "|" + "---|" * len(table.columns))
+            parts += [f"## {table.title}", "\n".join(lines)]
+        parts += [f"- {note}" for note in self.notes]
+        return "\n\n".join(parts) + "\n"
+
+    def facts(self) -> dict[str, Any]:
+        """Return the findings for JSON."""
+        tables = [{"title": table.title, "columns": table.columns, "rows": table.rows} for table in self.tables]
+        return {"title": self.title, "tables": tables, "notes": self.notes}
+
+    def save(self, folder: Path) -> Path:
+        """Write `findings.md`, and return its path."""
+        path = folder / "findings.md"
+        with replacing(path) as stream:
+            stream.write(self.markdown().encode())
+        return path
+
+
+StudyFunction = Callable[[Settings], Findings]
+"""A study: a function whose docstring begins with a line on what it repeats."""
+STUDIES: Registry[StudyFunction] = Registry("tracebed.studies", "study")
+
+
+def percent(before: float, after: float) -> str:
+    """Return the relative change from `before` to `after`."""
+    return f"{100 * (after / before - 1):+.1f} %"
