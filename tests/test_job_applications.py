@@ -44,6 +44,8 @@ def computing(memory_mib: int) -> Inventory:
         ({"application_parameters": "size=3"}, "job a: application pils has no parameter 'size'"),
         ({"application_parameters": "size"}, "job a: application_parameters has 'size'"),
         ({"memory_mib": 100.5}, "job a: needs 101 MiB on each of 1 nodes, and the nodes have 100 MiB"),
+        ({"application": "stream", "application_parameters": "size_mib=120"}, "job a: needs 120 MiB on each"),
+        ({"application": "stream", "application_parameters": "size_mib=0"}, "job a: stream.size_mib cannot be 0"),
     ],
 )
 def test_a_job_that_cannot_run_is_refused_before_the_replay(
@@ -164,3 +166,63 @@ def test_a_replay_sizes_each_job_by_the_rate_of_its_kernel(tmp_path: Path) -> No
 
 
 ONE = "initialization=1"
+
+
+@given(st.integers(0, 2**40), st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(1, 4))
+@settings(max_examples=20, deadline=None)
+def test_the_checksum_of_stream_does_not_depend_on_its_division(first: int, lengths: list[int], size_mib: int) -> None:
+    """Another rank does the same on arrays of its own, after other units."""
+    program = Program("stream", 0, 800, 10, 1e6)
+    application = registry.load("stream", {"size_mib": str(size_mib)})
+    kernel, other = application.kernel(program), application.kernel(program)
+    whole, parts, begin = kernel(first, sum(lengths)), 0, first
+    other(0, 7)
+    for length in lengths:
+        parts += other(begin, length)
+        begin += length
+    assert parts % 2**64 == whole
+    blocks, unit = size_mib * 2**20 // (3 * 8 * stream.BLOCK), first + sum(lengths)
+    start = ((unit * 0x9E3779B97F4A7C15 % 2**64 >> 32) * blocks >> 32) * stream.BLOCK
+    value = sum(index % 1009 + 3 * (index % 2003) for index in range(start, start + stream.BLOCK))
+    assert kernel(unit, 1) == (unit + 1) * value % 2**64
+
+
+@pytest.mark.parametrize("balance", ["static", "dynamic"])
+def test_a_job_of_stream_that_is_resized_ends_as_if_undisturbed(tmp_path: Path, balance: str) -> None:
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    node = {"name": "n1", "cores": len(cpus), "cpus": ",".join(map(str, cpus)), "emulated": False}
+    parameters = {"size_mib": "8"}
+    program = Program("stream", 100, 20_000, 40, 50_000.0, balance=balance, parameters=parameters)
+    with Agent(tmp_path, node=node) as agent:
+        agent.greet()
+        agent.launch("1", program, cpus=node["cpus"], cores=len(cpus), duty=0.5)
+        agent.hear("started")
+        for request, mask in enumerate((str(cpus[0]), node["cpus"]), 1):
+            agent.tell({"type": "resize", "job": "1", "request": request, "cpus": mask})
+            agent.hear("resized")
+        ended = agent.hear("ended")
+    expected = registry.load("stream", parameters).kernel(program)(0, 10_050)
+    assert (ended["state"], ended["units_done"], ended["checksum"]) == ("completed", 20_100, f"{expected:016x}")
+
+
+def test_the_arrays_of_an_application_are_part_of_the_memory_of_its_job(tmp_path: Path) -> None:
+    node = {"name": "n1", "cores": 1, "cpus": str(CPU), "emulated": False}
+    program = Program("stream", 0, 10**12, 10**6, 1e6, parameters={"size_mib": "48"}, memory_mib=64)
+    with Agent(tmp_path, node=node) as agent:
+        agent.greet()
+        agent.launch("1", program, cpus=str(CPU), cores=1, duty=0.01)
+        agent.hear("started")
+        (rank,) = agent.children()
+        held = rank.memory_info().rss
+        agent.tell({"type": "kill", "job": "1", "reason": "enough"})
+        agent.hear("ended")
+    assert 64 * 2**20 <= held < (64 + 48) * 2**20
+
+
+def test_an_emulated_rank_has_no_arrays(tmp_path: Path) -> None:
+    program = Program("stream", 0, 10, 1, rate=1e6, parameters={"size_mib": str(10**9)})
+    with Agent(tmp_path) as agent:
+        agent.greet()
+        agent.tell(launch_message("n1", "1", program, cores=1))
+        ended = agent.hear("ended")
+    assert (ended["state"], ended["checksum"]) == ("completed", None)

@@ -39,16 +39,28 @@ class Application(ABC):
         """How the data of a rank are divided: `free` or `static`, as in `Program`."""
         return "free"
 
+    @property
+    def own_mib(self) -> int:
+        """Memory that the kernel of a rank takes, MiB. It is part of the memory of the job."""
+        return 0
+
     def run(self, launch: Launch, control: Control) -> int:
-        """Run one rank of a job, and return the exit status of its process.
+        """Run one rank of a job, and return the exit status of its process. An emulated rank holds no memory.
 
         Raises:
             TestbedError: the node lacks the memory of the rank.
         """
-        held = b"" if launch.duty == 0 else memory(launch.program.memory_mib)
+        if launch.duty == 0:
+            return malleable.run(launch, control, _emulated)
+        held = memory(max(0, launch.program.memory_mib - self.own_mib))
         status = malleable.run(launch, control, self.kernel(launch.program))
         del held  # the rank holds its memory until here
         return status
+
+
+def _emulated(first: int, count: int) -> int:
+    """Raise AssertionError: workers that emulate their work call no kernel."""
+    raise AssertionError(f"emulated units are computed: {count} units from {first}")
 
 
 def memory(size_mib: int) -> bytes:

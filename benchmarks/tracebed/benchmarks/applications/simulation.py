@@ -44,6 +44,11 @@ class Simulation(Application):
         """How the data of a rank are divided."""
         return self.data
 
+    @property
+    def own_mib(self) -> int:
+        """Size of the arrays of the initialization, MiB."""
+        return stream.SIZE_MIB if self.initialization else 0
+
     def kernel(self, program: Program) -> Kernel:
         """Return the function that does the first units in memory, and the others in the cache."""
         border = int(self.initialization * (program.serial_units + program.parallel_units))

@@ -71,9 +71,10 @@ def _application(name: str, parameters: str) -> Application:
 
 
 def _memory_mib(jobs: Jobs, job: int) -> int:
-    """Return the memory that each rank of a job holds, MiB; 0 if it is unknown."""
+    """Return the memory that each rank of a job holds, MiB: that of its application, if the workload has no more."""
+    own = application_of(jobs, job).own_mib
     needed = jobs.memory_mib[job] if jobs.memory_mib else math.nan
-    return 0 if math.isnan(needed) else math.ceil(needed)
+    return own if math.isnan(needed) else max(own, math.ceil(needed))
 
 
 def check_programs(jobs: Jobs, inventory: Inventory) -> None:
@@ -84,7 +85,6 @@ def check_programs(jobs: Jobs, inventory: Inventory) -> None:
     """
     memory = sorted((node.memory_mib or math.inf for node in inventory.nodes if not node.emulated), reverse=True)
     for job, name in enumerate(jobs.ids):
-        application_of(jobs, job)
         needed, nodes = _memory_mib(jobs, job), jobs.low[job]
         if memory and nodes <= len(memory) and needed > memory[nodes - 1]:
             what = f"needs {needed} MiB on each of {nodes} nodes, and the nodes have {memory[nodes - 1]:g} MiB"
