@@ -191,12 +191,15 @@ class ObservedSimulator(Simulator):
         self.log.start(now, job, nodes)
         self._as_observed &= now == seen.start[job]
         super().start(job, nodes)
-        begin = self.record.launched[job]
+        begin = self.record.launched[job]  # NaN: the job waits for its cores
         if Cause.DELAYS in self.causes and seen.started(job):
             if not math.isnan(seen.launched[job]):
                 begin = self.record.launched[job] = seen.launched[job] + (now - seen.start[job])
             elif Cause.WORK in self.causes:  # the job ended before its work began
                 begin, self.record.launched[job] = seen.end[job] + (now - seen.start[job]), math.nan
+        if math.isnan(begin):
+            return
+        self._in_use.no_longer_waits(job)
         self._progress[job] = (0.0, begin, self._rate(job, nodes))
         self._end_at(job, self._work_end(job) + self.overheads.end(len(nodes)))
 
@@ -227,7 +230,7 @@ class ObservedSimulator(Simulator):
         return False
 
     def change_cores(self, job: int) -> None:
-        """Continue the job with its new cores immediately."""
+        """Continue the job with its new cores."""
         self.log.change_cores(self._now, job)
         super().change_cores(job)
 

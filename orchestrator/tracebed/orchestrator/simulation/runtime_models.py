@@ -20,7 +20,7 @@ class RuntimeModel(enum.StrEnum):
     WORST_CASE = "worst-case"
     """Static load balancing: the node with the fewest cores determines the share (equation 6)."""
 
-    def share(self, used: Sequence[int], requested: int) -> float:
+    def share(self, used: Sequence[float], requested: int) -> float:
         """Return the share of the requested cores that determines the rate of the parallel part.
 
         Args:

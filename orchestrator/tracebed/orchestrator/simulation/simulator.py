@@ -13,10 +13,12 @@ from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler, next_multiple
 from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.states import JobState
 
-END, POINT, RELEASED = 0, 1, 2  # order of events at one instant: ends, malleability points, ends of releases
+END, POINT, RELEASED, CORES = 0, 1, 2, 3
+"""Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores."""
 REPORT_EVERY = 4096  # instants
 ROUNDING = 1e-9
 """An iteration counts as complete if at most this part of its work is left, since sums of times are rounded."""
@@ -37,8 +39,9 @@ class Overheads:
             effect at a malleability point after that.
         expand_rank_s: additional time for each further new rank.
         release_s: time from the malleability point of a shrink until the released nodes are idle.
-        grain_s: > 0: duration of an iteration of a job on the requested nodes. A resize takes effect at the end of an
-            iteration, as in a replay: a job has `run_time / grain_s` iterations (rounded, at least one) of equal work.
+        grain_s: > 0: duration of an iteration of a job on the requested nodes. A resize, and a change of the cores on
+            shared nodes, takes effect at the end of an iteration, as in a replay: a job has `run_time / grain_s`
+            iterations (rounded, at least one) of equal work.
     """
 
     launch_s: float = 0.0
@@ -119,12 +122,15 @@ class Simulator:
         self._shares = shares(policy)
         self._uneven = min(cores, default=0) < max(jobs.cores, default=0)
         self._now = 0.0
-        self._heap: list[tuple[float, int, int]] = []  # (time, END, POINT or RELEASED, job)
+        self._heap: list[tuple[float, int, int]] = []  # (time, event, job)
         self._ends: dict[int, float] = {}  # job -> its valid end; other ends in the heap are outdated
         # job whose rate may change -> work done at an instant, the instant, and the rate since then
         self._progress: dict[int, tuple[float, float, float]] = {}
         self._pending: dict[int, list[int]] = {}  # job -> nodes after its next malleability point
         self._releasing: dict[int, tuple[float, float]] = {}  # job -> when its shrink was decided and applied
+        self._in_use = CoresInUse(jobs, self.cluster)
+        self._ready: dict[int, float] = {}  # guest -> the end of its launch, if it then waits for its cores
+        self._changing: dict[int, float] = {}  # job -> the malleability point at which it adopts its new cores
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
         """Run until every job has ended, or until the instant `until`, and return the record.
@@ -179,6 +185,8 @@ class Simulator:
             self._progress.pop(job, None)
             self._pending.pop(job, None)
             self._releasing.pop(job, None)
+            self._changing.pop(job, None)
+            self._ready.pop(job, None)
             if job in self._cancelled:
                 self.record.finish(job, now, JobState.CANCELLED, self._cancelled.pop(job))
             elif self._work[job] < self.jobs.run_time[job]:
@@ -186,7 +194,13 @@ class Simulator:
             else:
                 self.record.finish(job, now, JobState.COMPLETED)
             self.scheduler.end(job, now)
+            self._begin(self._in_use.end(job))
             return True
+        if what == CORES:
+            if self._changing.get(job) == now:
+                del self._changing[job]
+                self._adopt_cores(job)
+            return False
         if what == POINT:
             if job not in self._pending:
                 return False
@@ -207,8 +221,13 @@ class Simulator:
         now = self._now
         begin = now + self.overheads.launch(len(nodes))
         self.record.start[job] = now
-        self.record.launched[job] = begin
+        waits = self._shares and self._in_use.start(job, nodes, begun=self._begun(job))
         rate = self._rate(job, nodes)
+        if waits:
+            self._ready[job] = begin
+            self._progress[job] = (0.0, math.inf, rate)
+            return
+        self.record.launched[job] = begin
         if self.jobs.malleable[job] or self._shares:
             self._progress[job] = (0.0, begin, rate)
         self._end_at(job, begin + self._work[job] / rate + self.overheads.end(len(nodes)))
@@ -226,8 +245,13 @@ class Simulator:
         return False
 
     def change_cores(self, job: int) -> None:
-        """Continue the job with its new cores immediately: a change of cores needs no malleability point."""
-        self._proceed(job, self.cluster.nodes_of(job), 0.0)
+        """Continue the job with its new cores at once or, with a grain, at its next malleability point."""
+        now = self._now
+        if not self.overheads.grain_s or self._progress[job][1] >= now:  # or the job has not begun
+            self._adopt_cores(job)
+        elif job not in self._changing and (point := self._point(job, now)) < math.inf:
+            self._changing[job] = point
+            heappush(self._heap, (point, CORES, job))
 
     def reject(self, job: int, reason: str) -> None:
         """Record that `job` is rejected."""
@@ -239,6 +263,25 @@ class Simulator:
         self._end_at(job, self._now)
 
     # --------------------------------------------------------------------------------------------------------------
+
+    def _begun(self, job: int) -> set[int]:
+        """Return the owners on the nodes of the guest `job` that use their cores until a malleability point."""
+        if not self.overheads.grain_s:
+            return set()
+        return {owner for owner in self.cluster.hosts(job) if self._progress[owner][1] < self._now}
+
+    def _adopt_cores(self, job: int) -> None:
+        """Continue the job with its new cores now, and begin the guests that waited for the other ones."""
+        self._proceed(job, self.cluster.nodes_of(job), 0.0)
+        self._begin(self._in_use.adopt(job))
+
+    def _begin(self, guests: list[int]) -> None:
+        """Begin the work of `guests`, which have waited for their cores."""
+        for job in guests:
+            begin, rate = max(self._now, self._ready.pop(job)), self._progress[job][2]
+            self.record.launched[job] = begin
+            self._progress[job] = (0.0, begin, rate)
+            self._end_at(job, begin + self._work[job] / rate + self.overheads.end(self.jobs.nodes[job]))
 
     def _point(self, job: int, ready: float) -> float:
         """Return the first malleability point of `job` at or after `ready`, s; infinite if the job ends before it."""
@@ -278,12 +321,11 @@ class Simulator:
 
     def _rate(self, job: int, nodes: list[int]) -> float:
         share = 1.0
-        if self._uneven or self.cluster.loans:
-            cores = self.cluster.cores
-            has = self.cluster.cores_of(job) if self.cluster.shares(job) else [cores[node] for node in nodes]
-            share = self.runtime_model.share(has, self.jobs.cores[job])
+        if self._uneven or self.cluster.loans or self._in_use.divided:
+            share = self.runtime_model.share(self._in_use.effective(job, nodes), self.jobs.cores[job])
         return self.jobs.rate(job, len(nodes), share)
 
     def _end_at(self, job: int, end: float) -> None:
-        self._ends[job] = end
-        heappush(self._heap, (end, END, job))
+        if end < math.inf:  # the end of a guest that waits for its cores is unknown
+            self._ends[job] = end
+            heappush(self._heap, (end, END, job))
