@@ -48,6 +48,7 @@ NOT_RUN = {
     "docs/how-to/calibrate.md": 5,
     "docs/how-to/elastisim.md": 2,
     "docs/how-to/make-a-program-malleable.md": 2,
+    "docs/how-to/run-your-programs.md": 1,
     "docs/how-to/repeat.md": 1,
     "docs/how-to/replay.md": 1,
     "docs/how-to/survive.md": 1,

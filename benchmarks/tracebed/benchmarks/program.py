@@ -37,6 +37,8 @@ class Program(NamedTuple):
     """Kernel -> units of this kernel that take as long as a unit of the program. Missing: 1."""
     state_mib: float = 0.0
     """Data that the computing ranks hold and that moves between them when ranks join and leave, MiB."""
+    command: Mapping[str, Any] = {}
+    """Application `command`: the `arguments`, the `environment` and the `folder` (or None) of the program to run."""
 
     @classmethod
     def lasting(
@@ -97,6 +99,7 @@ class Program(NamedTuple):
             values = getattr(program, field)
             if not isinstance(values, dict) or not all(isinstance(value, kind) for value in values.values()):
                 raise InputError(f"{field} is {values!r}, not an object with valid values")
+        _check_command(program.command)
         if program.partition not in ("free", "static"):
             raise InputError(f"partition is {program.partition!r}, not free or static")
         if type(program.rate) not in (int, float) or not 0 < program.rate < math.inf:
@@ -104,6 +107,18 @@ class Program(NamedTuple):
         if type(program.state_mib) not in (int, float) or not 0 <= program.state_mib < math.inf:
             raise InputError(f"state_mib is {program.state_mib!r}, not a number of at least 0")
         return program
+
+
+def _check_command(command: Any) -> None:
+    """Raise InputError unless a command is empty, or has its three parts."""
+    match command:
+        case {"arguments": [str(), *_] as arguments, "environment": dict() as environment, "folder": str() | None}:
+            texts = [*arguments, *environment, *environment.values()]
+            if all(isinstance(text, str) and "\0" not in text for text in texts):
+                return
+        case {} if not command:
+            return
+    raise InputError("the command is invalid")  # its environment may be secret
 
 
 class Launch(NamedTuple):

@@ -6,6 +6,7 @@ Messages from the agent:   resize
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -73,7 +74,8 @@ class Heartbeat:
         now = time.monotonic()
         if changed or now >= self._due:
             self._due = now + HEARTBEAT_S
-            os.write(self._file, encode({"time": now, **record()}))
+            with contextlib.suppress(OSError):  # a full disk costs the record, not the job
+                os.write(self._file, encode({"time": now, **record()}))
 
 
 class BenchmarkRank:

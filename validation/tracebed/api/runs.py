@@ -18,6 +18,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.history import run_of_log
 from tracebed.orchestrator.replay import session
+from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import NodeFacts, nodes_of
@@ -213,6 +214,7 @@ def replay(
     health: Path | str | None = None,
     on_node_failure: NodeFailureName = "requeue",
     drain: bool = False,
+    allow_commands: Path | str | None = None,
     resume: bool = False,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
@@ -241,6 +243,7 @@ def replay(
         on_node_failure: treatment of the jobs of a lost node: they return to the queue (`requeue`), they fail
             (`fail`), or the replay ends (`abort`).
         drain: whether to run without the nodes whose agents do not start, unless no agent starts.
+        allow_commands: file of the commands that jobs of the application `command` may run.
         resume: whether to continue the newest replay to `output` that was killed. The other arguments must be the same.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
@@ -258,7 +261,9 @@ def replay(
         'emulated'
     """
     one_of("over_limit", over_limit, OverLimit)
-    options = Options(speed, interval_s, OverLimit(over_limit), balance, priority, clock, None, on_node_failure, drain)
+    commands = None if allow_commands is None else AllowedCommands.read(Path(allow_commands))
+    limits = OverLimit(over_limit)
+    options = Options(speed, interval_s, limits, balance, priority, clock, None, on_node_failure, drain, commands)
     if resume and output is None:
         raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
     chosen = loaded_calibration(calibration)

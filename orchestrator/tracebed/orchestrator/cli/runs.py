@@ -251,6 +251,12 @@ def simulate(
     help="Treatment of the jobs of a lost node: return them to the queue, fail them, or end the replay.",
 )
 @click.option("--drain", is_flag=True, help="Run without the nodes whose agents do not start.")
+@click.option(
+    "--allow-commands",
+    type=PATH,
+    metavar="FILE",
+    help="YAML file of the commands that jobs of the application `command` may run.",
+)
 @click.option("--resume", is_flag=True, help="Continue the newest killed replay to the same output.")
 @watch_options
 @output_option("Folder of the run.")
@@ -274,6 +280,7 @@ def replay(
     health: Path | None,
     on_node_failure: NodeFailureName,
     drain: bool,
+    allow_commands: Path | None,
     resume: bool,
     live: bool | None,
     metrics_port: int | None,
@@ -339,6 +346,7 @@ def replay(
             health=health,
             on_node_failure=on_node_failure,
             drain=drain,
+            allow_commands=allow_commands,
             resume=resume,
             name=workload.name,
             on_progress=bar.update,

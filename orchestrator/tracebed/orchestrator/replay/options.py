@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracebed import bounds
+from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.pace import CLOCKS
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import FCFS
@@ -31,6 +32,7 @@ class Options:
         clock: `wall` or `steady` (see `pace.CLOCKS`).
         proposed_duty: the duty that a calibration proposes, for nodes without a duty; None: `DEFAULT_DUTY`.
         on_node_failure: treatment of the jobs of a lost node, one of `NODE_FAILURES`.
+        commands: the commands that jobs may run; None: none.
         drain: whether to run without the nodes whose agents do not start. If no agent starts, the replay fails.
     """
 
@@ -43,6 +45,7 @@ class Options:
     proposed_duty: float | None = None
     on_node_failure: str = "requeue"
     drain: bool = False
+    commands: AllowedCommands | None = None
 
     def __post_init__(self) -> None:
         """Raise InputError if a name is unknown or a number is out of its range (`tracebed.bounds`)."""

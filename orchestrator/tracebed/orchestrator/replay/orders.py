@@ -6,6 +6,7 @@ import hashlib
 import hmac
 
 from tracebed.cpus import format_cpus
+from tracebed.orchestrator.replay.commands import command_of
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import application_of, program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
@@ -65,7 +66,7 @@ class Orders:
             speed=self.options.speed,
             grain_s=self.inventory.grain_s,
             balance=self.options.balance,
-        )
+        )._replace(command=command_of(self.jobs, job, self.options.commands))
         self.ranks.running[job] = RunningJob(nodes, program, self._key(job), cores, to_launch=list(nodes))
         self.rounds.note("start", job, nodes=self.ranks.names(nodes), **self._of_shared(job))
         self.ranks.launch(job)

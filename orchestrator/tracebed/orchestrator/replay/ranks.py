@@ -216,7 +216,7 @@ class Ranks:
                 "job": self.jobs.ids[job],
                 "rank": self.testbed.nodes[node].name,
                 "leader": leader,
-                "members": self.names(active.nodes if leader else [node]),  # followers need no list of n names each
+                "members": self.names(active.nodes if leader or active.program.command else [node]),
                 "address": active.address,
                 "family": self.testbed.family,
                 "authkey": active.authkey,

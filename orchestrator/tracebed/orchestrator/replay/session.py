@@ -13,6 +13,7 @@ from typing import Any
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.calibration import Calibration
+from tracebed.orchestrator.replay.commands import check_commands
 from tracebed.orchestrator.replay.ending import ended_run, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
 from tracebed.orchestrator.replay.journal import Journal, has_facts
@@ -90,6 +91,7 @@ def replay(
         raise InputError(what, where=inventory.where, hint=hint)
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes), over_limit=options.over_limit)
     check_programs(jobs, inventory)
+    check_commands(jobs, options.commands)
     check_target(output)
     info = RunInfo(
         source="replay",
@@ -109,6 +111,7 @@ def replay(
             "duty": inventory.duty(options.proposed_duty),
             "clock": options.clock,
             "on_node_failure": options.on_node_failure,
+            **({"allowed_commands": options.commands.sha256} if options.commands else {}),
         },
         speed=options.speed,
         calibration=calibration.facts() if calibration else {},

@@ -1,0 +1,46 @@
+"""Commands: any programs that the user allows, on the CPUs of their job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tracebed.benchmarks import supervised
+from tracebed.benchmarks.applications.base import Application, Demands
+from tracebed.benchmarks.kernels import Kernel, compute
+from tracebed.benchmarks.program import Launch, Program
+from tracebed.benchmarks.rank import Control
+from tracebed.errors import InputError
+
+
+@dataclass(frozen=True)
+class Command(Application):
+    """A program of the user: one copy on each node of the job.
+
+    Attributes:
+        name: the name of the command in the file of allowed commands.
+        backend: `rigid`: the program keeps its CPUs; `affinity`: all its threads and processes are moved when the CPUs
+            of the job change.
+    """
+
+    demands: ClassVar[Demands] = Demands(cpu="those of the program", memory="at most `memory_mib`", bandwidth="unknown")
+
+    name: str = ""
+    backend: Literal["rigid", "affinity"] = "rigid"
+
+    def kernel(self, program: Program) -> Kernel:
+        """Return the kernel of PILS, in whose units the job is sized on emulated nodes."""
+        return compute
+
+    def run(self, launch: Launch, control: Control) -> int:
+        """Run the command of one rank. On an emulated node, the rank takes the planned time instead.
+
+        Raises:
+            InputError: the controller has not allowed the command.
+        """
+        if launch.duty == 0:
+            return super().run(launch, control)
+        if not launch.program.command:
+            raise InputError(f"command {self.name!r} is not allowed")
+        stateless = launch._replace(program=launch.program._replace(state_mib=0.0))  # the command has its own data
+        return supervised.run(stateless, control, compute, moves=self.backend == "affinity")

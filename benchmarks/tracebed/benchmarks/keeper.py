@@ -1,0 +1,167 @@
+"""The keeper of a command: a process that starts it, and ends everything that it has started.
+
+The keeper is a child of the rank, and the parent of the command and of all processes that the command leaves behind. It
+ends them when the command has ended, when the rank asks for it, and when the rank is killed. The command is in the
+process group of the rank, so that the signals of the agent to the rank reach it; the keeper is not.
+
+Messages from the rank:  start (arguments, environment, folder, memory_mib)
+Messages to the rank:    started (pid), ended (status, reason)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tracebed.benchmarks.affinity import processes_of
+from tracebed.benchmarks.lines import decode, encode
+from tracebed.benchmarks.memory import MIB
+
+MEMORY_S = 0.1
+"""Time between two checks of the memory of a command, s."""
+LINE = 2**22
+"""Longest message, bytes."""
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Keeper:
+    """The keeper of one command, in the process of the rank.
+
+    Attributes:
+        pid: its process.
+        link: the connection to it. It is closed by the keeper after the end of the command.
+    """
+
+    def __init__(self) -> None:
+        """Fork the keeper. No other thread may run."""
+        group = os.getpgrp()
+        _adopt_orphans()  # the keeper may be killed
+        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become_keeper(theirs, group)
+        theirs.close()
+
+    def start(self, command: Mapping[str, Any]) -> None:
+        """Start a command. Its messages follow."""
+        with contextlib.suppress(BrokenPipeError):  # the keeper was killed: `receive` says so
+            self.link.send(encode(command))
+
+    def receive(self) -> dict[str, Any] | None:
+        """Return the next message; None: the keeper has ended."""
+        try:
+            line = self.link.recv(LINE)
+        except OSError:
+            return None
+        return decode(line) if line else None
+
+    def close(self) -> None:
+        """End all processes of the command, and wait until they have ended."""
+        self.link.close()
+        os.waitpid(self.pid, 0)
+        end_children()
+
+
+def _become_keeper(link: socket.socket, group: int) -> NoReturn:
+    """Turn the forked child into the keeper. It ends with `os._exit`, since the frames above are those of the rank."""
+    try:
+        os.setpgid(0, 0)
+        for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+            if descriptor > 2 and descriptor != link.fileno():
+                os.closerange(descriptor, descriptor + 1)
+        _adopt_orphans()
+        _keep(link, group)
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        end_children()
+        os._exit(0)
+
+
+def _adopt_orphans() -> None:
+    """Let this process become the parent of descendants whose parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _keep(link: socket.socket, group: int) -> None:
+    wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(woken)
+    line = link.recv(LINE)
+    if not line:
+        return
+    command = decode(line)
+    killed = _kills()
+    try:
+        process = subprocess.Popen(
+            command["arguments"],
+            env=command["environment"],
+            cwd=command["folder"],
+            stdin=subprocess.DEVNULL,
+            process_group=group,
+        )
+    except (OSError, ValueError) as error:
+        link.send(encode({"type": "ended", "status": None, "reason": f"the command cannot be started: {error}"}))
+        return
+    link.send(encode({"type": "started", "pid": process.pid}))
+    limit, reason = command["memory_mib"], None
+    while True:
+        ready = select.select([link.fileno(), wake], [], [], MEMORY_S if limit else None)[0]
+        if link.fileno() in ready:  # the rank has closed the connection, or was killed
+            return
+        if wake in ready:
+            os.read(wake, 4096)
+        if process.poll() is not None:
+            break
+        if limit and (used := memory_mib()) > limit:
+            reason = f"out of memory: the command used {used:.0f} MiB of {limit} MiB"
+            break
+    end_children()
+    status = process.wait()
+    if reason is None and status == -signal.SIGKILL and _kills() > killed:
+        reason = "out of memory: the kernel of the node has killed the command"
+    link.send(encode({"type": "ended", "status": status, "reason": reason}))
+
+
+def end_children() -> None:
+    """Kill all descendants of this process, which is a subreaper, and wait for their end."""
+    signal.set_wakeup_fd(-1)
+    while True:
+        for process in processes_of(os.getpid())[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
+
+
+def memory_mib() -> float:
+    """Return the memory of all descendants of this process, MiB. Memory that they share counts for each of them."""
+    pages = 0
+    for process in processes_of(os.getpid())[1:]:
+        with contextlib.suppress(OSError):  # it has ended
+            pages += int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def _kills() -> int:
+    """Return the number of processes that the kernel has killed for lack of memory."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
