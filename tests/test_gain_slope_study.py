@@ -1,0 +1,74 @@
+"""The study `dmr-gain-slope`: its tables, and runs on emulated nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
+from tracebed.validation.studies.real import dmr_gain_slope
+from tracebed.validation.studies.real.base import STUDIES, Settings
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+
+def test_the_figures_of_the_paper_stand_beside_those_measured() -> None:
+    run_times, sizes = dmr_gain_slope.findings({3: 10.0, 6: 2.4, 12: 1.0, 24: 0.5, 48: 0.6}).tables
+    names = [name for who in ("tracebed", "table 1", "table 3") for name in (f"{who}: s", f"{who}: gain")]
+    assert run_times.columns == ("processes", *names)
+    assert [list(row) for row in run_times.rows] == [
+        [3, "10", "", "238", "", "1382", ""],
+        [6, "2.4", "76.00%", "68", "71.43%", "345", "75.04%"],
+        [12, "1", "14.00%", "40", "11.76%", "155", "13.75%"],
+        [24, "0.5", "5.00%", "44", "-1.68%", "152", "0.22%"],
+        [48, "0.6", "-1.00%", "60", "-6.72%", "171", "-1.37%"],
+    ]
+    assert sizes.columns == ("size", "tracebed", "table 1", "table 3")
+    assert [list(row) for row in sizes.rows] == [["minimum", 6, 3, 6], ["preferred", 6, 6, 6], ["maximum", 24, 12, 24]]
+
+
+def test_times_of_other_sizes_than_those_of_the_paper_have_rows_of_their_own() -> None:
+    run_times, sizes = dmr_gain_slope.findings({3: 4.0, 4: 2.0}).tables
+    assert [list(row)[:4] for row in run_times.rows][:3] == [
+        [3, "4", "", "238"],
+        [4, "2", "50.00%", ""],
+        [6, "", "", "68"],
+    ]
+    assert list(sizes.rows[1]) == ["preferred", 4, 6, 6]
+
+
+def test_the_sizes_of_the_paper_are_used_where_they_fit() -> None:
+    assert dmr_gain_slope._ranks(46) == [1, 4, 10, 22, 46]
+    assert dmr_gain_slope._ranks(12) == [1, 4, 10]
+    assert dmr_gain_slope._ranks(9) == [1, 2, 4, 8]
+    assert dmr_gain_slope._ranks(2) == [1, 2]
+
+
+def test_runs_are_measured_and_kept(tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text("groups: {all: {nodes: 'n[1-4]', cores: 1, emulated: true}}\n", encoding="utf-8")
+    words = ["study", "dmr-gain-slope", "--inventory", str(nodes), "--repetitions", "2", "--speed", "1000", "--json"]
+    done = CliRunner().invoke(tracebed, [*words, "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    rows = facts["tables"][0]["rows"]
+    measured = {row[0]: float(row[1]) for row in rows if row[1]}
+    assert list(measured) == [3, 4, 6]
+    assert measured[3] >= 0.6  # the time of the work is slept
+    assert all(time >= 0.6 / (processes - 2) for processes, time in measured.items())
+    assert STUDIES.load("dmr-gain-slope")(Settings(tmp_path / "out", str(nodes), 2, 1000.0)).facts()["tables"] == [
+        {**table, "columns": tuple(table["columns"])} for table in facts["tables"]
+    ]
+    with pytest.raises(InputError, match="other settings"):
+        dmr_gain_slope.run(Settings(tmp_path / "out", str(nodes), 3, 1000.0))
+
+
+def test_one_node_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text("groups: {all: {nodes: 'n[1-1]', cores: 4, emulated: true}}\n", encoding="utf-8")
+    with pytest.raises(InputError, match="has one node"):
+        dmr_gain_slope.run(Settings(tmp_path / "study", str(path)))
