@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from agents import stopped
 from test_pils import GUARD_S, Rank, launch
-from tracebed.benchmarks import malleable
+from tracebed.benchmarks import malleable, state
 from tracebed.benchmarks.kernels import compute
 from tracebed.benchmarks.peers import Peer
 from tracebed.benchmarks.program import Launch, Program
@@ -145,7 +145,7 @@ class Group:
 
         def run(launched: Launch, control: socket.socket) -> int:
             if launched.rank == self.stops:
-                malleable.answer = stopping_at_the_third_page()  # in the process of this rank only
+                state.answer = stopping_at_the_third_page()  # in the process of this rank only
             rank = (malleable.Leader if launched.leader else malleable.Follower)(launched, control, compute)
             status = rank.run()
             held = {"pages": sorted(rank.state.pages), "wrong": rank.state.wrong()}

@@ -6,10 +6,11 @@ part on one core, then all cores of all ranks do the parallel part. At the malle
 masks change, and the state of the job moves. Ranks do not restart for a resize. The leader checks that no work is lost
 or done twice.
 
-Messages from follower to leader: join, filled, draw, done, page, stored
-Messages from leader to follower: fill, go, grant, fetch, page, leave, end
+Messages from follower to leader: join, filled, draw, done, page, stored, adopted, worker, merged, results
+Messages from leader to follower: fill, go, grant, fetch, page, common, give, worker, leave, end
 
-The messages fill, filled, fetch, page and stored are those of the state (`state.py`).
+The messages fill, filled, fetch, page and stored are those of the state (`state.py`); common, adopted, give, worker,
+merged and results those of applications with own data (`own_data.py`).
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 from typing import Any
 
+from tracebed.benchmarks.follower import Follower
 from tracebed.benchmarks.kernels import Kernel
-from tracebed.benchmarks.lines import decode, encode
+from tracebed.benchmarks.lines import decode
+from tracebed.benchmarks.own_data import Merging
 from tracebed.benchmarks.peers import Data, Peer, handshake, tune
 from tracebed.benchmarks.program import Launch, split
 from tracebed.benchmarks.rank import BenchmarkRank, Control
-from tracebed.benchmarks.redistribution import blocks, moves, rearranged
-from tracebed.benchmarks.state import Moving, answer
+from tracebed.benchmarks.redistribution import Block, Move, blocks, moves, rearranged
+from tracebed.benchmarks.state import Moving
 from tracebed.benchmarks.workers import MODULUS
 
 BACKLOG = 4096
@@ -42,75 +45,6 @@ PROGRESS_S = 0.5
 def run(launch: Launch, control: Control, kernel: Kernel) -> int:
     """Run one rank until its job ends or releases it, and return the exit status of the process."""
     return (Leader if launch.leader else Follower)(launch, control, kernel).run()
-
-
-class Follower(BenchmarkRank):
-    """A rank that follows the messages of the leader."""
-
-    def begin(self) -> None:
-        """Join the leader."""
-        try:
-            server = socket.socket(getattr(socket, self.launch.family))
-            tune(server)
-            server.connect(self.launch.address)
-            with handshake(server) as link:
-                answer_challenge(link, self.launch.authkey)
-                deliver_challenge(link, self.launch.authkey)
-                link.send_bytes(encode(self._join()))
-        except (AuthenticationError, EOFError, OSError) as error:
-            self.fail(f"cannot join the leader at {self.launch.address}: {str(error) or type(error).__name__}")
-            return
-        self.link = Peer(self.selector, server, self._from_leader, self._lost_leader)
-        self.beat("joined", changed=True)
-
-    def _join(self) -> dict[str, Any]:
-        """Return the first message of this rank."""
-        return {
-            "type": "join",
-            "rank": self.name,
-            "cores": len(self.workers.cpus),
-            "holds": self.launch.duty > 0,
-            "spawn_s": None if self.launch.received is None else time.monotonic() - self.launch.received,
-        }
-
-    def draw(self, cores: int) -> None:
-        """Request chunks from the leader, one for each of `cores`."""
-        self._send(type="draw", cores=cores)
-
-    def part_ended(self, units: int, seconds: float) -> None:
-        """Report the completed units, and the number of cores for the next part."""
-        self.sample_work()
-        self.apply_mask()
-        self._send(
-            type="done",
-            units=units,
-            checksum=self.workers.take_checksum(),
-            seconds=seconds + self.reconfigured(),
-            cores=len(self.workers.cpus),
-        )
-        self.beat("running")
-
-    def _send(self, **message: Any) -> None:
-        self.link.send(message)
-
-    def _lost_leader(self) -> None:
-        self.fail("lost the connection to the leader")
-
-    def _from_leader(self, message: dict[str, Any], data: Data) -> None:
-        if answer(self.state, message, data, self.link.send):
-            return
-        match message["type"]:
-            case "go":
-                self.iteration = message["iteration"]
-                units = message["units"]
-                self.start_part(self.shares(None if units is None else range(*units)), message["behind"])
-            case "grant":
-                self.granted(message["shares"], message["last"])
-            case "leave":
-                self.left = time.monotonic()
-                self.finish("released")
-            case "end":
-                self.finish()
 
 
 class Leader(BenchmarkRank):
@@ -126,8 +60,12 @@ class Leader(BenchmarkRank):
         """The message `join` of each follower."""
         self.holders: list[str] | None = None
         """The members that hold the state, in the order of their blocks; None: the members have not all joined yet."""
-        self.filling: set[str] = set()
-        """Members that are still writing their first block."""
+        self.preparing = 0
+        """Number of members that write their first block or receive common data, `then` is called at 0."""
+        self.then: Callable[[], None] = self._start
+        self.merging: Merging | None = None
+        self.moved = 0
+        """Number of bytes that move in the current change of members."""
         self.moving: Moving | None = None
         self.begun: float | None = None
         self.job_units = 0
@@ -192,14 +130,14 @@ class Leader(BenchmarkRank):
     def _start_if_complete(self) -> None:
         if self.holders is None and self._all_here(self.members):
             self.holders = self._holding(self.members)
-            self._fill()
-            self._start_if_filled()
+            self._prepare(self.members, self._start, fill=True)
 
-    def _start_if_filled(self) -> None:
-        if self.begun is None and not self.filling:
-            self.begun = self.clock.now()
-            self.tell("started")
-            self._iterate()
+    def _start(self) -> None:
+        self.begun = self.clock.now()
+        if self.data:
+            self.data.open(self.launch.folder / self.name)
+        self.tell("started")
+        self._iterate()
 
     def _from_follower(self, rank: str, message: dict[str, Any], data: Data) -> None:
         match message["type"]:
@@ -208,13 +146,19 @@ class Leader(BenchmarkRank):
             case "done":
                 self.cores[rank] = message["cores"]
                 self._rank_done(rank, message["units"], message["checksum"], message["seconds"])
-            case "filled":
-                self.filling.discard(rank)
-                self._start_if_filled()
+            case "filled" | "adopted":
+                self.preparing -= 1
+                self._prepared()
             case "page" if self.moving:
                 self.moving.fetched(message["page"], data)
             case "stored" if self.moving:
                 self.moving.stored(message["page"])
+            case "worker" if self.merging:
+                self.merging.given(rank, data)
+            case "merged" if self.merging:
+                self.merging.merged()
+            case "results" if self.data:
+                self.data.write(data)
 
     def _send(self, rank: str, **message: Any) -> None:
         self._send_data(rank, message)
@@ -229,20 +173,43 @@ class Leader(BenchmarkRank):
         duty = self.launch.duty
         return [rank for rank in members if (duty > 0 if rank == self.name else self.joined[rank]["holds"])]
 
-    def _fill(self) -> None:
-        """Let each holder write its block of the state."""
+    def _prepare(self, members: Sequence[str], then: Callable[[], None], *, fill: bool) -> None:
+        """Send the common data of the application to `members`. With `fill`, let the holders write their blocks.
+
+        The call of `then` follows when all are ready.
+        """
         assert self.holders is not None
-        if not self.state.total:
+        own = Block(0, 0)
+        self.preparing, self.then = 1, then  # 1: this rank
+        if fill and self.state.total:
+            for rank, block in zip(self.holders, blocks(self.state.total, len(self.holders)), strict=True):
+                if rank == self.name:
+                    own = block
+                else:
+                    self.preparing += 1
+                    self._send(rank, type="fill", first=block.first, end=block.end)
+        if self.data:
+            common = self.data.common()
+            for rank in self._holding([member for member in members if member != self.name]):
+                self.preparing += 1
+                self.moved += len(common)
+                self._send_data(rank, {"type": "common"}, common)
+        self.state.fill(own)
+        self.preparing -= 1
+        self._prepared()
+
+    def _prepared(self) -> None:
+        if not self.preparing:
+            self.then()
+
+    def _merge(self, then: Callable[[], None]) -> None:
+        """Merge the worker data of all members into those of this rank. The call of `then` follows."""
+        if not self.data or not self.holders:
+            then()
             return
-        mine = None
-        for rank, block in zip(self.holders, blocks(self.state.total, len(self.holders)), strict=True):
-            if rank == self.name:
-                mine = block
-            else:
-                self.filling.add(rank)
-                self._send(rank, type="fill", first=block.first, end=block.end)
-        if mine:
-            self.state.fill(mine)
+        order = [self.name, *(rank for rank in self.holders if rank != self.name)]
+        self.merging = Merging(order, self.data, self._send_data, then)
+        self.merging.begin()
 
     # An iteration.
 
@@ -318,6 +285,8 @@ class Leader(BenchmarkRank):
 
     def _malleability_point(self) -> None:
         self.iteration += 1
+        if self.data:
+            self.data.write(self.data.results())
         program, done, total = self.program, self.iteration, self.program.iterations
         expected = program.serial_units * done // total + program.parallel_units * done // total
         if self.job_units != expected:
@@ -330,12 +299,18 @@ class Leader(BenchmarkRank):
         self.beat("running")
         if done == total:
             self.residual_s = self.behind
-            for rank in self.links:
-                self._send(rank, type="end")
-            self.finish()
+            self._merge(self._complete)
             return
         self.apply_mask()
         self._apply_members()
+
+    def _complete(self) -> None:
+        """End the job."""
+        if self.data:
+            self.data.finish(self.checksum)
+        for rank in self.links:
+            self._send(rank, type="end")
+        self.finish()
 
     def _continue(self) -> None:
         """Begin the next iteration."""
@@ -370,31 +345,41 @@ class Leader(BenchmarkRank):
         if not self._all_here(request["members"]):
             self._continue()
             return
-        old, new = self.holders, self._holding(request["members"])
-        plan = []
+        request |= {"begun": begun, "moving": self.clock.running()}
+        self.moved = 0
+        if set(self.members) <= set(request["members"]):
+            self._move()
+        else:
+            self._merge(self._move)
+
+    def _move(self) -> None:
+        """Move the state to the new members, then send them the common data of the application."""
+        assert self.pending is not None
+        request, old = self.pending, self.holders
+        new, plan = self._holding(request["members"]), list[Move]()
         if old and new:
             new = rearranged(self.state.total, old, new)
             plan = moves(self.state.total, old, new)
-        self.holders = new
-        moved = None if self.state.total and not (old and new) else self.state.bytes_of(plan) / 2**20
-        done = partial(self._resized, begun, self.clock.running(), moved)
-        self.moving = Moving(plan, self.name, self.state, self._send_data, done)
+        self.holders, request["held"] = new, bool(old and new)
+        self.moved += self.state.bytes_of(plan) + (self.merging.moved if self.merging else 0)
+        joining = [rank for rank in request["members"] if rank not in self.members]
+        then = partial(self._prepare, joining, self._resized, fill=not old)
+        self.moving = Moving(plan, self.name, self.state, self._send_data, then)
         self.moving.begin()
 
-    def _resized(self, begun: float, moving: float, moved: float | None) -> None:
-        """Continue with the members of the pending change, which hold the state now."""
+    def _resized(self) -> None:
+        """Continue with the members of the pending change, which hold all data now."""
         assert self.pending is not None
-        request, self.pending, self.moving = self.pending, None, None
-        moving_s, members = self.clock.running() - moving, request["members"]
+        request, self.pending = self.pending, None
+        self.moving = self.merging = None
+        redistribution_s, members = self.clock.running() - request["moving"], request["members"]
         spawned = [self.joined[rank]["spawn_s"] for rank in set(members) - set(self.members)]
         for rank in set(self.members) - set(members):
             self._send(rank, type="leave")
             self.links.pop(rank).close()
-        if moved is None:  # no rank held the state, so the new ranks begin with it
-            self._fill()
         self.members = members
         now = self.clock.now()
-        self.reconfiguring_s += now - begun
+        self.reconfiguring_s += now - request["begun"]
         self.tell(
             "resized",
             request=request["request"],
@@ -405,8 +390,8 @@ class Leader(BenchmarkRank):
             stages={
                 "decision_s": request["decision_s"],
                 "spawn_s": None if None in spawned else max(spawned, default=0.0),
-                "redistribution_s": moving_s,
-                "moved_mib": moved,
+                "redistribution_s": redistribution_s,
+                "moved_mib": self.moved / 2**20 if request["held"] else None,
             },
         )
         self.beat("running", changed=True)

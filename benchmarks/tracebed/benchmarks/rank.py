@@ -21,6 +21,7 @@ from typing import Any
 from tracebed.benchmarks.clock import Clock, SteadyClock
 from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.lines import Lines, decode, encode, wait
+from tracebed.benchmarks.own_data import DataKernel
 from tracebed.benchmarks.paced import Paced
 from tracebed.benchmarks.program import Launch, deal
 from tracebed.benchmarks.state import State
@@ -96,6 +97,8 @@ class BenchmarkRank:
         self.partitions = len(launch.cpus) if launch.program.partition == "static" else 0
         """Number of parts into which the data of the rank are divided at its start; 0: they are not divided."""
         self.state = State(self.program.state_mib)
+        self.data = kernel if isinstance(kernel, DataKernel) and launch.duty else None
+        """The own data of the application. Emulated ranks have none."""
         self.samples: list[Sample] = []
         self.work_due = time.monotonic() + WORK_S
         self.iteration = 0

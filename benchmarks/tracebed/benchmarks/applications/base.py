@@ -44,6 +44,11 @@ class Application(ABC):
         """Memory that the kernel of a rank takes, MiB. It is part of the memory of the job."""
         return 0
 
+    @property
+    def balance(self) -> str | None:
+        """How the work is divided: `static` or `dynamic`, as in `Program`; None: as the replay chooses."""
+        return None
+
     def run(self, launch: Launch, control: Control) -> int:
         """Run one rank of a job, and return the exit status of its process. An emulated rank holds no memory.
 

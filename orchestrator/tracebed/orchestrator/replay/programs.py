@@ -38,7 +38,7 @@ def program_of(
         rates[first],
         parallel_fraction=parallel_fraction(jobs, job),
         grain_s=grain_s,
-        balance=balance,
+        balance=application.balance or balance,
         application=jobs.application[job],
     )
     return program._replace(
