@@ -7,7 +7,9 @@ import os
 import random
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,33 @@ from tracebed.benchmarks.own_data import Merging
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.errors import InputError, TestbedError
 
+
+class Unhurried(Aligning):
+    """The work of a rank that is slow until the file `resized` exists: the job ends after its resizes."""
+
+    resized: Path
+
+    def __call__(self, first: int, count: int) -> int:
+        if not self.resized.exists():
+            time.sleep(0.005)
+        return super().__call__(first, count)
+
+
+@dataclass(frozen=True)
+class UnhurriedAligner(Aligner):
+    """An aligner that waits for a test."""
+
+    resized: Path = Path("/")
+
+    def kernel(self, program: Program) -> Aligning:
+        kernel = Unhurried(self.chunk, self.index_mib)
+        kernel.resized = self.resized
+        return kernel
+
+
 ALIGNER = Aligner(chunk=100, index_mib=1)
 READS = 20_050
-PROGRAM = Program("aligner", 50, READS - 50, 200, 1e6, balance="dynamic")
+PROGRAM = Program("aligner", 50, READS - 50, 1000, 1e6, balance="dynamic")
 
 
 def undisturbed(duty: float, folder: Path) -> tuple[list[str], dict[str, Any]]:
@@ -59,7 +85,8 @@ class Job:
         self.add("a")
         self.present["a"].hear("started")
 
-    def add(self, name: str, run: Callable[[Launch, socket.socket], int] = ALIGNER.run) -> None:
+    def add(self, name: str, run: Callable[[Launch, socket.socket], int] | None = None) -> None:
+        run = run or UnhurriedAligner(ALIGNER.chunk, ALIGNER.index_mib, self.folder / "resized").run
         launched = launch(name, self.program, self.folder, duty=self.duty, members=("a",), cpus=(CPU,))
         self.present[name] = Rank(launched, run)
 
@@ -86,7 +113,7 @@ def test_the_result_does_not_depend_on_resizes(tmp_path: Path, seed: int, duty: 
     draw = random.Random(seed)
     chunks, summary = undisturbed(duty, tmp_path)
     assert len(chunks) == summary["chunks"] == -(-int(READS * duty) // 100)
-    job = Job(tmp_path, PROGRAM._replace(rate=1e5), duty)
+    job = Job(tmp_path, PROGRAM, duty)
     for _ in range(6):
         before = set(job.present)
         members = ["a", *draw.sample("bcdef", draw.randint(0, 5))]
@@ -94,6 +121,7 @@ def test_the_result_does_not_depend_on_resizes(tmp_path: Path, seed: int, duty: 
         joined, left = set(members) - before, before - set(members)
         merged = 8 * JUNCTIONS * (len(before) - 1) if left else 0
         assert stages["moved_mib"] == len(joined) * ALIGNER.index_mib + merged / 2**20
+    (tmp_path / "resized").touch()
     ended = {name: job.end(name) for name in sorted(job.present, reverse=True)}
     assert ended["a"]["checksum"] == summary["checksum"]
     assert written(tmp_path, "a") == (chunks, summary)
