@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracebed.benchmarks.affinity import set_affinity
+from tracebed.benchmarks.follower import Follower
 from tracebed.benchmarks.keeper import Keeper
 from tracebed.benchmarks.kernels import Kernel
-from tracebed.benchmarks.malleable import Follower, Leader
+from tracebed.benchmarks.malleable import Leader
 from tracebed.benchmarks.program import Launch
 from tracebed.benchmarks.rank import BenchmarkRank, Control
 from tracebed.benchmarks.workers import Workers
