@@ -83,6 +83,18 @@ def test_without_the_library_numpy_is_used_with_a_warning(monkeypatch: pytest.Mo
         kernels.compute(0, 1)
 
 
+def test_an_outdated_library_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A checkout whose library was compiled from earlier sources must not call functions that have changed."""
+    (tmp_path / "old.c").write_text("int tracebed_pils(void) { return 0; }\n", encoding="utf-8")
+    done = subprocess.run(["cc", "-shared", "-o", tmp_path / "old.so", tmp_path / "old.c"], check=False)
+    if done.returncode:
+        pytest.skip("needs a C compiler: apt-get install gcc")
+    monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "old.so")
+    monkeypatch.setenv("TRACEBED_KERNEL", "c")
+    with pytest.raises(TestbedError, match=r"the C kernel is missing: .* is outdated"):
+        kernels.compute(0, 1)
+
+
 def test_the_kernel_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEBED_KERNEL", "numpy")
     with pytest.warns(UserWarning, match="slower NumPy kernel"):

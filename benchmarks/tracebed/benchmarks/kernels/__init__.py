@@ -106,10 +106,16 @@ def _pick() -> tuple[str, Kernel]:
 
 
 def _load(library: Path) -> Kernel:
-    """Return the function `tracebed_pils` of `library`. Raises OSError if `library` is missing or cannot be loaded."""
+    """Return the function `tracebed_pils_units` of `library`.
+
+    Raises OSError if `library` is missing, cannot be loaded, or was compiled from other sources.
+    """
     import ctypes
 
-    function = ctypes.CDLL(str(library)).tracebed_pils  # functions of a CDLL run without the interpreter lock
+    try:
+        function = ctypes.CDLL(str(library)).tracebed_pils_units  # functions of a CDLL run without the interpreter lock
+    except AttributeError as error:
+        raise OSError(f"{library} is outdated") from error
     function.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
     function.restype = ctypes.c_uint64
     kernel: Kernel = function

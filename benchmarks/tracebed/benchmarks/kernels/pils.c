@@ -11,7 +11,7 @@
 #define SWEEPS 16
 
 /* Do units first .. first+units-1 and return the sum of all lanes, modulo 2^64. */
-uint64_t tracebed_pils(uint64_t first, uint64_t units)
+uint64_t tracebed_pils_units(uint64_t first, uint64_t units)
 {
     uint32_t lanes[LANES];
     uint64_t sum = 0;
