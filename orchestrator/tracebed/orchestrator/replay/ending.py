@@ -50,6 +50,10 @@ def ended_run(
     late = (submit - planned)[~np.isnan(submit)] / info.speed
     info.lateness_ms = lateness(late.tolist())
     info.health = health(witness, info, record, thresholds)
+    info.warnings += [
+        f"job {job} on {node}: a process allowed itself other CPUs ({cpus})"
+        for (job, node), cpus in witness.strays.items()
+    ]
     return make_run(record, cluster, info, cpus=cpus, samples=witness.table())
 
 

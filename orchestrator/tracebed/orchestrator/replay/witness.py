@@ -145,6 +145,7 @@ class Witness:
         broken: the jobs of which a rank was killed from outside.
         work: the work of all ranks.
         rates_after: node -> units per second of CPU time after the last job.
+        strays: (job, node) -> the CPUs that a process of the job allowed itself, and those that it was to have.
     """
 
     def __init__(self, jobs: Jobs, nodes: Sequence[Named], speed: float) -> None:
@@ -161,6 +162,7 @@ class Witness:
         self.broken: set[str] = set()
         self.work = Work()
         self.rates_after: dict[str, float] = {}
+        self.strays: dict[tuple[str, str], str] = {}
         self.rates: Mapping[str, float] = {}
         """Kernel -> units per second of a core by which the jobs were sized. Empty: the jobs are emulated."""
         self._names = [node.name for node in nodes]
@@ -185,6 +187,7 @@ class Witness:
             "lost": self._lost,
             "calibrated": self._calibrated,
             "clock": self._clock,
+            "stray": self._stray,
         }
 
     def take_in(self, entry: Entry) -> None:
@@ -370,6 +373,10 @@ class Witness:
     def _calibrated(self, entry: Entry) -> None:
         if entry.data["units_per_core_second"] is not None:
             self.rates_after[entry.node or ""] = entry.data["units_per_core_second"]
+
+    def _stray(self, entry: Entry) -> None:
+        data = entry.data
+        self.strays[entry.job or "", entry.node or ""] = f"{data['used']} instead of {data['cpus']}"
 
     def _clock(self, entry: Entry) -> None:
         self._clocks[1:] = [entry.data]

@@ -41,6 +41,7 @@ FIELDS: dict[str, dict[str, Types]] = {
     "reachable": {"address": (list,)},
     "reached": {"reason": (str, NOTHING)},
     "calibrated": {"units_per_core_second": (*NUMBER, NOTHING)},
+    "stray": {**JOB, "threads": (int,), "cpus": (str,), "used": (str,)},
     "error": {"what": (str,)},
 }
 """Type of event -> the fields that the testbed and the replay read, with the types of their values."""

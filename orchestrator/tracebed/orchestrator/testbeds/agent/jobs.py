@@ -14,7 +14,9 @@ from typing import Any
 from tracebed.benchmarks.clock import Pauses, SteadyClock
 from tracebed.benchmarks.lines import Lines, decode
 from tracebed.benchmarks.program import Launch
+from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError, TracebedError
+from tracebed.orchestrator.testbeds.agent.binding import Binding
 from tracebed.orchestrator.testbeds.agent.launching import RELAYED, Here, read_launch
 from tracebed.orchestrator.testbeds.agent.messages import Fields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
@@ -40,6 +42,7 @@ class Jobs:
         self.selector, self.outbox, self.node, self.sockets = selector, outbox, node, sockets
         self.ranks: dict[str, RankProcess] = {}
         """Job -> its rank on this node."""
+        self.binding = None if node.emulated else Binding(outbox, self.ranks)
         self.relays = Relays(selector, outbox, node.name)
         self.pauses = Pauses()
         self.stopped_at: float | None = None
@@ -49,7 +52,9 @@ class Jobs:
 
     def due(self) -> Iterator[float]:
         """Yield the times at which `tick` must be called, `time.monotonic()`."""
-        return (rank.kill_at for rank in self.ranks.values() if rank.kill_at is not None)
+        yield from (rank.kill_at for rank in self.ranks.values() if rank.kill_at is not None)
+        if self.binding and self.ranks:
+            yield self.binding.due
 
     def tick(self) -> None:
         """Report the ranks that have ended, and kill the ranks that ignored SIGTERM."""
@@ -59,6 +64,8 @@ class Jobs:
             if rank.kill_at is not None and now >= rank.kill_at:
                 rank.kill_at = None
                 rank.signal(signal.SIGKILL)
+        if self.binding:
+            self.binding.tick()
 
     # Requests.
 
@@ -145,6 +152,8 @@ class Jobs:
             if message["type"] == "finished":
                 rank.finished = message
             else:
+                if message["type"] == "resized" and "cpus" in message and self.binding:
+                    self.binding.changed(rank, parse_cpus(message["cpus"]))
                 if message["type"] == "listening" and self.relays.leads(rank.launch.job):
                     message["address"] = self.node.name
                 self.outbox.pass_on({"job": rank.launch.job, "rank": rank.launch.rank, **message})
@@ -159,6 +168,8 @@ class Jobs:
             rank.lines.forget()
             rank.control.close()
             del self.ranks[job]
+            if self.binding:
+                self.binding.forget(pid)
             self.relays.forget(job)
             if rank.launch.clock:
                 with contextlib.closing(SteadyClock(rank.launch.clock)) as clock:
