@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracebed.benchmarks import kernels
+from tracebed.benchmarks.affinity import threads_of
 from tracebed.benchmarks.drom import TABLE, Administrator
 from tracebed.benchmarks.node_table import Table
 from tracebed.benchmarks.ownership import Flags, Result
@@ -207,7 +209,11 @@ def wait_for(ready: Callable[[], bool]) -> None:
 
 def masks(pid: int) -> set[frozenset[int]]:
     """Return the CPUs of the threads of a process."""
-    return {frozenset(os.sched_getaffinity(int(thread.name))) for thread in Path(f"/proc/{pid}/task").iterdir()}
+    found = set()
+    for thread in threads_of(pid):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            found.add(frozenset(os.sched_getaffinity(thread)))
+    return found
 
 
 @needs_cpus
