@@ -210,6 +210,10 @@ class Calibration(StoredFile):
     speedups: list[SpeedupEstimate] = Field(default_factory=list)
     sharing: Estimate | None = None
     """Slowdown of cores by work on the other cores of their node. 1: no slowdown."""
+    interference: dict[str, dict[str, Estimate]] = Field(default_factory=dict)
+    """Compute kernel -> kernel on the other half of the cores -> rate of the first one, relative to idle other cores.
+
+    Empty: not measured."""
     skipped: list[str] = Field(default_factory=list)
     """Measurements that were left out, and why."""
     workloads: list[Sha256]
@@ -232,6 +236,7 @@ class Calibration(StoredFile):
     def facts(self) -> dict[str, Any]:
         """Return the facts of the calibration in `run.json`."""
         rate = self.units_per_core_second
+        table = {kernel: {other: one.value for other, one in row.items()} for kernel, row in self.interference.items()}
         return {
             "name": self.name,
             "sha256": self.sha256,
@@ -242,6 +247,7 @@ class Calibration(StoredFile):
             "spread": rate and rate.spread,
             "duty": self.duty,
             "workloads": list(self.workloads),
+            **({"interference": table} if table else {}),
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -18,6 +18,7 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import FloatArray, by_size, estimates, linear, mean_of, with_step
+from tracebed.orchestrator.calibrating.interference import interference
 from tracebed.orchestrator.calibrating.samples import Samples, samples_of
 from tracebed.orchestrator.calibration import Calibration, DutyProposal, Estimate, RateEstimate, SpeedupEstimate
 from tracebed.orchestrator.replay import journal
@@ -38,12 +39,13 @@ SHARING_WINDOWS = 10
 
 @dataclass
 class _Cores:
-    """The measurements without jobs. All fields but `host` are None if the nodes are emulated."""
+    """The measurements without jobs. All fields but `host` are None or empty if the nodes are emulated."""
 
     host: dict[str, Any]
     rate: RateEstimate | None = None
     proposal: DutyProposal | None = None
     sharing: Estimate | None = None
+    interference: dict[str, dict[str, Estimate]] = field(default_factory=dict)
 
 
 @dataclass
@@ -129,7 +131,8 @@ def calibrate(
         **_estimated(made.samples),
         speedups=_speedups(made.speedups),
         sharing=cores.sharing,
-        skipped=_skipped(inventory, duty),
+        interference=cores.interference,
+        skipped=_skipped(inventory, duty, cores.interference),
         workloads=[workload.sha256 for workload, _ in plan],
     )
 
@@ -147,13 +150,14 @@ def _measure_cores(inventory: Inventory, folder: Path) -> _Cores:
         measured = rates.measure(testbed, nodes, DUTY_WINDOWS, inventory.grain_s) or []
         speeds = np.concatenate([np.ravel(node[..., 0] * node[..., 1]) for node in measured]) / estimate.median
         ranks = sum(node.cores for node in testbed.nodes)
-        sharing = None
+        sharing, factors = None, {}
         if min(node.cores for node in testbed.nodes) > 1:
             half = min(node.cores for node in testbed.nodes) // 2
             alone = rates.measure(testbed, nodes, SHARING_WINDOWS, rates.WINDOW_S, cores=half) or []
             beside = rates.measure(testbed, nodes, SHARING_WINDOWS, rates.WINDOW_S) or []
             sharing = mean_of([_slowdown(alone[node], beside[node][:half]) for node in nodes])
-        return _Cores(host, estimate, propose(speeds, ranks), sharing)
+            factors = interference(testbed)
+        return _Cores(host, estimate, propose(speeds, ranks), sharing, factors)
     finally:
         testbed.stop()
 
@@ -224,7 +228,7 @@ def _speedups(times: Sequence[dict[str, float]]) -> list[SpeedupEstimate]:
     return found
 
 
-def _skipped(inventory: Inventory, duty: float) -> list[str]:
+def _skipped(inventory: Inventory, duty: float, factors: Mapping[str, object]) -> list[str]:
     """Return the measurements that are impossible on these nodes, and why."""
     emulated = inventory.execution == "emulated"
     skipped = []
@@ -236,6 +240,8 @@ def _skipped(inventory: Inventory, duty: float) -> list[str]:
     if emulated or min(node.cores for node in inventory.nodes) < 2:
         why = "jobs on emulated nodes do not compute" if emulated else "the nodes have one core"
         skipped.append(f"slowdown of jobs that share a node: {why}")
+    elif not factors:
+        skipped.append("interference between applications: a node lacks the memory of a compute kernel")
     if len(inventory.nodes) < 2:
         skipped.append("launch of further ranks and resizes: there is one node")
     return skipped

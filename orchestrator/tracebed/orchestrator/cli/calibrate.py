@@ -85,8 +85,8 @@ def calibrate(
     With --fit, the overheads are fitted to recorded replays instead, and cross-validated by workload. The calibration
     then also has the cloud of the sets of overheads that fit equally well.
 
-    The calibration has the work rate of the cores, the proposed duty, and the time that launches, ends and resizes
-    take. It takes about 90 s. The machine should be as idle as for the replays to come.
+    The calibration has the work rate of the cores, the proposed duty, the slowdown of the kernels PILS and STREAM
+    beside each other, and the time that launches, ends and resizes take. It takes about 100 s. The machine should be as idle as for the replays to come.
 
     \b
     Example:
@@ -142,8 +142,17 @@ def _show(made: Calibration) -> None:
         say(f"work rate: {rate.median:,.0f} units per core and second; p05 to p95 of windows {low:.2f} to {high:.2f}")
     if proposal := made.duty_proposal:
         say(f"proposed duty: {proposal.duty:g} for {proposal.ranks} ranks; the probes ran with duty {made.duty:g}")
+    if table := made.interference:
+        print_table(
+            ["rate of", *(f"beside {kernel}" for kernel in table)],
+            [(kernel, *map(_factor, row.values())) for kernel, row in table.items()],
+        )
     for what in made.skipped:
         say(f"not measured: {what}")
+
+
+def _factor(estimate: Estimate) -> str:
+    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
 
 
 def _row(name: str, estimate: Estimate) -> tuple[str, ...]:

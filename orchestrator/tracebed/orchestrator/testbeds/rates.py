@@ -76,6 +76,7 @@ def measure(
     *,
     cores: int | None = None,
     work: str = "pils",
+    beside: str | None = None,
 ) -> list[np.ndarray[Any, Any]] | None:
     """Measure the rate of cores of `nodes`, all at once.
 
@@ -86,6 +87,7 @@ def measure(
         seconds: duration of a window, CPU s.
         cores: number of cores of each node; None: all.
         work: the kernel that does the work.
+        beside: the kernel that runs on the other cores of each node meanwhile; None: these cores are idle.
 
     Returns:
         For each node, units per second of CPU time, and CPU time over wall time, shape (cores, windows, 2). None: an
@@ -95,6 +97,8 @@ def measure(
         TestbedError: an agent is lost, or the measurement takes too long.
     """
     request = {"type": "measure", "windows": windows, "seconds": seconds, "cores": cores, "kernel": work}
+    if beside is not None:
+        request["beside"] = beside
     for node in nodes:
         testbed.send(node, request)
     rates: dict[int, np.ndarray[Any, Any]] = {}

@@ -112,18 +112,22 @@ class Node:
 
     def measure(self, message: dict[str, Any]) -> None:
         """Measure the work rate of cores of the node, all at once, in the background. The event `measured` has it."""
+        from tracebed.benchmarks.kernels.units import kernel_of  # most agents measure nothing, and must start fast
+
         fields = Fields(message)
         windows, seconds = fields.whole("windows", 1, 10**6), fields.number("seconds", 0.001, LONGEST_S)
         cores = fields.whole("cores", 1, len(self.here.cpus)) if "cores" in fields else None
-        from tracebed.benchmarks.kernels.units import kernel_of  # most agents measure nothing, and must start fast
-
-        kernel = kernel_of(fields.text("kernel") if "kernel" in fields else "pils")
         if self.here.emulated or self.jobs.ranks:
             raise InputError("only a computing node without ranks can be measured")
+        kernel = kernel_of(fields.text("kernel") if "kernel" in fields else "pils")
+        beside = kernel_of(fields.text("beside")) if "beside" in fields else None
+        if beside and (cores is None or cores == len(self.here.cpus)):
+            raise InputError("no core is left for the kernel beside the measured one", hint="measure fewer cores")
         mailbox = Mailbox(self.selector)
 
         def measure() -> None:
-            rates = core_rates(self.here.cpus[:cores], windows, seconds, kernel)
+            chosen, others = self.here.cpus[:cores], self.here.cpus[cores:] if beside else ()
+            rates = core_rates(chosen, windows, seconds, kernel, others=others, beside=beside)
             mailbox.post(lambda: self.outbox.tell("measured", rates=rates))
 
         threading.Thread(target=measure, daemon=True).start()
