@@ -17,6 +17,7 @@ from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.prediction import calibrated
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
@@ -42,12 +43,13 @@ class ErrorBudget(budgets.ErrorBudget):
         return cls(**{field.name: getattr(budget, field.name) for field in fields(budget)})
 
     def comparison(self) -> Comparison:
-        """Return the comparison of the prediction, with calibrated overheads if there are any, with the real run.
+        """Return the comparison of the prediction, as calibrated if there is a calibration, with the real run.
 
         Of several real runs, it is the first one.
         """
         first = self.runs[0]
-        predicted = first.steps.get(budgets.OVERHEADS, first.steps[budgets.NOMINAL])
+        calibrated_steps = (budgets.INTERFERENCE, budgets.OVERHEADS, budgets.NOMINAL)
+        predicted = next(first.steps[name] for name in calibrated_steps if name in first.steps)
         return Comparison.of(verdict.compare(first.real, predicted, self.tau))
 
     def plot(self, *, width: float = 11.2) -> Figure:
@@ -112,9 +114,10 @@ def error_budget(
     Args:
         workload: the workload that was replayed.
         real: the folder of a replay, or the folders of several repetitions. They contain the journal.
-        calibration: calibration of the testbed, or its file. Without it, the overheads have no share of their own.
-        predicted: prediction of `simulate` whose overheads have a share, in place of a calibration, and whose run-time
-            model is used.
+        calibration: calibration of the testbed, or its file. Without it, the overheads and the interference between
+            applications have no share of their own.
+        predicted: prediction of `simulate` whose overheads and interference have a share, in place of a calibration,
+            and whose run-time model is used.
         policy: class or instance of the policy of the real run, if it is not installed.
         policy_parameters: parameters of a policy that is given by class.
         runtime_model: run time of jobs that hold fewer cores than requested.
@@ -138,15 +141,16 @@ def error_budget(
     chosen = loaded_calibration(calibration)
     if chosen is not None and predicted is not None:
         raise InputError("both a calibration and a prediction are given", hint="give one of them")
-    overheads = calibrated(chosen) if chosen else None
+    overheads, facts = calibrated(chosen) if chosen else None, chosen.facts() if chosen else {}
     if predicted is not None:
-        overheads = _overheads(predicted.info)
+        overheads, facts = _overheads(predicted.info), predicted.info.calibration
         runtime_model = predicted.info.parameters.get("runtime_model", runtime_model)
     one_of("runtime_model", runtime_model, RuntimeModel)
     found = budgets.error_budget(
         workload,
         [Path(real)] if isinstance(real, Path | str) else [*map(Path, real)],
         overheads=overheads,
+        interference=Interference.of(facts),
         make_policy=(lambda: registry.resolve(policy, policy_parameters)[1]) if policy is not None else None,
         runtime_model=RuntimeModel(runtime_model),
         tau=tau,

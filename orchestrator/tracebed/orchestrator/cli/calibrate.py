@@ -86,7 +86,8 @@ def calibrate(
     then also has the cloud of the sets of overheads that fit equally well.
 
     The calibration has the work rate of the cores, the proposed duty, the slowdown of the kernels PILS and STREAM
-    beside each other, and the time that launches, ends and resizes take. It takes about 100 s. The machine should be as idle as for the replays to come.
+    beside each other, and the time that launches, ends and resizes take. It takes about 100 s. The machine should be as
+    idle as for the replays to come.
 
     \b
     Example:

@@ -21,6 +21,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
+from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
 from tracebed.orchestrator.tables import make_run
@@ -61,7 +62,7 @@ def predict(
         policy_parameters: parameters if `policy` is a name or a class; values may be strings.
         runtime_model: run-time model for jobs that hold fewer cores than requested.
         overheads: overheads in **wall** seconds of a replay at `speed`; None: those of `calibration`, or none.
-        calibration: the calibration of the overheads, which the run names.
+        calibration: the calibration of the overheads and of the interference, which the run names.
         speed: trace seconds per wall second; only converts the overheads to trace seconds.
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
         malleability_interval_s: > 0: resizes take effect only at multiples of it since the start of a job.
@@ -99,6 +100,8 @@ def predict(
         priority=priority,
     )
     simulator.cluster.sockets = [node.sockets for node in machine]
+    if isinstance(simulator, Simulator) and calibration:  # jobs of the compiled engine share no nodes
+        simulator.interference = Interference.of(calibration.facts())
     with _no_collection():
         record = simulator.run(on_progress)
     if (np.array(record.end) > MAX_EXACT).any():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from heapq import heappop, heappush
 
+from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.priorities import FCFS
@@ -14,6 +15,7 @@ from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler, next_multiple
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
+from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.states import JobState
 
@@ -88,6 +90,8 @@ class Simulator:
             must be 0 if `overheads.grain_s` is set.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
         sockets: sockets of each node; None: one each.
+        interference: how much jobs that share a node slow each other down; None: not at all. The scheduler plans with
+            the nominal rates, as in a replay.
 
     Attributes:
         submissions: submit time of each job that is submitted, s, in the order of the jobs; by default as planned.
@@ -106,6 +110,7 @@ class Simulator:
         malleability_interval_s: float = 0.0,
         priority: str = FCFS,
         sockets: list[int] | None = None,
+        interference: Interference | None = None,
     ) -> None:
         """Start at time 0 with an idle cluster."""
         self.jobs = jobs
@@ -117,6 +122,7 @@ class Simulator:
         self.malleability_interval_s = malleability_interval_s
         self.submissions = jobs.submit
         self.until = math.inf
+        self.interference = interference
         self._work = jobs.work
         self._cancelled: dict[int, str] = {}
         self._shares = shares(policy)
@@ -193,8 +199,10 @@ class Simulator:
                 self.record.finish(job, now, JobState.KILLED, "time limit")
             else:
                 self.record.finish(job, now, JobState.COMPLETED)
+            guests = self._moldable_guests(job)
             self.scheduler.end(job, now)
             self._begin(self._in_use.end(job))
+            self._leave(guests)
             return True
         if what == CORES:
             if self._changing.get(job) == now:
@@ -308,13 +316,28 @@ class Simulator:
         self.record.resize_applied(job, now, begin, begin)
         return True
 
-    def _proceed(self, job: int, nodes: list[int], pause: float) -> float:
-        """Continue `job` at its new rate after `pause` seconds. Return the time at which it continues, s."""
+    def _moldable_guests(self, job: int) -> dict[int, float]:
+        """Return the moldable guests of `job`, and the factor of the interference on the rate of each."""
+        if self.interference is None:
+            return {}
+        guests = (guest for guest in self.cluster.guests(job) if self.jobs.kind[guest] != Kind.MALLEABLE)
+        return {guest: self.interference.factor(guest, self.jobs, self.cluster) for guest in guests}
+
+    def _leave(self, guests: dict[int, float]) -> None:
+        """Continue the moldable `guests` of an ended job: they keep their cores, but no longer share all nodes."""
+        for job, before in guests.items():
+            assert self.interference is not None
+            factor = self.interference.factor(job, self.jobs, self.cluster)
+            if factor != before:
+                self._proceed(job, self.cluster.nodes_of(job), 0.0, self._progress[job][2] / before * factor)
+
+    def _proceed(self, job: int, nodes: list[int], pause: float, rate: float | None = None) -> float:
+        """Continue `job` after `pause` seconds at `rate`; None: that of its nodes. Return when it continues, s."""
         now = self._now
-        done, since, rate = self._progress[job]
-        done += max(0.0, now - since) * rate
+        done, since, old = self._progress[job]
+        done += max(0.0, now - since) * old
         begin = max(now, since) + pause
-        rate = self._rate(job, nodes)
+        rate = self._rate(job, nodes) if rate is None else rate
         self._progress[job] = (done, begin, rate)
         self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.overheads.end(len(nodes)))
         return begin
@@ -323,7 +346,8 @@ class Simulator:
         share = 1.0
         if self._uneven or self.cluster.loans or self._in_use.divided:
             share = self.runtime_model.share(self._in_use.effective(job, nodes), self.jobs.cores[job])
-        return self.jobs.rate(job, len(nodes), share)
+        rate = self.jobs.rate(job, len(nodes), share)
+        return rate * self.interference.factor(job, self.jobs, self.cluster) if self.interference else rate
 
     def _end_at(self, job: int, end: float) -> None:
         if end < math.inf:  # the end of a guest that waits for its cores is unknown

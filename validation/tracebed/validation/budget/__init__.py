@@ -1,6 +1,17 @@
 """Error budgets: the causes of the difference of a prediction from a real run (docs/explanation/error-budget.md)."""
 
 from tracebed.validation.budget.budget import LABELS, ErrorBudget, error_budget
-from tracebed.validation.budget.steps import NOMINAL, OVERHEADS, STEPS, Remainder, Repeated, Step
+from tracebed.validation.budget.steps import INTERFERENCE, NOMINAL, OVERHEADS, STEPS, Remainder, Repeated, Step
 
-__all__ = ["LABELS", "NOMINAL", "OVERHEADS", "STEPS", "ErrorBudget", "Remainder", "Repeated", "Step", "error_budget"]
+__all__ = [
+    "INTERFERENCE",
+    "LABELS",
+    "NOMINAL",
+    "OVERHEADS",
+    "STEPS",
+    "ErrorBudget",
+    "Remainder",
+    "Repeated",
+    "Step",
+    "error_budget",
+]

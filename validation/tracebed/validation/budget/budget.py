@@ -19,6 +19,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.slurm_conf import policy_parameters
@@ -164,6 +165,7 @@ def error_budget(
     real: Path | Sequence[Path],
     *,
     overheads: Overheads | None = None,
+    interference: Interference | None = None,
     make_policy: Callable[[], Policy] | None = None,
     runtime_model: RuntimeModel = RuntimeModel.IDEAL,
     tau: float = TAU,
@@ -177,6 +179,8 @@ def error_budget(
         workload: the workload that was replayed.
         real: the folder of a replay, or the folders of several repetitions.
         overheads: calibrated overheads, wall seconds. None: the step of the overheads is left out.
+        interference: calibrated interference. None: the step of the interference is left out, as in a run whose policy
+            shares no nodes.
         make_policy: returns the policy of the real run, with its parameters. None: the policy that the run names.
         runtime_model: run-time model for jobs that hold fewer cores than requested.
         tau: threshold of the bounded slowdown, s.
@@ -194,7 +198,16 @@ def error_budget(
         info = chosen.run.info
         _check_alike(chosen.run, found[0].real if found else chosen.run, folder)
         make = make_policy or partial(registry.load, info.policy, policy_parameters(info))
-        found.append(repeat(workload, chosen, make, overheads=overheads, runtime_model=runtime_model))
+        found.append(
+            repeat(
+                workload,
+                chosen,
+                make,
+                overheads=overheads,
+                interference=interference,
+                runtime_model=runtime_model,
+            )
+        )
     return budget_of(found, tau)
 
 

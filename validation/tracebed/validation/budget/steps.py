@@ -16,7 +16,8 @@ from tracebed.orchestrator.scheduling.decided import Decided
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.observed import ALL, Cause, Observed, ObservedSimulator
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
@@ -25,6 +26,7 @@ from tracebed.validation.budget.observation import RealRun
 
 NOMINAL = "nominal"
 OVERHEADS = "overheads"
+INTERFERENCE = "interference"
 REMAINDER = "remainder"
 
 
@@ -40,6 +42,7 @@ class Step(NamedTuple):
 STEPS = (
     Step(NOMINAL, "nominal prediction", Cause.NONE),
     Step(OVERHEADS, "calibrated overheads", Cause.NONE),
+    Step(INTERFERENCE, "interference between applications", Cause.NONE),
     Step("submissions", "submission lateness", Cause.SUBMISSIONS),
     Step("delays", "launch and resize delays", Cause.SUBMISSIONS | Cause.DELAYS),
     Step("work", "work rates and run times", Cause.SUBMISSIONS | Cause.DELAYS | Cause.WORK),
@@ -87,6 +90,7 @@ def repeat(
     make_policy: Callable[[], Policy],
     *,
     overheads: Overheads | None = None,
+    interference: Interference | None = None,
     runtime_model: RuntimeModel = RuntimeModel.IDEAL,
 ) -> Repeated:
     """Repeat the prediction of `real` with one cause after another.
@@ -96,12 +100,14 @@ def repeat(
         real: the real run.
         make_policy: returns the policy of the real run, with its parameters.
         overheads: the calibrated overheads, wall seconds. None: the step `overheads` is left out.
+        interference: the calibrated interference. None: the step `interference` is left out, as in a run whose policy
+            shares no nodes.
         runtime_model: run-time model for jobs that hold fewer cores than requested.
 
     Raises:
         InputError: the workload is not that of the real run.
     """
-    simulations = Simulations(workload, real, make_policy, runtime_model)
+    simulations = Simulations(workload, real, make_policy, runtime_model, interference)
     if real.run.info.batch:
         return Repeated(real.run, simulations.nominal_and_causes(real.observed, overheads), Remainder(0, 0))
     last = STEPS[-1]
@@ -116,14 +122,19 @@ class Simulations:
     """The simulations of a real run.
 
     Args:
-        workload, real, make_policy, runtime_model: as for `repeat`.
+        workload, real, make_policy, runtime_model, interference: as for `repeat`.
 
     Raises:
         InputError: the workload is not that of the real run.
     """
 
     def __init__(
-        self, workload: Workload, real: RealRun, make_policy: Callable[[], Policy], runtime_model: RuntimeModel
+        self,
+        workload: Workload,
+        real: RealRun,
+        make_policy: Callable[[], Policy],
+        runtime_model: RuntimeModel,
+        interference: Interference | None = None,
     ) -> None:
         info = real.run.info
         if workload.sha256 != info.workload.get("sha256"):
@@ -131,6 +142,7 @@ class Simulations:
             hint = f"give the workload that was replayed ({name})"
             raise InputError("the real run has a different workload (the hashes differ)", hint=hint)
         self.real, self.make_policy, self.runtime_model = real, make_policy, runtime_model
+        self.interference = interference if shares(make_policy()) else None
         self.interval_s = float(info.parameters.get("interval_s", 0.0))
         self.priority = str(info.parameters.get("priority", FCFS))
         over_limit = OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND))
@@ -153,6 +165,7 @@ class Simulations:
             interval_s=self.interval_s,
             priority=self.priority,
             sockets=[node.sockets for node in info.nodes],
+            interference=None if step.name in (NOMINAL, OVERHEADS) else self.interference,
         )
         record = simulator.run()
         facts = replace(
@@ -180,7 +193,9 @@ class Simulations:
 
     def nominal_and_causes(self, observed: Observed, overheads: Overheads | None) -> dict[str, Run]:
         """Return the simulations of all steps but the last one, by the name of the step."""
-        chosen = [step for step in STEPS[:-1] if step.name != OVERHEADS or overheads is not None]
+        left_out = {OVERHEADS} if overheads is None else set()
+        left_out |= {INTERFERENCE} if self.interference is None else set()
+        chosen = [step for step in STEPS[:-1] if step.name not in left_out]
         return {step.name: self.run(step, observed, None if step.name == NOMINAL else overheads)[1] for step in chosen}
 
     def remainder(self, decisions: list[Decided]) -> Remainder:
