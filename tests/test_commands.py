@@ -238,6 +238,18 @@ def test_a_command_follows_its_cpus_with_all_threads_and_processes(agent: Agent,
     kill(agent)
 
 
+def test_the_samples_of_the_node_have_the_cpu_time_of_commands(agent: Agent) -> None:
+    code = (
+        "import subprocess, sys, time\nburn = 'import time\\nwhile time.process_time() < 0.5: pass'\n"
+        "subprocess.run([sys.executable, '-c', burn])\n"
+        "while time.process_time() < 0.5: pass\nprint('begun', flush=True)\ntime.sleep(600)"
+    )
+    start(agent, program(code))
+    agent.tell({"type": "sample", "calibrate": False})
+    assert agent.hear("heartbeat")["sample"]["cpu_s"] >= 0.95
+    kill(agent)
+
+
 @needs_cpus
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_the_openmp_program_of_the_documentation_follows_its_cpus(agent: Agent, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tracebed.benchmarks import node_table
+from tracebed.benchmarks.affinity import strays
 from tracebed.benchmarks.drom import Administrator, Application
 from tracebed.benchmarks.node_table import FOLDER, Table
 
@@ -48,3 +51,18 @@ def test_change_of_a_mask_and_its_poll(
             application.poll()
 
         benchmark(change)
+
+
+@pytest.mark.parametrize("descendants", [False, True])
+def test_check_of_the_threads_of_a_rank(benchmark: Any, descendants: bool) -> None:
+    """A process of four threads. An agent checks its ranks every 5 s, with descendants if they run a command."""
+    threads = "for _ in range(3): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
+    code = f"import threading, time\n{threads}\nprint(flush=True)\ntime.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        assert benchmark(strays, process.pid, os.sched_getaffinity(0), descendants=descendants) == {}
+    finally:
+        process.kill()
+        process.communicate()

@@ -85,7 +85,9 @@ class Node:
     def _beat(self, **fields: Any) -> None:
         with contextlib.suppress(OSError):
             os.utime(self.here.spool)  # blocks if the disk hangs: a node whose jobs cannot write must be silent
-        sample = self.sampler.sample(rank.pid for rank in self.jobs.ranks.values())
+        ranks = self.jobs.ranks.values()
+        commands = [rank.pid for rank in ranks if rank.launch.program.command]
+        sample = self.sampler.sample([rank.pid for rank in ranks], commands)
         if self.ping is not None:
             fields["ping"], self.ping = self.ping, None
         self.outbox.tell_now("heartbeat", jobs=list(self.jobs.ranks), sample=sample, **fields)

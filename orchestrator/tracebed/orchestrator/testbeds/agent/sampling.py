@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tracebed.benchmarks.affinity import processes_of
+
 TICKS = os.sysconf("SC_CLK_TCK")
 FIELDS = 9
 """Number of fields of a line of `/proc/stat` up to the stolen time."""
@@ -41,11 +43,12 @@ class Sampler:
         self._pressure = {name: _opened(f"/proc/pressure/{name}") for name in RESOURCES} if host else {}
         self._energy = [EnergyCounter(zone) for zone in energy_zones(powercap)] if host and cpus else []
 
-    def sample(self, ranks: Iterable[int] = ()) -> dict[str, Any]:
+    def sample(self, ranks: Iterable[int] = (), commands: Iterable[int] = ()) -> dict[str, Any]:
         """Return the current figures.
 
         Args:
             ranks: IDs of the child processes that have not been reaped.
+            commands: IDs of those that run a command: their descendants count as well.
 
         Returns:
             `cpu_s`: CPU time of this process and of all its ranks, s. `busy_s`, `steal_s`: time in which the CPUs of
@@ -56,6 +59,7 @@ class Sampler:
         own = resource.getrusage(resource.RUSAGE_SELF)
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + sum(map(_cpu_s, ranks))
+        cpu_s += sum(map(_descendants_cpu_s, commands))
         figures: dict[str, Any] = {"cpu_s": round(cpu_s, 6)}
         lines = _lines(self._stat)
         of_node = [line for line in lines if line[0] in self._cpus]
@@ -150,6 +154,17 @@ def _cpu_s(pid: int) -> float:
     with contextlib.suppress(OSError):
         return time.clock_gettime(~pid << 3 | 2)  # the clock of the process, see clock_getcpuclockid(3)
     return 0.0
+
+
+def _descendants_cpu_s(pid: int) -> float:
+    """Return the CPU time of the descendants of a process, with those that they have reaped, s."""
+    ticks = 0
+    for process in processes_of(pid)[1:]:
+        with contextlib.suppress(OSError):  # it has ended
+            text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+            fields = text.rpartition(")")[2].split()  # the name of the program may contain anything
+            ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    return ticks / TICKS
 
 
 def _lines(file: int | None) -> list[list[bytes]]:
