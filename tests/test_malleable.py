@@ -335,3 +335,24 @@ def test_an_emulated_job_uses_no_cpu_time(tmp_path: Path) -> None:
     assert ended["cpu_s"] < 0.1 * ended["planned_s"]
     assert ended["planned_s"] == pytest.approx(1.0, abs=1e-4)
     assert ended["late_s"] >= 0
+
+
+@needs_two_cpus
+@pytest.mark.parametrize("network", ["auto", "agents"])
+def test_the_state_moves_between_nodes_and_the_agents_time_the_stages(tmp_path: Path, network: str) -> None:
+    """Also when the connections of ranks go through the agents and the controller."""
+    nodes = tuple(Node(f"n{index}", 1, 1, (CPUS[index],)) for index in range(2))
+    program = Program("pils", 0, 10**9, 10**6, rate=1e6, state_mib=4.0)
+    with AgentTestbed(Inventory("test", "agents", nodes, network=network), tmp_path / "spool") as testbed:
+        job = Driver(testbed, program, [0])
+        job.start()
+        grown = job.resized(job.ask([0, 1]))["stages"]
+        shrunk = job.resized(job.ask([0]))["stages"]
+        assert (grown["moved_mib"], shrunk["moved_mib"]) == (2.0, 2.0)
+        assert grown["spawn_s"] > 0 == shrunk["spawn_s"]
+        assert min(*grown.values(), *shrunk.values()) >= 0
+        left = job.hear(lambda message: message["type"] == "ended")
+        assert (left["rank"], left["state"], left["reason"]) == ("n1", "completed", "released")
+        assert left["termination_s"] > 0
+        job.testbed.send(0, {"type": "kill", "job": "j", "reason": "seen enough"})
+        assert job.finish()["termination_s"] is None
