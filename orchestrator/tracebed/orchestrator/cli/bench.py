@@ -12,6 +12,7 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.groups import LazyGroup
 from tracebed.orchestrator.cli.options import Command, Number, json_option
+from tracebed.orchestrator.cli.reconfigure import reconfigure
 
 if TYPE_CHECKING:
     from tracebed.benchmarks.standalone.pils import PilsResult
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "pils": "Do compute-bound work in ranks with different loads, as BSC's PILS.",
+    "reconfigure": "Measure the stages of changes of the number of ranks, through connections or MPI.",
     "stream": "Measure the memory bandwidth with the four kernels of STREAM.",
 }
 COUNT = click.IntRange(1, 2**40)
@@ -34,7 +36,7 @@ class Bench(LazyGroup):
 
     def load(self, name: str) -> click.Command:
         """Return the command `name`."""
-        return {"pils": pils, "stream": stream}[name]
+        return {"pils": pils, "reconfigure": reconfigure, "stream": stream}[name]
 
 
 @click.group(cls=Bench)
