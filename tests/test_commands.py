@@ -33,6 +33,7 @@ from tracebed.states import JobState
 CPUS = tuple(sorted(os.sched_getaffinity(0)))[:2]
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+SECRET = "0f1e2d3c4b5a"
 SLEEP = "import time; print('begun', flush=True); time.sleep(600)"
 CHILDREN = """
 import signal, subprocess, sys, threading, time
@@ -294,7 +295,8 @@ def allowed(tmp_path: Path) -> AllowedCommands:
         "sys.exit(int(rank) if sys.argv[2] == 'fail' else 0)"
     )
     lines = [
-        f"  {name}:\n    arguments: [{sys.executable}, -c, {code!r}, {tmp_path}, {name}]\n    environment: {{A: b}}\n"
+        f"  {name}:\n    environment: {{TOKEN: {SECRET}}}\n"
+        f"    arguments: [{sys.executable}, -c, {code!r}, {tmp_path}, {name}]\n"
         for name in ("succeed", "fail")
     ]
     (tmp_path / "commands.yaml").write_text("commands:\n" + "".join(lines))
@@ -341,6 +343,8 @@ def test_a_command_of_two_nodes_has_a_copy_on_each(tmp_path: Path, allowed: Allo
     else:
         assert [(tmp_path / f"rank-{rank}").read_text() for rank in range(2)] == ["n0,n1"] * 2
     assert run.info.parameters["allowed_commands"] == allowed.sha256
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
 def test_the_command_line_allows_commands(tmp_path: Path, allowed: AllowedCommands) -> None:
