@@ -202,6 +202,33 @@ def test_emulated_jobs_follow_amdahls_law(tmp_path: Path, fraction: float) -> No
         assert took == pytest.approx(alone * (1 - fraction + fraction / nodes), abs=slack)
 
 
+def test_the_overhead_of_a_number_of_nodes_takes_time_and_is_not_work(tmp_path: Path) -> None:
+    """On n nodes, the leader does the overhead for n on one core: also after a resize, and without a serial part."""
+    rate = 1e6
+    for serial in (0, 20_000):
+        program = Program("pils", serial, 120_000, 10, rate=rate, overhead={"2": 50_000, "3": 90_000})
+        with emulated(tmp_path / str(serial), 2, 2, 2) as testbed:
+            for nodes in (1, 2, 3):
+                job = Driver(testbed, program, range(nodes))
+                job.start()
+                alone = serial + program.overhead.get(str(nodes), 0)
+                expected = alone / rate + 120_000 / (2 * nodes * rate)
+                assert job.finish()["planned_s"] == pytest.approx(expected, abs=2 * 10 / rate)
+                assert sum(job.units_by_rank.values()) == serial + 120_000
+
+
+@pytest.mark.parametrize("application", ["pils", "simulation", "aligner"])
+def test_overhead_does_not_change_the_checksum(tmp_path: Path, application: str) -> None:
+    with computing(tmp_path, CPUS[:1]) as testbed:
+        checksums = []
+        for overhead in ({}, {"1": 50_003}):
+            job = Driver(testbed, Program(application, 1_001, 50_000, 7, rate=1e6, overhead=overhead), [0])
+            job.start()
+            checksums.append(job.finish()["checksum"])
+            assert job.units_by_rank == {"n0": 51_001}
+    assert checksums[0] is not None and checksums[0] == checksums[1]
+
+
 def test_static_shares_are_equal_and_dynamic_ones_proportional_to_cores(tmp_path: Path) -> None:
     units = {}
     with emulated(tmp_path, 1, 3) as testbed:

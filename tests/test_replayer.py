@@ -22,7 +22,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.programs import parallel_fraction, shortest_replay
+from tracebed.orchestrator.replay.programs import shortest_replay, sized
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -250,16 +250,40 @@ def test_an_invalid_journal_is_refused(tmp_path: Path) -> None:
         journal.read(tmp_path / JOURNAL)
 
 
-def test_other_speedups_are_emulated_as_amdahl_with_the_same_reach() -> None:
-    table = {"job_id": ["a", "d", "r"], "submit_time": 0.0, "run_time": 1.0, "nodes": 2, "nodes_min": 1}
-    table |= {"nodes_max": [8, 8, 2], "kind": ["malleable", "malleable", "rigid"]}
-    table |= {"speedup": ["amdahl", "downey", "linear"], "speedup_parameters": ["0.9", "6 0.8", ""]}
-    jobs = Jobs.of(Workload(pd.DataFrame(table)))
-    assert parallel_fraction(jobs, 0) == pytest.approx(0.9)
-    downey = jobs.speedup[1]
-    f = parallel_fraction(jobs, 1)
-    assert downey is not None and 1 / ((1 - f) + f / 8) == pytest.approx(downey(8))
-    assert parallel_fraction(jobs, 2) == 1.0
+def speedups(**columns: object) -> Jobs:
+    table = {"submit_time": 0.0, "run_time": 60.0, "nodes": 2, "nodes_min": 1, "nodes_max": 8, "cores_per_node": 3}
+    return Jobs.of(Workload(pd.DataFrame(table | {"kind": "malleable"} | columns)))
+
+
+def test_programs_take_the_time_of_their_speedup_on_each_number_of_nodes() -> None:
+    """The overhead and the serial part on one core, and the parallel part on all cores."""
+    models = {"l": "linear", "a": "amdahl 0.9", "d": "downey 6 0.8", "v": "downey 3 1.7", "t": "table 1:100 3:60 8:40"}
+    names, parameters = zip(*(model.partition(" ")[::2] for model in models.values()), strict=True)
+    jobs = speedups(job_id=list(models), speedup=list(names), speedup_parameters=list(parameters))
+    for job, name in enumerate(models):
+        program = sized(jobs, job, 60.0, 1e6)
+        assert bool(program.overhead) == (name not in "la")
+        for nodes in range(1, 9):
+            alone = program.overhead.get(str(nodes), 0) + program.serial_units
+            seconds = (alone + program.parallel_units / (3 * nodes)) / 1e6
+            assert seconds == pytest.approx(60 / jobs.rate(job, nodes), rel=1e-5), (name, nodes)
+            for cores in (1, 2):  # as the simulator, with fewer cores
+                seconds = (alone + program.parallel_units / (cores * nodes)) / 1e6
+                assert seconds == pytest.approx(60 / jobs.rate(job, nodes, cores / 3), rel=1e-5), (name, nodes)
+
+
+def test_a_job_on_one_node_has_the_serial_part_of_its_speedup() -> None:
+    jobs = speedups(job_id=["a"], nodes=1, nodes_max=1, speedup="amdahl", speedup_parameters="0.9")
+    program = sized(jobs, 0, 10.0, 1000.0)
+    assert (program.serial_units, program.parallel_units, program.overhead) == (1000, 27000, {})
+
+
+def test_a_superlinear_speedup_is_refused(tmp_path: Path) -> None:
+    table = {"job_id": ["x", "y"], "submit_time": 0.0, "run_time": 1.0, "nodes": 1, "nodes_min": 1, "nodes_max": 2}
+    table |= {"kind": "malleable", "speedup": "table", "speedup_parameters": ["1:100 2:50", "1:100 2:40"]}
+    with pytest.raises(InputError, match="superlinear speedup on 2 nodes") as error:
+        replay(Workload(pd.DataFrame(table)), emulated(2), "fcfs", tmp_path / "run")
+    assert error.value.where == "job y"
 
 
 def test_a_replay_takes_at_least_the_announced_time(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ class Leader(BenchmarkRank):
         self.job_units = 0
         self.checksum = 0
         self.in_serial = False
+        self.in_overhead = False
         self.awaited: set[str] = set()
         """Members that are still working on the parallel part."""
         self.longest = 0.0
@@ -211,7 +212,7 @@ class Leader(BenchmarkRank):
         self.merging = Merging(order, self.data, self._send_data, then)
         self.merging.begin()
 
-    # An iteration.
+    # An iteration: the overhead of the number of nodes and the serial part on one core, then the parallel part.
 
     @property
     def behind(self) -> float:
@@ -220,6 +221,16 @@ class Leader(BenchmarkRank):
         return self.clock.now() - self.begun - self.planned_s
 
     def _iterate(self) -> None:
+        total = self.program.overhead.get(str(len(self.members)), 0)
+        units = split(range(total), self.program.iterations, self.iteration)
+        self.in_overhead = len(units) > 0
+        if self.in_overhead:
+            work_ends = self.parallel.stop
+            self.start_part([range(work_ends, work_ends + len(units))], self.behind)
+        else:
+            self._serial()
+
+    def _serial(self) -> None:
         units = split(self.serial, self.program.iterations, self.iteration)
         self.in_serial = len(units) > 0
         if self.in_serial:
@@ -257,8 +268,14 @@ class Leader(BenchmarkRank):
         self.granted(**self._grant(cores))
 
     def part_ended(self, units: int, seconds: float) -> None:
-        """Start the parallel part after the serial part, and the malleability point after the parallel part."""
-        if self.in_serial:
+        """Start the serial part after the overhead, then the parallel part, and then the malleability point."""
+        if self.in_overhead:
+            self.in_overhead = False
+            self.units_done -= units  # they are not work
+            self.workers.take_checksum()
+            self.planned_s += seconds
+            self._serial()
+        elif self.in_serial:
             self.in_serial = False
             self._count(units, self.workers.take_checksum())
             self.planned_s += seconds

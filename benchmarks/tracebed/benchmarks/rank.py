@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from tracebed.benchmarks.clock import Clock, SteadyClock
-from tracebed.benchmarks.kernels import Kernel
+from tracebed.benchmarks.kernels import Kernel, compute
 from tracebed.benchmarks.lines import Lines, decode, encode, wait
 from tracebed.benchmarks.own_data import DataKernel
 from tracebed.benchmarks.paced import Paced
@@ -40,6 +40,15 @@ Control = socket.socket
 def heartbeat_name(rank: str) -> str:
     """Return the name of the heartbeat file of a rank."""
     return f"{rank}.heartbeat.jsonl"
+
+
+def _for_all_units(kernel: Kernel, launch: Launch) -> Kernel:
+    """Return the function that does the work by `kernel`, and the overhead without the data of the application."""
+    program = launch.program
+    if not program.overhead or not isinstance(kernel, DataKernel):
+        return kernel
+    end = int(launch.duty * (program.serial_units + program.parallel_units))
+    return lambda first, count: (compute if first >= end else kernel)(first, count)
 
 
 class Mailbox:
@@ -93,7 +102,7 @@ class BenchmarkRank:
         self.mailbox = Mailbox(self.selector)
         self.heartbeat = Heartbeat(launch.folder / heartbeat_name(launch.rank))
         self.clock = SteadyClock(launch.clock, launch.pauses) if launch.clock else Clock(launch.pauses)
-        self.workers = self._make_workers(kernel)
+        self.workers = self._make_workers(_for_all_units(kernel, launch))
         self.partitions = len(launch.cpus) if launch.program.partition == "static" else 0
         """Number of parts into which the data of the rank are divided at its start; 0: they are not divided."""
         self.state = State(self.program.state_mib)

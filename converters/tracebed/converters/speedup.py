@@ -70,9 +70,10 @@ class Speedup(NamedTuple):
         """Return the share of the run time on `nodes` whole nodes in which all cores work.
 
         In the rest of the time, one core works. The parallel part of the work takes f/n of the time on one node: f is
-        that of Amdahl's law, and 1 in the other models. Their S(n) < n means a part on one core that depends on n.
+        that of Amdahl's law, and 1 in the other models (of a table, all cores work on its least number of nodes). Their
+        S(n) < n means a part on one core that depends on n.
         """
-        fraction = self.numbers[0] if self.name == "amdahl" else 1.0
+        fraction = self.numbers[0] if self.name == "amdahl" else self.points[0][0] if self.points else 1.0
         return fraction * self.of(nodes) / nodes
 
     def seconds(self, nodes: int) -> float:

@@ -15,6 +15,9 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
+ROUNDING = 1e-9
+"""Largest rounding error of a part of a run time, relative to the run time."""
+
 
 def program_of(
     jobs: Jobs, job: int, rates: Mapping[str, float], *, speed: float, grain_s: float, balance: str
@@ -31,17 +34,12 @@ def program_of(
     """
     application = application_of(jobs, job)
     first, *others = application.kernels
-    program = Program.lasting(
-        jobs.run_time[job] / speed,
-        jobs.nodes[job],
-        jobs.cores[job],
-        rates[first],
-        parallel_fraction=parallel_fraction(jobs, job),
-        grain_s=grain_s,
-        balance=application.balance or balance,
-        application=jobs.application[job],
-    )
+    seconds = jobs.run_time[job] / speed
+    program = sized(jobs, job, seconds, rates[first])
     return program._replace(
+        application=jobs.application[job],
+        iterations=max(1, round(seconds / grain_s)),
+        balance=application.balance or balance,
         parameters=registry.parse(jobs.parameters[job]),
         partition=application.partition,
         memory_mib=_memory_mib(jobs, job),
@@ -78,13 +76,15 @@ def _memory_mib(jobs: Jobs, job: int) -> int:
 
 
 def check_programs(jobs: Jobs, inventory: Inventory) -> None:
-    """Check that every job has an application, and that some node has its memory.
+    """Check that every job has an application and a possible speedup, and that some node has its memory.
 
     Raises:
-        InputError: an application or its parameters are invalid, or the nodes with enough memory are too few.
+        InputError: an application or its parameters are invalid, a speedup is superlinear, or the nodes with enough
+            memory are too few.
     """
     memory = sorted((node.memory_mib or math.inf for node in inventory.nodes if not node.emulated), reverse=True)
     for job, name in enumerate(jobs.ids):
+        sized(jobs, job, jobs.run_time[job], 1.0)
         needed, nodes = _memory_mib(jobs, job), jobs.low[job]
         if memory and nodes <= len(memory) and needed > memory[nodes - 1]:
             what = f"needs {needed} MiB on each of {nodes} nodes, and the nodes have {memory[nodes - 1]:g} MiB"
@@ -92,12 +92,42 @@ def check_programs(jobs: Jobs, inventory: Inventory) -> None:
             raise InputError(what, where=f"job {name}", hint=hint)
 
 
-def parallel_fraction(jobs: Jobs, job: int) -> float:
-    """Return the parallel fraction f in Amdahl's law that gives the speedup of `job` at its largest size."""
-    speedup, nodes = jobs.speedup[job], jobs.high[job]
-    if speedup is None or nodes == 1:
-        return 1.0
-    return min(1.0, max(0.0, (1.0 - 1.0 / speedup(nodes)) / (1.0 - 1.0 / nodes)))
+def sized(jobs: Jobs, job: int, seconds: float, rate: float) -> Program:
+    """Return the program of `job` that takes `seconds` on its requested nodes, and S(q) / S(n) as long on n nodes.
+
+    On n nodes, all cores do the parallel part, in q/n of its time on the q requested nodes. The rest of the run time is
+    spent on one core. With Amdahl's law, this is the serial part. In other models it depends on n: the serial part is
+    the least over the sizes of the job, and the rest is overhead (`Program.overhead`).
+
+    Args:
+        jobs: the workload.
+        job: index into `jobs`.
+        seconds: run time on the requested nodes, wall s.
+        rate: units per second of a core.
+
+    Raises:
+        InputError: the job is faster on some number of nodes than its cores can do the work.
+    """
+    nodes, parallel = jobs.nodes[job], seconds * jobs.parallel[job]
+    sizes = sorted({nodes, *range(jobs.low[job], jobs.high[job] + 1)})
+    alone = {n: seconds / jobs.rate(job, n) - parallel * nodes / n for n in sizes}  # seconds on one core
+    least = min(alone.values())
+    if least < -ROUNDING * seconds:
+        most = min(alone, key=alone.__getitem__)
+        raise InputError(
+            f"has a superlinear speedup on {most} nodes, which a replay cannot act out",
+            where=f"job {jobs.ids[job]}",
+            hint="give a speedup of at most n on n nodes, or simulate the workload",
+        )
+    serial = max(0.0, least)
+    total = serial + parallel * nodes
+    overhead = {
+        str(n): round((rest - serial) * rate) for n, rest in alone.items() if rest - serial > ROUNDING * seconds
+    }
+    program = Program.lasting(
+        serial + parallel, nodes, jobs.cores[job], rate, parallel_fraction=parallel * nodes / total if total else 1.0
+    )
+    return program._replace(overhead=overhead)
 
 
 def shortest_replay(
@@ -119,8 +149,6 @@ def shortest_replay(
         duration = min(jobs.run_time[job], jobs.limit[job]) if killing else jobs.run_time[job]
         most = min(jobs.high[job], len(cores))
         last = max(last, submit - jobs.submit[0] + duration / jobs.rate(job, most))
-        program = Program.lasting(
-            duration, jobs.nodes[job], jobs.cores[job], 1e6, parallel_fraction=parallel_fraction(jobs, job)
-        )
+        program = sized(jobs, job, duration, 1e6)
         work += (program.serial_units + program.parallel_units) / 1e6
     return max(last, work / sum(cores)) / speed
