@@ -28,6 +28,8 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Lend, Reject, Resize, Share, Start, State
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -348,3 +350,28 @@ def test_limits_of_guests_and_mates_use_their_intended_speed(tmp_path: Path, pol
     jobs = Jobs.of(work, cores_per_node=2, over_limit=OverLimit.KILL)
     path = tmp_path / "run" / JOURNAL
     assert decided_again(path, jobs, inventory, registry.load(policy), options) == decided(path)
+
+
+@pytest.mark.parametrize(("speedup", "parameters"), [("amdahl", "0.5"), ("linear", ""), ("table", "1:100 2:80")])
+def test_jobs_that_lend_cores_take_the_time_that_the_simulator_models(
+    tmp_path: Path, speedup: str, parameters: str
+) -> None:
+    """Planned times are compared: they depend on the cores in each iteration, and not on the load of the machine."""
+    table = {"job_id": ["mate", "guest"], "submit_time": [0.0, 20.0], "run_time": [120.0, 20.0], "nodes": 2}
+    table |= {"time_limit": [400.0, 40.0], "nodes_min": 2, "nodes_max": 2, "cores_per_node": 8, "kind": "malleable"}
+    work = Workload(pd.DataFrame(table | {"speedup": speedup, "speedup_parameters": parameters}))
+    choice, model, out = {"max_slowdown": "inf"}, RuntimeModel.WORST_CASE, tmp_path / "run"
+    run = replay(work, emulated(2, 8), "sd", out, policy_parameters=choice, options=Options(speed=100))
+    assert run.jobs_on_shared_nodes == 2
+    entries = list(journal.read(out / JOURNAL)[1])
+    ends = [entry for entry in entries if entry.kind == "ended" and entry.data["leader"]]
+    planned = {entry.job: entry.data["planned_s"] * 100 for entry in ends}
+    simulated = predict(work, list(run.info.nodes), "sd", policy_parameters=choice, runtime_model=model)
+    lasts = simulated.jobs.set_index("job_id").eval("end - launched")
+    assert planned["guest"] == pytest.approx(lasts["guest"], rel=0.02)  # it has half of the cores to its end
+    told = [entry for entry in entries if (entry.kind, entry.job) == ("resized", "mate")]
+    shrunk, grown = (entry.data["iteration"] for entry in told if entry.data["rank"] == "n1")
+    lent, jobs = (grown - shrunk) / round(120 / 100 / 0.02), Jobs.of(work)
+    expected = 120 * (1 - lent) + 120 * lent / jobs.rate(0, 2, 0.5)
+    assert planned["mate"] == pytest.approx(expected, rel=0.02)
+    assert (planned["guest"] < 39) == (speedup != "linear")
