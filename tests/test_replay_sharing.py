@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -206,6 +207,16 @@ def test_a_guest_computes_on_the_highest_cpu_while_its_mate_keeps_the_other(tmp_
     both = f"{low},{high}" if CPUS[1] > CPUS[0] + 1 else f"{low}-{high}"
     assert run.info.counts == {"jobs": 2, "completed": 2}
     assert run.jobs_on_shared_nodes == 2
+    changes = run.core_changes
+    assert changes[["job_id", "node", "cores_from", "cores_to", "cause", "state"]].values.tolist() == [
+        ["mate", 0, 2, 1, "lend", "applied"],
+        ["mate", 0, 1, 2, "return", "applied"],
+    ]
+    instants = changes[["asked", "decided", "applied"]].to_numpy()
+    assert (np.diff(instants, axis=1) >= 0).all(), instants
+    assert run.info.handovers["handovers"] == 2
+    assert run.info.handovers["gap_at"].startswith(f"CPU {CPUS[1]} of n1, jobs ")
+    assert all(len(checksum) == 16 for checksum in run.jobs["checksum"])
     held = run.allocations.sort_values(["start", "job_id"])
     assert held[["job_id", "cores", "cpus"]].values.tolist() == [
         ["mate", 2, both],
@@ -281,7 +292,10 @@ def test_a_guest_that_inherited_its_leaders_node_last_can_still_shrink(tmp_path:
     testbed = Watched(emulated(2), tmp_path / "spool")
     run = carry_out(work, Heirs(), tmp_path, emulated(2), Options(100.0), testbed)
     assert run.jobs.sort_values("end")["job_id"].tolist() == ["short", "long", "guest"]
-    assert run.reconfigurations[["nodes_from", "nodes_to", "state"]].values.tolist() == [[2, 1, "applied"]]
+    assert run.resizes[["nodes_from", "nodes_to", "state"]].values.tolist() == [[2, 1, "applied"]]
+    changes = run.core_changes[["job_id", "node", "cores_from", "cores_to", "cause"]].values.tolist()
+    assert sorted(changes[:2]) == [["long", 0, 2, 1, "lend"], ["short", 1, 2, 1, "lend"]]
+    assert changes[2:] == [["guest", 1, 1, 2, "inherit"], ["guest", 0, 1, 2, "inherit"]]
     assert not [entry for entry in journal.read(tmp_path / JOURNAL)[1] if entry.kind == "error"]
 
 
@@ -303,13 +317,24 @@ def test_a_limit_accounts_for_the_cores_of_an_overdue_guest(tmp_path: Path) -> N
         yield from until_sent(sent, "launch")
         yield [(0, {**LISTENING[1], "job": "mate"}), (0, {**STARTED[1], "job": "mate"})]
         yield from until_sent(sent, "resize")
-        yield [(0, {"type": "resized", "job": "mate", "cpus": "0"})]
+        yield [
+            (
+                0,
+                {
+                    "type": "resized",
+                    "job": "mate",
+                    "cpus": "0",
+                    "decided": time.monotonic(),
+                    "applied": time.monotonic(),
+                },
+            )
+        ]
         yield from until_sent(sent, "kill")
         assert [(message["type"], message["job"]) for _, message in sent[-2:]] == [
             ("launch", "guest"),
             ("kill", "mate"),
         ]
-        yield [(0, {**ended(0, "killed")[1], "job": name}) for name in ("mate", "guest")]
+        yield [(0, {**ended(0, "killed")[1], "job": name, "time": time.monotonic()}) for name in ("mate", "guest")]
 
     table = MATE_AND_GUEST | {"submit_time": 0.0, "run_time": [1e3, 1.0], "time_limit": [10.0, np.nan]}
     options = Options(100.0, over_limit=OverLimit.KILL)

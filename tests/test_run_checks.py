@@ -212,6 +212,9 @@ DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str
         put(0, "nodes_to", 10**6),
         r"row 1: expand from 2 to 1,000,000 nodes of 4",
     ),
+    "cores of another node": ("reconfigurations", put(0, "node", 9), r"row 1: cause is resize, but node is 9"),
+    "another cause": ("reconfigurations", put(0, "cause", "whim"), r"row 1: cause is 'whim'"),
+    "a negative stage": ("reconfigurations", put(0, "spawn_s", -1.0), r"row 1: spawn_s is negative"),
     "an expansion to less": ("reconfigurations", put(0, "nodes_to", 1), r"row 1: expand from 2 to 1 nodes"),
     "a resize of another job": ("reconfigurations", put(0, "job_id", "x"), r"row 1: job 'x' is not in jobs.parquet"),
     "a resize of another kind": ("reconfigurations", put(0, "kind", "bend"), r"row 1: kind is 'bend'"),
@@ -324,3 +327,14 @@ def test_a_command_reports_it_in_one_line(folder: Path) -> None:
     result = CliRunner().invoke(tracebed, ["metrics", str(folder)])
     assert isinstance(result.exception, InputError)
     assert "jobs.parquet, row 2" in str(result.exception)
+
+
+def test_a_run_of_an_earlier_version_has_only_changes_of_nodes(folder: Path) -> None:
+    def earlier(table: pd.DataFrame) -> pd.DataFrame:
+        return table.iloc[:, :9]
+
+    damage(folder, "reconfigurations", earlier)
+    run = Run.load(folder)
+    assert run.resizes.equals(run.reconfigurations)
+    assert run.core_changes.empty
+    assert (run.reconfigurations["cause"] == "resize").all()

@@ -1,4 +1,4 @@
-"""Final states of jobs, for logs, runs, metrics and reports."""
+"""Final states of jobs and causes of their changes, for logs, runs, metrics and reports."""
 
 from __future__ import annotations
 
@@ -22,3 +22,18 @@ class JobState(enum.StrEnum):
     """The run ended before the job."""
     UNKNOWN = "unknown"
     """The end of the job is not recorded."""
+
+
+class ChangeCause(enum.StrEnum):
+    """Cause of a change of the nodes or cores of a running job."""
+
+    RESIZE = "resize"
+    """The policy resized the job in nodes."""
+    LEND = "lend"
+    """The job lends cores of a node to a guest."""
+    RETURN = "return"
+    """Lent cores of a node return to the job."""
+    INHERIT = "inherit"
+    """The job inherits the cores of the owner of a node, which has ended."""
+    OPERATOR = "operator"
+    """An operator changed the cores of the job on a node: no policy decided the change."""

@@ -86,6 +86,9 @@ class RunInfo:
     None: unknown), `adopted` and `lost` (numbers of running jobs that went on, and that lost an agent)."""
     lateness_ms: dict[str, float] = field(default_factory=dict)
     """Lateness of the submissions of a replay, wall ms after the planned instants: p50, p99, max, count."""
+    handovers: dict[str, Any] = field(default_factory=dict)
+    """CPUs handed over between jobs that share nodes, in a replay: `handovers` (number), `overlap_s` and `gap_s` (the
+    longest overlap of two masks and the longest time between them on a CPU, wall s), `overlap_at` and `gap_at`."""
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     health: dict[str, Any] = field(default_factory=dict)
@@ -209,6 +212,16 @@ class Run:
     def total_nodes(self) -> int:
         """Number of nodes."""
         return len(self.info.nodes)
+
+    @property
+    def resizes(self) -> pd.DataFrame:
+        """The reconfigurations in nodes, without those of the cores on a node."""
+        return self.reconfigurations[(self.reconfigurations["node"] == -1).to_numpy()]
+
+    @property
+    def core_changes(self) -> pd.DataFrame:
+        """The reconfigurations of the cores of a job on a node."""
+        return self.reconfigurations[(self.reconfigurations["node"] != -1).to_numpy()]
 
     @property
     def jobs_on_shared_nodes(self) -> int:

@@ -17,11 +17,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, FloatArray, IntArray, Kind, RowError
+from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, BoolArray, FloatArray, IntArray, Kind, RowError
 from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.run_schema import TABLES, refuse
-from tracebed.states import JobState
+from tracebed.states import ChangeCause, JobState
 
 ROUNDING_S = 1e-6
 """Tolerance of the comparison of times in a run without a resolution, trace s."""
@@ -69,7 +69,7 @@ def check(tables: Mapping[str, pd.DataFrame], facts: Facts, folder: Path) -> Non
     _check_jobs(jobs, facts, _path(folder, "jobs"))
     _check_counts(jobs, facts.counts, folder)
     _check_allocations(tables["allocations"], jobs, facts, folder)
-    _check_reconfigurations(tables["reconfigurations"], jobs, len(facts.cores), _path(folder, "reconfigurations"))
+    _check_reconfigurations(tables["reconfigurations"], jobs, facts.cores, _path(folder, "reconfigurations"))
     _check_samples(tables["nodes"], facts.cores, _path(folder, "nodes"))
 
 
@@ -183,20 +183,53 @@ def _check_all_hold_nodes(jobs: pd.DataFrame, job: IntArray, folder: Path) -> No
     refuse(ran & ~holds, lambda row: what.format(jobs["job_id"][row][:40]), _path(folder, "jobs"))
 
 
-def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, total: int, where: str) -> None:
+def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, cores: IntArray, where: str) -> None:
     _rows_of(rows["job_id"], jobs, where)
-    _check_words(rows, "kind", ["expand", "shrink"], where)
+    of_nodes = (rows["node"] == -1).to_numpy()
+    _check_words(rows, "kind", ["expand", "shrink", "move"], where)
     _check_words(rows, "state", ["applied", "cancelled"], where)
-    before, after = rows["nodes_from"].to_numpy(), rows["nodes_to"].to_numpy()
-    impossible = (np.minimum(before, after) < 1) | (np.maximum(before, after) > total) | (before == after)
-    impossible |= (after > before) != (rows["kind"] == "expand").to_numpy()
+    _check_words(rows, "cause", [*ChangeCause], where)
     refuse(
-        impossible, lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} nodes of {total:,}", where
+        of_nodes != (rows["cause"] == ChangeCause.RESIZE).to_numpy(),
+        lambda row: f"cause is {rows['cause'][row]}, but node is {rows['node'][row]}",
+        where,
     )
+    before, after = rows["nodes_from"].to_numpy(), rows["nodes_to"].to_numpy()
+    impossible = (np.minimum(before, after) < 1) | (np.maximum(before, after) > len(cores))
+    impossible |= np.where(of_nodes, _unfit(rows["kind"], before, after), before != after)
+    refuse(
+        impossible | (of_nodes & (before == after)),
+        lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} nodes of {len(cores):,}",
+        where,
+    )
+    _check_core_changes(rows, cores, where)
     unknown = (rows["asked"].isna() & rows["applied"].isna()).to_numpy()  # other simulators may not record `asked`
     refuse(unknown, lambda row: "asked and applied are missing", where)
     applied = (rows["state"] == "applied").to_numpy()
     refuse(applied != rows["applied"].notna().to_numpy(), lambda row: "state and applied contradict each other", where)
+    for column in ("decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib"):
+        refuse((rows[column] < 0).to_numpy(), lambda row: f"{column} is negative", where)  # noqa: B023
+
+
+def _check_core_changes(rows: pd.DataFrame, cores: IntArray, where: str) -> None:
+    """Check node and cores of the changes of cores on a node."""
+    node, before, after = (rows[name].to_numpy() for name in ("node", "cores_from", "cores_to"))
+    outside = (node < -1) | (node >= len(cores))
+    refuse(outside, lambda row: f"node {node[row]:,} of {len(cores):,}", where)
+    size = np.append(cores, 0)[node]  # 0 for a change of nodes
+    impossible = (np.minimum(before, after) < 0) | (np.maximum(before, after) > size)
+    impossible |= (node >= 0) & _unfit(rows["kind"], before, after)
+    refuse(
+        impossible,
+        lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} cores of {size[row]:,}",
+        where,
+    )
+
+
+def _unfit(kind: pd.Series[str], before: IntArray, after: IntArray) -> BoolArray:
+    """Return whether the kind of each change contradicts its sizes."""
+    signs = kind.map({"expand": 1, "shrink": -1, "move": 0}).to_numpy()
+    return np.asarray(np.sign(after - before) != signs)
 
 
 def _check_samples(rows: pd.DataFrame, cores: IntArray, where: str) -> None:

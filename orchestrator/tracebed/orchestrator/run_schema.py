@@ -31,6 +31,7 @@ TABLES: dict[str, dict[str, Column]] = {
         "user": Column("str", "user of the job", ""),
         "deadline": Column("float64", "deadline in the workload, s; NaN: none", NAN),
         "restarts": Column("int64", "number of times that the job was requeued because it lost a node", 0),
+        "checksum": Column("str", "checksum of the result, hexadecimal; empty: unknown", ""),
     },
     # A row per job, range of consecutive nodes, and period in which the job holds the same cores of these nodes.
     "allocations": {
@@ -42,10 +43,10 @@ TABLES: dict[str, dict[str, Column]] = {
         "cores": Column("int64", "cores on each of the nodes"),
         "cpus": Column("str", "CPUs on each of the nodes as a list (0-3,7); empty for virtual nodes", ""),
     },
-    # A row per reconfiguration that the policy decided, by stage; NaN: the stage was not reached, or not observed.
+    # A row per change of the nodes of a job, and per change of its cores on a node. NaN: not reached, or not observed.
     "reconfigurations": {
         "job_id": Column("str", "the job"),
-        "kind": Column("str", "expand or shrink"),
+        "kind": Column("str", "expand or shrink; of cores on a node also move: as many other cores"),
         "nodes_from": Column("int64", "nodes before"),
         "nodes_to": Column("int64", "nodes after"),
         "asked": Column("float64", "time of the decision of the policy, s"),
@@ -53,6 +54,16 @@ TABLES: dict[str, dict[str, Column]] = {
         "applied": Column("float64", "time at which the job worked on the new nodes, s"),
         "ended": Column("float64", "time at which the released nodes were idle, s"),
         "state": Column("str", "applied; cancelled if the job ended first"),
+        "node": Column("int64", "node with a change of cores, index into `info.nodes`; -1: a change of nodes", -1),
+        "cores_from": Column("int64", "cores on the node before; 0 for a change of nodes", 0),
+        "cores_to": Column("int64", "cores on the node after; 0 for a change of nodes", 0),
+        "cause": Column("str", "resize (of nodes), lend, return, inherit or operator", "resize"),
+        "seen": Column("float64", "time at which the rank noticed the change, s", NAN),
+        "decision_s": Column("float64", "duration of the decision on a resize, wall s", NAN),
+        "spawn_s": Column("float64", "duration of the launch of new ranks, wall s", NAN),
+        "redistribution_s": Column("float64", "duration of the move of the state, wall s", NAN),
+        "termination_s": Column("float64", "duration of the end of dropped ranks, wall s", NAN),
+        "moved_mib": Column("float64", "state that moved between ranks, MiB", NAN),
     },
     # A row per node and sample: means over the time since the last sample of the node. NaN: not measured.
     "nodes": {

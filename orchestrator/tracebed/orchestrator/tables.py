@@ -15,9 +15,10 @@ import pandas as pd
 from tracebed.converters.workload import IntArray
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.run_schema import NAN
+from tracebed.orchestrator.run_schema import NAN, conform
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.core_changes import CoreChanges
+from tracebed.orchestrator.scheduling.record import MEASURED, Record
 from tracebed.states import JobState
 
 
@@ -65,17 +66,46 @@ def jobs_table(record: Record) -> pd.DataFrame:
         "user": jobs.user,
         "deadline": jobs.deadline or NAN,
         "restarts": record.restarts,
+        "checksum": record.checksum,
     }
     return pd.DataFrame(columns, copy=False)
 
 
 def reconfigurations_table(record: Record) -> pd.DataFrame:
-    """Return the table `reconfigurations` of a run: one row per resize, in the order of the policy's decisions."""
+    """Return the table `reconfigurations` of a run, in the order of the policy's decisions.
+
+    A change that no policy decided is at the time at which it was applied.
+    """
+    ids = np.array(record.jobs.ids, dtype=object)
     columns: dict[str, Any] = {name: np.asarray(values) for name, values in vars(record.resizes).items()}
-    columns["job_id"] = np.array(record.jobs.ids, dtype=object)[columns.pop("job")]
+    columns["job_id"] = ids[columns.pop("job")]
     columns["kind"] = np.where(columns["nodes_to"] > columns["nodes_from"], "expand", "shrink")
-    columns["state"] = np.where(np.isnan(columns["applied"]), "cancelled", "applied")
-    return pd.DataFrame(columns)
+    for name in MEASURED if record.measured else ():
+        columns[name] = np.full(len(record.resizes), NAN)
+        for row, measured in record.measured.items():
+            columns[name][row] = measured.get(name, NAN)
+    if not len(record.cores):
+        return _with_state(columns)
+    parts = [_with_state(columns), _core_changes(record.cores, ids)]
+    table = pd.concat([conform("reconfigurations", part) for part in parts], ignore_index=True)
+    order = np.argsort(table["asked"].fillna(table["applied"]).to_numpy(), kind="stable")
+    return table.take(order)
+
+
+def _core_changes(changes: CoreChanges, ids: npt.NDArray[Any]) -> pd.DataFrame:
+    """Return the rows of the table `reconfigurations` for changes of cores. Their cores are free when they apply."""
+    names = ("job", "node", "nodes", "cores_from", "cores_to", "cause", "asked", "decided", "seen", "applied")
+    columns: dict[str, Any] = {name: np.asarray(getattr(changes, name)) for name in names}
+    columns["job_id"] = ids[columns.pop("job")]
+    columns["nodes_from"] = columns["nodes_to"] = columns.pop("nodes")
+    columns["ended"] = columns["applied"]
+    more = np.sign(columns["cores_to"] - columns["cores_from"])
+    columns["kind"] = np.array(["move", "expand", "shrink"], dtype=object)[more]  # -1 is the last
+    return _with_state(columns)
+
+
+def _with_state(columns: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(columns | {"state": np.where(np.isnan(columns["applied"]), "cancelled", "applied")})
 
 
 def allocations_table(

@@ -61,9 +61,9 @@ def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: floa
     planned, late = _leaders(entries)
     starts = run.allocations.merge(jobs[["start"]].reset_index(), on="job_id", suffixes=("", "_job"))
     first = starts[starts["start"] == starts["start_job"]].groupby("job_id")["count"].sum()
-    asked = run.reconfigurations.groupby("job_id")["nodes_from"].first()  # a job may expand at its start
+    asked = run.resizes.groupby("job_id")["nodes_from"].first()  # a job may expand at its start
     first = asked.reindex(first.index).fillna(first)
-    changes = run.reconfigurations[run.reconfigurations["state"] == "applied"]
+    changes = run.resizes[run.resizes["state"] == "applied"]
     last = changes.groupby("job_id")["nodes_to"].last().reindex(first.index).fillna(first)
     launch = (jobs["launched"] - jobs["start"]) / speed
     work = pd.Series(planned) + pd.Series(late) * (max(run.info.duties) == 1.0)

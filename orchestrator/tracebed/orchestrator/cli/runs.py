@@ -425,7 +425,7 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
 
     for reason in dict.fromkeys(info.unknown.values()):
         warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
-    figures, resized = metrics(run), run.reconfigurations["state"] == "applied"
+    figures, resized = metrics(run), run.resizes["state"] == "applied"
     facts = {
         "run": str(output),
         "execution": info.execution,

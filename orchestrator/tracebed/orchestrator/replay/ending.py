@@ -49,6 +49,7 @@ def ended_run(
     planned, submit = np.array(record.jobs.submit), np.array(record.submit)
     late = (submit - planned)[~np.isnan(submit)] / info.speed
     info.lateness_ms = lateness(late.tolist())
+    info.handovers = witness.handovers.worst(info.speed, [node.name for node in info.nodes])
     info.health = health(witness, info, record, thresholds)
     info.warnings += [
         f"job {job} on {node}: a process allowed itself other CPUs ({cpus})"

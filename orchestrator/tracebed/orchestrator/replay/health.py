@@ -218,6 +218,12 @@ def _submission_late(witness: Witness, info: RunInfo, record: Record) -> Value:
     return Value(rounded(float(late[job])), f"job {record.jobs.ids[job]}")
 
 
+def _core_overlap(witness: Witness, info: RunInfo, record: Record) -> Value:
+    """Return the longest time in which the masks of two jobs had a CPU in common; unknown without hand-overs."""
+    worst = witness.handovers.worst(info.speed, [node.name for node in info.nodes])
+    return Value(worst.get("overlap_s"), worst.get("overlap_at", ""))
+
+
 def _cpu_wait(witness: Witness, info: RunInfo, record: Record) -> Value:
     share = witness.work.cpu_share
     return Value(None if math.isnan(share) else rounded(max(0.0, 1 - share)))
@@ -262,6 +268,7 @@ _FIGURES: Mapping[str, Callable[[Witness, RunInfo, Record], Value]] = {
     "loop_late_s": lambda witness, info, record: Value(rounded(witness.loop_late.value), witness.loop_late.place),
     "agent_late_s": lambda witness, info, record: Value(rounded(witness.agent_late.value), witness.agent_late.place),
     "submission_late_s": _submission_late,
+    "core_overlap_s": _core_overlap,
     "cpu_wait": _cpu_wait,
     "cpu_pressure": _pressure("cpu"),
     "io_pressure": _pressure("io"),

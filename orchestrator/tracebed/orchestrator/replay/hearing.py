@@ -6,14 +6,27 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay.orders import Orders
 from tracebed.orchestrator.replay.ranks import RunningJob
 from tracebed.orchestrator.replay.timeline import Timeline
+from tracebed.orchestrator.scheduling.core_changes import NEVER
+from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.testbeds.base import Event
 
 OUTLIVE_S = 10.0
 """Time after the end of a leader at which the remaining ranks of its job are killed, wall s. They usually end in ms."""
 LEADER_ENDED = "the leader has ended"
+
+
+def mask_changed(record: Record, job: int, node: int, change: Mapping[str, Any]) -> None:
+    """Record a change of a mask, the data of a journal entry `mask`, unless a rank was launched or has ended."""
+    before, after = change["before"], change["after"]
+    if before is not None and after is not None:
+        cores = len(parse_cpus(before)), len(parse_cpus(after))
+        seen = NEVER if change["seen"] is None else change["seen"]
+        instants = change["decided"], seen, change["applied"]
+        record.cores.took_effect(job, node, cores, instants, change["nodes"])
 
 
 class Hearing:
@@ -49,23 +62,67 @@ class Hearing:
             launched = min(self.rounds.now, self.timeline.at(event.time))  # the job may end in this round
             self.orders.record.launched[job] = launched
             self.rounds.note("launched", job, at=launched)
+            for node in [node for node, mask in active.masks.items() if mask is None]:
+                self._mask_changed(job, active, node, self.ranks.cpus(node, active.alive[node]), launched)
             if active.pending:
                 self.ranks.tell_members(job)
         elif kind == "resized" and "cpus" in message:
             active.leaving.pop(event.node, None)
+            decided, applied = (self.timeline.trace(message[name]) for name in ("decided", "applied"))
+            seen = message.get("seen")
+            instants = {"decided": decided, "seen": None if seen is None else self.timeline.trace(seen)}
+            self._mask_changed(job, active, event.node, message["cpus"], applied, **instants)
             self.ranks.change_masks(job)
             self.ranks.try_held()
         elif kind == "resized" and active.pending and message["request"] == active.request:
             active.applied = (message["decided"], message["applied"])
+            stages = message.get("stages", {})
+            active.measured |= {name: value for name, value in stages.items() if value is not None}
+            if message.get("seen") is not None:
+                active.measured["seen"] = self.timeline.trace(message["seen"])
             self.ranks.check_ended(job)
         elif kind == "ended":
+            if event.node in active.masks and self.orders.record.cores.has_shared(job):
+                self._mask_changed(job, active, event.node, None, self.timeline.at(message["time"]))
             self._rank_ended(job, active, event.node, message)
+
+    def _mask_changed(
+        self, job: int, active: RunningJob, node: int, after: str | None, at: float, **instants: float | None
+    ) -> None:
+        """Record that the mask of the rank of `job` on `node` changed.
+
+        Args:
+            job: the job.
+            active: its state.
+            node: the node.
+            after: the CPUs after the change; None: the rank has ended.
+            at: time of the change, trace s.
+            instants: `decided` and `seen`, trace s, of a running rank.
+        """
+        before, active.masks[node] = active.masks.get(node), after
+        if before == after:
+            return
+        change = {
+            "before": before,
+            "after": after,
+            "since": active.since.get(node, self.orders.record.start[job]),
+            "applied": min(at, self.rounds.now),
+            "nodes": len(active.nodes),
+        }
+        entry = self.rounds.entry("mask", job, node, change | instants)
+        self.rounds.entries.append(entry)
+        mask_changed(self.orders.record, job, node, entry.data)
 
     def _rank_ended(self, job: int, active: RunningJob, node: int, message: Mapping[str, Any]) -> None:
         awaited = active.awaits(node)
+        if node in active.dropped and message.get("termination_s") is not None:
+            longest = max(message["termination_s"], active.measured.get("termination_s", 0.0))
+            active.measured["termination_s"] = longest
         active.lose(node)
         state = message["state"]
         if message["leader"]:
+            if state == "completed" and message.get("checksum") is not None:
+                self.orders.record.checksum[job] = message["checksum"]
             if active.outcome is None or state == "completed" or active.outcome[0] == state == "failed":
                 active.outcome = (state, message["reason"] or "")
             if state == "completed":

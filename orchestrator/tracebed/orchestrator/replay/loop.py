@@ -263,9 +263,10 @@ class Replayer:
         for job in resized:
             active = ranks.running[job]
             decided, applied = map(self.timeline.trace, active.applied) if active.applied else (now, now)
-            active.applied = None
-            self.rounds.note("effect", job, decided=decided, applied=applied)
-            self.record.resize_applied(job, decided, applied, now)
+            active.applied, measured, active.measured = None, active.measured, {}
+            told = {"measured": measured} if measured else {}
+            self.rounds.note("effect", job, decided=decided, applied=applied, **told)
+            self.record.resize_applied(job, decided, applied, now, measured)
             self.scheduler.resized(job, now)
         for job in submitted:
             self.record.submit[job] = now
@@ -281,7 +282,9 @@ class Replayer:
             self.record.requeue(job)
             self.scheduler.requeue(job, now)
             return
-        self.rounds.note("end", job, state=state, reason=reason)
+        checksum = self.record.checksum[job]
+        told = {"checksum": checksum} if checksum else {}
+        self.rounds.note("end", job, state=state, reason=reason, **told)
         self.record.finish(job, now, JobState(state), reason)
         self.scheduler.end(job, now)
         self._ended += 1

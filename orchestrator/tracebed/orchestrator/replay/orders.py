@@ -67,6 +67,7 @@ class Orders:
             grain_s=self.inventory.grain_s,
             balance=self.options.balance,
         )._replace(command=command_of(self.jobs, job, self.options.commands))
+        self.record.cores.begin(job, self.ranks.cluster, self.jobs.cores[job])
         self.ranks.running[job] = RunningJob(nodes, program, self._key(job), cores, to_launch=list(nodes))
         self.rounds.note("start", job, nodes=self.ranks.names(nodes), **self._of_shared(job))
         self.ranks.launch(job)
@@ -81,7 +82,9 @@ class Orders:
         active.dropped = set(old) - set(nodes)
         self.rounds.note("resize", job, nodes=self.ranks.names(nodes), request=active.request)
         active.cores |= self.ranks.cores(job, nodes)
-        active.to_launch += [node for node in nodes if node not in old]
+        new = [node for node in nodes if node not in old]
+        active.to_launch += new
+        active.since |= dict.fromkeys(new, self.rounds.now)
         self.ranks.launch(job)
         if active.started:
             self.ranks.tell_members(job)
@@ -91,7 +94,10 @@ class Orders:
         """Change the masks of the ranks of the job, each once no other job uses these cores."""
         active = self.ranks.running[job]
         active.cores |= self.ranks.cores(job, active.nodes)
-        self.rounds.note("cores", job, **self._of_shared(job))
+        changes = self.record.cores.differences(job, self.ranks.cluster, self.jobs.cores[job])
+        self.record.cores.asked_for(job, len(active.nodes), changes, self.rounds.now)
+        told = {self.testbed.nodes[node].name: [*map(format_cpus, change)] for node, change in changes.items()}
+        self.rounds.note("cores", job, changes=told, **self._of_shared(job))
         self.ranks.change_masks(job)
 
     def reject(self, job: int, reason: str) -> None:

@@ -34,6 +34,13 @@ class RunningJob:
     """Node -> the cores that the rank uses until it confirms its new cores."""
     to_launch: list[int] = field(default_factory=list)
     """Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks."""
+    since: dict[int, float] = field(default_factory=dict)
+    """Node that a resize added -> time of this decision, trace s."""
+    masks: dict[int, str | None] = field(default_factory=dict)
+    """Node with a rank -> the CPUs in its mask, as the rank confirmed them last, or as it was launched. None: the rank
+    waits for its first CPUs, which another job has."""
+    measured: dict[str, float] = field(default_factory=dict)
+    """Figures of the pending resize that its leader measured: columns of the table `reconfigurations`."""
     address: Any = None
     """The address of the leader; None: not known yet."""
     started: bool = False
@@ -54,6 +61,7 @@ class RunningJob:
         self.alive.pop(node, None)
         self.leaving.pop(node, None)
         self.dropped.discard(node)
+        self.masks.pop(node, None)
 
     def awaits(self, node: int) -> bool:
         """Return whether the leader may be waiting for the rank of `node` to join."""
@@ -202,13 +210,15 @@ class Ranks:
             self._held[job] = None
         return clear
 
-    def _cpus(self, node: int, cores: range) -> str:
+    def cpus(self, node: int, cores: range) -> str:
         """Return the CPU list of `cores` of `node`. On an emulated node, core numbers are CPU numbers."""
         cpus = self.testbed.nodes[node].cpus
         return format_cpus(cores if cpus is None else cpus[cores.start : cores.stop])
 
     def _launch(self, job: int, active: RunningJob, node: int, *, leader: bool) -> None:
         cores = active.alive[node] = active.cores[node]
+        loan = self.cluster.loans.get(node)
+        active.masks[node] = self.cpus(node, cores) if loan is None or loan.guest != job else None
         self._tell(
             node,
             {
@@ -220,7 +230,7 @@ class Ranks:
                 "address": active.address,
                 "family": self.testbed.family,
                 "authkey": active.authkey,
-                "cpus": self._cpus(node, cores),
+                "cpus": self.cpus(node, cores),
                 "cores": len(cores),
                 "program": active.program._asdict(),
                 "duty": self.testbed.nodes[node].duty_or(self.duty),
@@ -231,7 +241,7 @@ class Ranks:
     def _tell_mask(self, job: int, node: int) -> None:
         """Send its cores to the rank of the job on `node`."""
         active = self.running[job]
-        change = {"job": self.jobs.ids[job], "cpus": self._cpus(node, active.alive[node]), "request": active.request}
+        change = {"job": self.jobs.ids[job], "cpus": self.cpus(node, active.alive[node]), "request": active.request}
         self._tell(node, {"type": "resize", **change})
 
     def _tell(self, node: int, message: dict[str, Any]) -> None:

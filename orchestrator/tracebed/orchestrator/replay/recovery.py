@@ -14,11 +14,13 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.folder import is_running, output_of
+from tracebed.orchestrator.replay.hearing import mask_changed
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.core_changes import CoreChange
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record, cut_short
 from tracebed.orchestrator.testbeds.nodes import Inventory
@@ -127,11 +129,14 @@ class Retold:
             (self._down if entry.kind == "down" else self._up)(self._nodes[entry.node or ""], entry.time, entry.data)
         if entry.kind == "pause":
             self.record.paused(entry.time, entry.data)
+        if entry.kind == "mask":
+            mask_changed(self.record, self._numbers[entry.job or ""], self._nodes[entry.node or ""], entry.data)
         handlers = {
             "submit": self._submit,
             "start": self._start,
             "launched": self._launched,
             "resize": self._resize,
+            "cores": self._cores,
             "effect": self._effect,
             "end": self._end,
             "requeue": self._requeue,
@@ -163,12 +168,20 @@ class Retold:
         self._take(job, nodes[self.running[job] :], now)
         self.running[job] = len(nodes)
 
+    def _cores(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        changes = {
+            self._nodes[name]: CoreChange(*(range(cores[0], cores[-1] + 1) for cores in map(parse_cpus, change)))
+            for name, change in data.get("changes", {}).items()
+        }
+        self.record.cores.asked_for(job, self.running[job], changes, now)
+
     def _effect(self, job: int, now: float, data: Mapping[str, Any]) -> None:
-        self.record.resize_applied(job, data["decided"], data["applied"], now)
+        self.record.resize_applied(job, data["decided"], data["applied"], now, data.get("measured"))
         if dropped := len(self.cluster.owned(job)) - self.running[job]:
             self.cluster.shrink(job, dropped, now)
 
     def _end(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.checksum[job] = data.get("checksum", "")
         self.record.finish(job, now, JobState(data["state"]), data["reason"])
         self.cluster.release(job, now)
         del self.running[job]

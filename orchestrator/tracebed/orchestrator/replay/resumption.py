@@ -27,7 +27,7 @@ from tracebed.orchestrator.testbeds.base import Event
 
 SETTLE_S = 5.0
 """Time in which the agents that were taken over must answer, wall s."""
-OWN = ("loop", "clock", "launched")
+OWN = ("loop", "clock", "launched", "mask")
 """Kinds of entries that a replayer computes from its own clock, in addition to the decisions."""
 SAME = ("execution", "nodes", "policy", "policy_parameters", "parameters", "speed")
 """Facts of the run that must not change between a replay and its resumption."""
@@ -225,7 +225,7 @@ def _never_launched(replayer: Replayer, job: int, node: int) -> Event:
 
 def _event(entry: Entry, number_of: Mapping[str, int]) -> Event | None:
     """Return the event of an entry; None: the entry is not an event of an agent."""
-    if entry.node is None or entry.kind in ("down", "up", "sample"):
+    if entry.node is None or entry.kind in ("down", "up", "sample", "mask"):
         return None
     message = {"type": entry.kind, **entry.data} | ({} if entry.job is None else {"job": entry.job})
     return Event(number_of[entry.node], message, entry.data.get("time", 0.0))

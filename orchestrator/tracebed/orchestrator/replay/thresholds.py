@@ -42,6 +42,7 @@ SIGNALS = {
     "loop_late_s": Signal("the replayer was late", "s"),
     "agent_late_s": Signal("an agent was late", "s"),
     "submission_late_s": Signal("a job was submitted late", "s"),
+    "core_overlap_s": Signal("a CPU was in the masks of two jobs at once", "s"),
     "clock_step_s": Signal("step of the clock of this machine", "s"),
     # Risk: conditions under which a schedule is shifted.
     "cpu_wait": Signal("time in which computing threads waited for a CPU", "%"),

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from tracebed.cpus import parse_cpus
+from tracebed.orchestrator.replay.handovers import Handovers
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.programs import application_of
 from tracebed.orchestrator.run_schema import NAN, TABLES
@@ -146,6 +148,7 @@ class Witness:
         work: the work of all ranks.
         rates_after: node -> units per second of CPU time after the last job.
         strays: (job, node) -> the CPUs that a process of the job allowed itself, and those that it was to have.
+        handovers: CPUs that were handed over between jobs that share a node.
     """
 
     def __init__(self, jobs: Jobs, nodes: Sequence[Named], speed: float) -> None:
@@ -165,6 +168,7 @@ class Witness:
         self.strays: dict[tuple[str, str], str] = {}
         self.rates: Mapping[str, float] = {}
         """Kernel -> units per second of a core by which the jobs were sized. Empty: the jobs are emulated."""
+        self.handovers = Handovers()
         self._names = [node.name for node in nodes]
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._job_numbers = {name: number for number, name in enumerate(jobs.ids)}
@@ -186,6 +190,7 @@ class Witness:
             "ended": self._ended,
             "lost": self._lost,
             "calibrated": self._calibrated,
+            "mask": self._mask,
             "clock": self._clock,
             "stray": self._stray,
         }
@@ -366,6 +371,7 @@ class Witness:
         """Forget the leaders on the node: their jobs may run again, and have other ranks there."""
         number = self._numbers[entry.node or ""]
         self.lost.add(number)
+        self.handovers.lose(number)
         for leader in [leader for leader in self._begun if leader[1] == number]:
             del self._begun[leader]
             self._worked.discard(leader)
@@ -377,6 +383,12 @@ class Witness:
     def _stray(self, entry: Entry) -> None:
         data = entry.data
         self.strays[entry.job or "", entry.node or ""] = f"{data['used']} instead of {data['cpus']}"
+
+    def _mask(self, entry: Entry) -> None:
+        masks = (entry.data[name] for name in ("before", "after"))
+        before, after = (None if mask is None else parse_cpus(mask) for mask in masks)
+        number, at, since = self._numbers[entry.node or ""], entry.data["applied"], entry.data["since"]
+        self.handovers.change(number, entry.job or "", before, after, at, since=since)
 
     def _clock(self, entry: Entry) -> None:
         self._clocks[1:] = [entry.data]

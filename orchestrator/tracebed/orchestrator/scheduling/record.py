@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.core_changes import NEVER, CoreChanges
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.states import JobState
-
-NEVER = float("nan")
 
 
 def _integers() -> array[int]:
@@ -43,6 +42,10 @@ class Resizes:
         return len(self.job)
 
 
+MEASURED = ("seen", "decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib")
+"""Columns of a resize that only some executors measure: the time at which a rank noticed it, and its stages."""
+
+
 @dataclass
 class Outage:
     """The time in which a node was lost, trace seconds."""
@@ -71,7 +74,11 @@ class Record:
         self.state = [JobState.UNKNOWN] * count
         self.reason = [""] * count
         self.restarts = [0] * count
+        self.checksum = [""] * count
         self.resizes = Resizes()
+        self.measured: dict[int, Mapping[str, float]] = {}
+        """Row of `resizes` -> further columns of the table `reconfigurations`: `seen` and the stages."""
+        self.cores = CoreChanges()
         self.outages: list[Outage] = []
         self.pauses: list[dict[str, Any]] = []
         self._open: dict[int, int] = {}  # job -> the row of its pending resize
@@ -81,7 +88,7 @@ class Record:
         self.end[job] = now
         self.state[job] = state
         self.reason[job] = reason
-        self._open.pop(job, None)
+        self._forget(job)
 
     def refuse(self, job: int, state: JobState, reason: str) -> None:
         """Record that `job` will never start."""
@@ -92,7 +99,7 @@ class Record:
         """Record that the running `job` lost a node and returned to the queue."""
         self.start[job] = self.launched[job] = NEVER
         self.restarts[job] += 1
-        self._open.pop(job, None)
+        self._forget(job)
 
     def node_down(self, node: int, now: float, reason: str) -> None:
         """Record that `node` is lost from `now` on."""
@@ -123,10 +130,18 @@ class Record:
         resizes.applied.append(NEVER)
         resizes.ended.append(NEVER)
 
-    def resize_applied(self, job: int, decided: float, applied: float, ended: float) -> None:
-        """Record that the pending resize of `job` took effect."""
+    def resize_applied(
+        self, job: int, decided: float, applied: float, ended: float, measured: Mapping[str, float] | None = None
+    ) -> None:
+        """Record that the pending resize of `job` took effect. `measured` has the known columns of `MEASURED`."""
         row, resizes = self._open.pop(job), self.resizes
         resizes.decided[row], resizes.applied[row], resizes.ended[row] = decided, applied, ended
+        if measured:
+            self.measured[row] = measured
+
+    def _forget(self, job: int) -> None:
+        self._open.pop(job, None)
+        self.cores.forget(job)
 
 
 def cut_short(record: Record, cluster: Cluster, running: Iterable[int], now: float, interrupted: str | None) -> None:

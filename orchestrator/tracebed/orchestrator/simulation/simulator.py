@@ -229,6 +229,7 @@ class Simulator:
         now = self._now
         begin = now + self.overheads.launch(len(nodes))
         self.record.start[job] = now
+        self.record.cores.begin(job, self.cluster, self.jobs.cores[job])
         waits = self._shares and self._in_use.start(job, nodes, begun=self._begun(job))
         rate = self._rate(job, nodes)
         if waits:
@@ -254,7 +255,9 @@ class Simulator:
 
     def change_cores(self, job: int) -> None:
         """Continue the job with its new cores at once or, with a grain, at its next malleability point."""
-        now = self._now
+        now, cores = self._now, self.record.cores
+        changes = cores.differences(job, self.cluster, self.jobs.cores[job])
+        cores.asked_for(job, self.scheduler.state.size[job], changes, now)
         if not self.overheads.grain_s or self._progress[job][1] >= now:  # or the job has not begun
             self._adopt_cores(job)
         elif job not in self._changing and (point := self._point(job, now)) < math.inf:
@@ -280,6 +283,7 @@ class Simulator:
 
     def _adopt_cores(self, job: int) -> None:
         """Continue the job with its new cores now, and begin the guests that waited for the other ones."""
+        self.record.cores.adopted(job, self._now)
         self._proceed(job, self.cluster.nodes_of(job), 0.0)
         self._begin(self._in_use.adopt(job))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 from tracebed.benchmarks.lines import decode
@@ -45,6 +47,10 @@ FIELDS: dict[str, dict[str, Types]] = {
     "error": {"what": (str,)},
 }
 """Type of event -> the fields that the testbed and the replay read, with the types of their values."""
+STAGES = ("decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib")
+"""Figures of the stages of a resize in nodes, in wall seconds and MiB."""
+CHECKSUM = re.compile("[0-9a-f]{16}")
+"""The checksum of a result."""
 FIGURES = ("exit_code", "units_done", "cpu_s", "planned_s", "late_s", "overruns", "residual_s", "termination_s")
 OPTIONAL: dict[str, Types] = {
     "n": (int,),
@@ -52,7 +58,10 @@ OPTIONAL: dict[str, Types] = {
     "rank": (str,),
     "hint": (str, NOTHING),
     "ping": (dict,),
+    "cpus": (str,),
+    "seen": (*NUMBER, NOTHING),
     "stages": (dict,),
+    "checksum": (str, NOTHING),
     **dict.fromkeys(FIGURES, (*NUMBER, NOTHING)),
 }
 """Fields that events of any type may have."""
@@ -95,6 +104,11 @@ def _check(event: dict[str, Any]) -> None:
     _require(event, FIELDS[kind] | {"time": NUMBER})
     _require(event, {name: types for name, types in OPTIONAL.items() if name in event})
     _require(event.get("ping", {}), PING if "ping" in event else {})
+    _check_stages(event.get("stages", {}))
+    if event.get("checksum") is not None and not CHECKSUM.fullmatch(event["checksum"]):
+        raise ValueError
+    if kind == "resized" and "cpus" in event:
+        _check_cpus(event["cpus"])
     for sample in event["samples"] if kind == "work" else ():
         if not isinstance(sample, list) or not all(type(value) in NUMBER for value in sample) or len(sample) != 5:
             raise ValueError
@@ -107,6 +121,21 @@ def _check(event: dict[str, Any]) -> None:
         if not all(isinstance(job, str) for job in event["adopted"]) or not event["host"].keys() <= HOST.keys():
             raise ValueError
         _require(event["host"], {name: HOST[name] for name in event["host"]})
+
+
+def _check_stages(stages: dict[str, Any]) -> None:
+    """Raise ValueError if a stage of a resize is unknown, or has an invalid figure."""
+    _require_figures(stages)
+    if not stages.keys() <= {*STAGES} or not all(0 <= (figure or 0) < math.inf for figure in stages.values()):
+        raise ValueError
+
+
+def _check_cpus(text: str) -> None:
+    """Raise ValueError if `text` is not a CPU list."""
+    try:
+        parse_cpus(text)
+    except InputError as error:
+        raise ValueError from error
 
 
 def _check_sample(sample: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ def observe(run: Run, decisions: list[Decided], *, until: float = math.inf, inte
         until: end of an interrupted run, trace s.
         interrupted: reason of the interruption; None: the run was not interrupted.
     """
-    jobs, table = run.jobs, run.reconfigurations
+    jobs, table = run.jobs, run.resizes
     number = {name: job for job, name in enumerate(jobs["job_id"])}
     submit = jobs["submit"].to_numpy()
     resizes: dict[int, list[ObservedResize]] = defaultdict(list)

@@ -72,7 +72,7 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
             "bounded_slowdown_ref": np.maximum(1.0, response / np.maximum(reference, tau)),
         }
     )
-    asked = run.reconfigurations
+    asked = run.resizes
     row = pd.Index(jobs["job_id"]).get_indexer(pd.Index(asked["job_id"])) if len(asked) else np.empty(0, int)
     executed = (asked["state"] == "applied").to_numpy() & (row >= 0)
     for kind in ("expand", "shrink"):

@@ -151,7 +151,7 @@ class MeasuredRun:
             Undefined: the run does not record its reconfigurations.
         """
         self.require("reconfigurations")
-        table = self.run.reconfigurations
+        table = self.run.resizes
         table = table[(table["state"] == "applied").to_numpy()]
         if kind is not None:
             table = table[(table["kind"] == kind).to_numpy()]

@@ -23,7 +23,7 @@ def _over_time(comparison: Comparison) -> Picture | None:
     time = TimeAxis.of(comparison.real, comparison.predicted)
     sides = []
     for run in (comparison.real, comparison.predicted):
-        table = run.reconfigurations
+        table = run.resizes
         table = table[(table["state"] == "applied") & table["applied"].notna()]
         x = (table["applied"] - origin(run)).to_numpy(dtype=np.float64) / time.unit
         sides.append((x, (table["nodes_to"] - table["nodes_from"]).to_numpy(dtype=np.float64)))

@@ -72,7 +72,7 @@ class Decisions:
         return pd.DataFrame(facts | {"nodes_from": 0, "nodes_to": nodes})
 
     def _reconfigured(self) -> pd.DataFrame:
-        rows = self.run.reconfigurations.sort_values("asked", kind="stable")
+        rows = self.run.resizes.sort_values("asked", kind="stable")
         number = rows.groupby("job_id", sort=False).cumcount() + 1
         return rows.assign(number=number, time=rows["asked"] - self._zero)[COLUMNS]
 

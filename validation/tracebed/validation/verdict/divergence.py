@@ -104,8 +104,7 @@ class _Both:
         The resizes are changes of allocations if one of the runs has such changes, and no reconfigurations.
         """
         unrecorded = any(
-            not len(side.run.reconfigurations) and bool(side.steps["number"].gt(0).any())
-            for side in (self.real, self.predicted)
+            not len(side.run.resizes) and bool(side.steps["number"].gt(0).any()) for side in (self.real, self.predicted)
         )
         tables = [side.table(from_allocations=unrecorded) for side in (self.real, self.predicted)]
         pairs = tables[0].merge(tables[1], on=["job_id", "number"], how="outer", suffixes=SUFFIXES)
