@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from click.testing import CliRunner
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.validation.studies.real import dmr_gain_slope
 from tracebed.validation.studies.real.base import STUDIES, Settings
 
@@ -63,6 +66,12 @@ def test_runs_are_measured_and_kept(tmp_path: Path) -> None:
     assert STUDIES.load("dmr-gain-slope")(Settings(tmp_path / "out", str(nodes), 2, 1000.0)).facts()["tables"] == [
         {**table, "columns": tuple(table["columns"])} for table in facts["tables"]
     ]
+    run = Run.load(tmp_path / "out" / "runs" / "all")
+    causes = [{"text": "a rank was late"}]
+    disturbed = Run(replace(run.info, health={**run.info.health, "causes": causes}), run.jobs)
+    inventory = load_inventory(nodes)
+    notes = dmr_gain_slope._notes(inventory, Settings(tmp_path, repetitions=2), disturbed)
+    assert notes[-1] == "The runs were disturbed: a rank was late."
     with pytest.raises(InputError, match="other settings"):
         dmr_gain_slope.run(Settings(tmp_path / "out", str(nodes), 3, 1000.0))
 

@@ -32,7 +32,7 @@ IDLE_PROCESSES = 2
 """The manager and the writer."""
 PAPER: Mapping[str, Mapping[int, float]] = {"table 1": HPG_ALIGNER["production"], "table 3": HPG_ALIGNER["large"]}
 """Processes -> execution time, s: 40 million reads of 100 nucleotides, and 80 million reads of 400."""
-APPLICATION = "pils"
+APPLICATION = "aligner"
 
 
 def run(settings: Settings) -> Findings:
@@ -59,7 +59,7 @@ def run(settings: Settings) -> Findings:
             options=Options(speed=speed, balance="dynamic"),
         )
     )
-    return findings(_times(found, order, speed), _notes(inventory, settings))
+    return findings(_times(found, order, speed), _notes(inventory, settings, found))
 
 
 def findings(times: Mapping[int, float], notes: tuple[str, ...] = ()) -> Findings:
@@ -159,9 +159,11 @@ def _times(run: Run, order: list[int], speed: float) -> dict[int, float]:
     return {processes: median(times) for processes, times in found.items()}
 
 
-def _notes(inventory: Inventory, settings: Settings) -> tuple[str, ...]:
+def _notes(inventory: Inventory, settings: Settings, run: Run) -> tuple[str, ...]:
     text = f"{APPLICATION} on {inventory.name} ({inventory.execution}), median of {settings.repetitions} runs"
     note = f"{text}; wall time. p processes are p - {IDLE_PROCESSES} ranks: manager and writer do not compute."
+    notes = [note]
     if inventory.execution == "emulated":
-        return (note, "On emulated nodes the time of the work is slept; the messages between the ranks are real.")
-    return (note,)
+        notes.append("On emulated nodes the time of the work is slept; the messages between the ranks are real.")
+    notes += [f"The runs were disturbed: {cause['text']}." for cause in run.info.health.get("causes", [])]
+    return tuple(notes)
