@@ -14,20 +14,26 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import stopped
-from test_pils import CPU, Rank, launch
+from test_pils import CPU, CPUS, Rank, launch
 from tracebed.benchmarks import own_data
 from tracebed.benchmarks.applications.aligner import JUNCTIONS, Aligner, Aligning
 from tracebed.benchmarks.applications.registry import load
 from tracebed.benchmarks.kernels import compute
 from tracebed.benchmarks.own_data import Merging
 from tracebed.benchmarks.program import Launch, Program
+from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 
 class Unhurried(Aligning):
@@ -230,6 +236,34 @@ def test_invalid_parameters_are_errors(parameters: dict[str, str]) -> None:
     assert load("aligner", {"chunk": "10", "index_mib": "2"}) == Aligner(10, 2)
     with pytest.raises(InputError, match=next(iter(parameters))):
         load("aligner", parameters)
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+def test_a_replay_resizes_an_aligner(tmp_path: Path) -> None:
+    """Job b takes a node from the aligner and gives it back. The state and the index move through real agents."""
+    table = {
+        "job_id": ["a", "b"],
+        "submit_time": [0.0, 2.0],
+        "run_time": [10.0, 0.5],
+        "nodes": [1, 1],
+        "kind": ["malleable", "rigid"],
+        "nodes_min": [1, 1],
+        "nodes_max": [2, 1],
+        "nodes_pref": [2, 1],
+        "application": ["aligner", "pils"],
+        "application_parameters": ["chunk=100 index_mib=2", ""],
+        "state_mib": [3.0, 0.0],
+    }
+    nodes = tuple(Node(f"n{index}", 1, 1, (CPUS[index],), False, 0.2) for index in range(2))
+    run = replay(Workload(pd.DataFrame(table)), Inventory("two", "agents", nodes), "dmr", tmp_path / "run")
+    assert set(run.jobs["state"]) == {"completed"}
+    assert list(run.reconfigurations["kind"])[:2] == ["shrink", "expand"]
+    _, entries = journal.read(tmp_path / "run" / JOURNAL)
+    [ended] = [e.data for e in entries if e.kind == "ended" and e.data.get("leader") and e.job == "a"]
+    moved = 8 * JUNCTIONS / 2**20  # the splices of a rank
+    assert list(run.reconfigurations["moved_mib"])[:2] == [1.5 + moved, 1.5 + 2.0]
+    units = sum(e.data["units_done"] for e in entries if e.kind == "ended" and e.job == "a")
+    assert ended["checksum"] == f"{Aligning(100, 2)(0, int(units * 0.2)):016x}"
 
 
 @pytest.fixture(autouse=True)
