@@ -278,10 +278,24 @@ def test_a_job_on_one_node_has_the_serial_part_of_its_speedup() -> None:
     assert (program.serial_units, program.parallel_units, program.overhead) == (1000, 27000, {})
 
 
+@pytest.mark.parametrize("times", ["1:100 2:40", "3:238 6:68 12:40 24:44 48:60"])
+def test_a_table_with_a_superlinear_step_is_acted_out(times: str) -> None:
+    """All cores work on the size with the least work; on smaller sizes, a part of the time is spent on one core."""
+    measured = {int(size): float(seconds) for size, seconds in (point.split(":") for point in times.split())}
+    low, high = min(measured), max(measured)
+    jobs = speedups(job_id=["a"], nodes=high, nodes_min=low, nodes_max=high, speedup="table", speedup_parameters=times)
+    program = sized(jobs, 0, measured[high], 1e6)
+    cores = jobs.cores[0]
+    for size, seconds in measured.items():
+        alone = program.serial_units + program.overhead.get(str(size), 0)
+        assert (alone + program.parallel_units / (cores * size)) / 1e6 == pytest.approx(seconds, rel=1e-5)
+
+
 def test_a_superlinear_speedup_is_refused(tmp_path: Path) -> None:
+    """Below the sizes of a table, its least one has the same time: 2 nodes in 100 s, and 1 node too."""
     table = {"job_id": ["x", "y"], "submit_time": 0.0, "run_time": 1.0, "nodes": 1, "nodes_min": 1, "nodes_max": 2}
-    table |= {"kind": "malleable", "speedup": "table", "speedup_parameters": ["1:100 2:50", "1:100 2:40"]}
-    with pytest.raises(InputError, match="superlinear speedup on 2 nodes") as error:
+    table |= {"kind": "malleable", "speedup": "table", "speedup_parameters": ["1:100 2:50", "2:100 4:60"]}
+    with pytest.raises(InputError, match="superlinear speedup on 1 nodes") as error:
         replay(Workload(pd.DataFrame(table)), emulated(2), "fcfs", tmp_path / "run")
     assert error.value.where == "job y"
 

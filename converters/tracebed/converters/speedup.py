@@ -70,10 +70,13 @@ class Speedup(NamedTuple):
         """Return the share of the run time on `nodes` whole nodes in which all cores work.
 
         In the rest of the time, one core works. The parallel part of the work takes f/n of the time on one node: f is
-        that of Amdahl's law, and 1 in the other models (of a table, all cores work on its least number of nodes). Their
-        S(n) < n means a part on one core that depends on n.
+        that of Amdahl's law, and 1 in the other models. Their S(n) < n means a part on one core that depends on n. Of a
+        table, all cores work on the number of nodes with the least work n T(n): mostly the smallest one, but not where
+        a larger one is more than proportionally faster, as in the tables of HPG-aligner.
         """
-        fraction = self.numbers[0] if self.name == "amdahl" else self.points[0][0] if self.points else 1.0
+        fraction = self.numbers[0] if self.name == "amdahl" else 1.0
+        if self.points:
+            fraction = min(size * seconds for size, seconds in self.points) / self.points[0][1]
         return fraction * self.of(nodes) / nodes
 
     def seconds(self, nodes: int) -> float:
