@@ -307,7 +307,7 @@ def test_the_parts_of_a_job_end_at_their_deadlines_by_the_steady_clock(tmp_path:
 def test_no_work_is_lost_or_done_twice_at_any_duty(tmp_path: Path, balance: str, seed: int) -> None:
     """Ranks of different duties join, leave and change their masks; each computes its duty of the units it reports."""
     draw = random.Random(seed)
-    program = Program("pils", 1_009, 100_003, 100, 50_000.0, balance=balance)
+    program = Program("pils", 1_009, 100_003, 100, 25_000.0, balance=balance)
     duties = {name: draw.choice([0.0, 0.1, 0.37, 0.8, 1.0]) for name in "abc"}
     present: dict[str, Rank] = {}
     ended: list[tuple[float, Rank]] = []
@@ -356,16 +356,27 @@ def test_no_work_is_lost_or_done_twice_at_any_duty(tmp_path: Path, balance: str,
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
 def test_the_checksum_does_not_depend_on_resizes(tmp_path: Path, balance: str, duty: float) -> None:
     """The checksum of a job whose ranks and masks change is that of its units, at any duty."""
-    program = Program("pils", 101, 20_011, 50, 50_000.0, balance=balance)
-    leader = Rank(launch("a", program, tmp_path, duty=duty, members=("a",)), Pils().run)
+    resized = tmp_path / "resized"
+
+    def unhurried(first: int, count: int) -> int:
+        if not resized.exists():  # the job ends after its resizes, however slow the machine is
+            time.sleep(0.005)
+        return kernels.compute(first, count)
+
+    def run(launch: Launch, control: socket.socket) -> int:
+        return malleable.run(launch, control, unhurried)
+
+    program = Program("pils", 101, 20_011, 1000, 50_000.0, balance=balance)
+    leader = Rank(launch("a", program, tmp_path, duty=duty, members=("a",)), run)
     leader.hear("started")
-    follower = Rank(launch("b", program, tmp_path, duty=duty), Pils().run)
+    follower = Rank(launch("b", program, tmp_path, duty=duty), run)
     leader.tell(request=1, members=["a", "b"])
     leader.hear("resized")
     leader.tell(request=2, cpus=CPUS)
     leader.hear("resized")
     leader.tell(request=3, members=["a"])
     leader.hear("resized")
+    resized.touch()
     assert follower.hear("finished")["units_done"] > 0
     said = leader.hear("finished")
     assert said["checksum"] == f"{kernels.compute(0, int(duty * (101 + 20_011))):016x}"
