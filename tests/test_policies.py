@@ -112,10 +112,18 @@ def test_work_is_conserved(seed: int, policy: str) -> None:
     for job, state in zip(case.jobs, run.jobs["state"], strict=True):
         if state == "completed":
             rates = (
-                (end - start) * (job.rate(nodes) if nodes != job.nodes else 1.0) * cores / (CORES * nodes)
+                (end - start) * rate(job, nodes, cores / (CORES * nodes))
                 for start, end, nodes, cores in held.get(job.id, [])
             )
             assert sum(rates) == pytest.approx(job.run_time, abs=1e-6)
+
+
+def rate(job: RefJob, nodes: int, share: float) -> float:
+    """Return the rate of a job on a share of the cores of its nodes: its serial part needs one core only."""
+    whole = job.rate(nodes) if nodes != job.nodes else 1.0
+    parallel = 1.0 if job.parallel_fraction is None else job.parallel_fraction
+    serial = 1.0 - parallel
+    return whole * (serial + parallel / nodes) / (serial + parallel / (nodes * share))
 
 
 def bounds(job: RefJob, policy: str) -> tuple[int, int]:
