@@ -372,7 +372,7 @@ def test_a_link_to_another_file_is_refused(table: Table, tmp_path: Path) -> None
 
 
 class Model:
-    """Who holds each CPU, who is to hold it, and to whom it returns."""
+    """The holder of each CPU, its next holder, and its owner."""
 
     def __init__(self) -> None:
         self.holder: dict[int, int] = {}

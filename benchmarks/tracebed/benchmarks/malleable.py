@@ -26,7 +26,7 @@ from multiprocessing.connection import answer_challenge, deliver_challenge
 from typing import Any
 
 from tracebed.benchmarks.follower import Follower
-from tracebed.benchmarks.kernels import Kernel
+from tracebed.benchmarks.kernels import MODULUS, Kernel
 from tracebed.benchmarks.lines import decode
 from tracebed.benchmarks.own_data import Merging
 from tracebed.benchmarks.peers import Data, Peer, handshake, tune
@@ -34,7 +34,6 @@ from tracebed.benchmarks.program import Launch, split
 from tracebed.benchmarks.rank import BenchmarkRank, Control
 from tracebed.benchmarks.redistribution import Block, Move, blocks, moves, rearranged
 from tracebed.benchmarks.state import Moving
-from tracebed.benchmarks.workers import MODULUS
 
 BACKLOG = 4096
 """Largest number of followers that wait to be accepted. It is the largest number that Linux permits by default."""

@@ -15,12 +15,10 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from tracebed.benchmarks.clock import Clock
-from tracebed.benchmarks.kernels import Kernel
+from tracebed.benchmarks.kernels import MODULUS, Kernel
 
 Finished = Callable[[int, int], None]
 """A function of the number of units done and the number of cores that became idle. It is called in the main thread."""
-MODULUS = 2**64
-"""Checksums are sums modulo this number."""
 Post = Callable[[Callable[[], None]], None]
 """A function that schedules a call in the main thread. It may be called from any thread."""
 Sample = tuple[float, int, float, float, float]

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import ClassVar, TextIO
 
 from tracebed.benchmarks.applications.base import Application, Demands
-from tracebed.benchmarks.kernels import compute
+from tracebed.benchmarks.kernels import MODULUS, compute
 from tracebed.benchmarks.own_data import DataKernel
 from tracebed.benchmarks.peers import Data
 from tracebed.benchmarks.program import Program
-from tracebed.benchmarks.workers import MODULUS
 from tracebed.errors import InputError, TestbedError
 
 SEED_BYTES = 4096
@@ -108,7 +107,7 @@ class Aligning(DataKernel):
         return total % MODULUS
 
     def common(self) -> bytes:
-        """Return the index, and make it if there is none."""
+        """Return the index, which the first call makes."""
         with self._lock:
             if not self.index:
                 part = hashlib.shake_128(b"index").digest(2**20)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tracebed.benchmarks.applications.base import Application, Demands
-from tracebed.benchmarks.kernels import Kernel, compute, stream
+from tracebed.benchmarks.kernels import MODULUS, Kernel, compute, stream
 from tracebed.benchmarks.program import Program
 from tracebed.errors import InputError
 
@@ -59,6 +59,6 @@ class Simulation(Application):
         def kernel(first: int, count: int) -> int:
             middle = min(max(first, border), first + count)
             begin, end = int(ratio * first), int(ratio * middle)  # so that a unit takes as long as one in the cache
-            return (in_memory(begin, end - begin) + compute(middle, first + count - middle)) % 2**64
+            return (in_memory(begin, end - begin) + compute(middle, first + count - middle)) % MODULUS
 
         return kernel

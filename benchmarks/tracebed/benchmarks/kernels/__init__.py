@@ -18,6 +18,8 @@ LIBRARY = Path(__file__).with_name("libtracebed_kernels.so")
 LANES = 1024  # as in pils.c
 SWEEPS = 16
 
+MODULUS = 2**64
+"""Checksums are sums modulo this number."""
 Kernel = Callable[[int, int], int]
 """A function of (first, count): it does the units first, first + 1, ... of work in this thread, without the lock of the
 interpreter, and returns their checksum, a sum modulo 2^64. So the checksum of all units does not depend on how they
@@ -143,6 +145,6 @@ def _numpy_kernel(block: int = 16) -> Kernel:
                     shift(lanes, np.uint32(by), out=shifted)
                     np.bitwise_xor(lanes, shifted, out=lanes)
             total += int(lanes.sum(dtype=np.uint64))
-        return total % 2**64
+        return total % MODULUS
 
     return kernel

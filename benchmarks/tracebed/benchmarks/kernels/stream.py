@@ -200,4 +200,4 @@ class _NumPy:
             np.multiply(c[part], SCALAR, out=a[part])
             np.add(a[part], b[part], out=a[part])
             checksum += (unit + 1) * int(a[part].sum())
-        return checksum % 2**64
+        return checksum % kernels.MODULUS

@@ -29,7 +29,6 @@ from tracebed.errors import InputError, TestbedError
 LOADS = (250,)
 ITERATIONS = 10
 TASK_S = 500e-6
-MODULUS = 2**64
 FEWER = "choose fewer ranks or threads"
 
 
@@ -226,11 +225,11 @@ def _rank(
             sums = _tasks(team, work, load, iteration * load)
             cpu_s += sum(seconds for _, seconds in sums)
             compute_s.append(time.perf_counter() - computed)
-            checksum += reduce(sum(value for value, _ in sums) % MODULUS)
+            checksum += reduce(sum(value for value, _ in sums) % kernels.MODULUS)
             ended = time.perf_counter()
             iteration_s.append(ended - begun)
             begun = ended
-    return RankResult(load, tuple(masks), tuple(compute_s), tuple(iteration_s), cpu_s, checksum % MODULUS)
+    return RankResult(load, tuple(masks), tuple(compute_s), tuple(iteration_s), cpu_s, checksum % kernels.MODULUS)
 
 
 def _tasks(team: Team, work: Work, load: int, first: int) -> list[tuple[int, float]]:

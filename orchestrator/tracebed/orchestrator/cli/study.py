@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from tracebed import bounds
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import say
-from tracebed.orchestrator.cli.options import ExtensionName, json_option, output_option
+from tracebed.orchestrator.cli.options import SPEED, ExtensionName, json_option, output_option
 
 
 @click.command()
@@ -20,9 +19,7 @@ from tracebed.orchestrator.cli.options import ExtensionName, json_option, output
 @click.option(
     "--repetitions", type=click.IntRange(1, 1000), default=3, show_default=True, help="Replays of each scenario."
 )
-@click.option(
-    "--speed", type=click.FloatRange(bounds.MIN_SPEED, bounds.MAX_SPEED), help="Trace seconds per wall second."
-)
+@click.option("--speed", type=SPEED, help="Trace seconds per wall second.")
 @output_option("The output folder.  [default: study-NAME]", required=False)
 @json_option
 def study(

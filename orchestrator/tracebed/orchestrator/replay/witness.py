@@ -309,7 +309,7 @@ class Witness:
         job, number = entry.job or "", self._numbers[entry.node or ""]
         node, place = self.nodes[number], f"job {job} on {entry.node}"
         cores = max(1, min(self.jobs.cores[self._job_numbers[job]], node.cores))
-        weight = self._weight(entry.job or "") if self.rates else 1.0
+        weight = self._weight(job) if self.rates else 1.0
         for ended, units, cpu_s, wall_s, late_s in entry.data["samples"]:
             self.work.add(weight * units, cpu_s, wall_s)
             node.work.add(weight * units, cpu_s, wall_s)

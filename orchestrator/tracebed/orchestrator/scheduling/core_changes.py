@@ -27,11 +27,13 @@ class CoreChange(NamedTuple):
         return ChangeCause.INHERIT if self.before.start else ChangeCause.RETURN
 
 
-def _integers() -> array[int]:
+def integers() -> array[int]:
+    """Return an empty column of whole numbers."""
     return array("i")
 
 
-def _instants() -> array[float]:
+def instants() -> array[float]:
+    """Return an empty column of times."""
     return array("d")
 
 
@@ -43,17 +45,17 @@ class CoreChanges:
     if a later change of the same node replaced this change before the rank noticed it.
     """
 
-    job: array[int] = field(default_factory=_integers)
-    node: array[int] = field(default_factory=_integers)
-    nodes: array[int] = field(default_factory=_integers)
+    job: array[int] = field(default_factory=integers)
+    node: array[int] = field(default_factory=integers)
+    nodes: array[int] = field(default_factory=integers)
     """Nodes of the job."""
-    cores_from: array[int] = field(default_factory=_integers)
-    cores_to: array[int] = field(default_factory=_integers)
+    cores_from: array[int] = field(default_factory=integers)
+    cores_to: array[int] = field(default_factory=integers)
     cause: list[ChangeCause] = field(default_factory=list)
-    asked: array[float] = field(default_factory=_instants)
-    decided: array[float] = field(default_factory=_instants)
-    seen: array[float] = field(default_factory=_instants)
-    applied: array[float] = field(default_factory=_instants)
+    asked: array[float] = field(default_factory=instants)
+    decided: array[float] = field(default_factory=instants)
+    seen: array[float] = field(default_factory=instants)
+    applied: array[float] = field(default_factory=instants)
 
     def __post_init__(self) -> None:
         self._held: dict[int, dict[int, range]] = {}  # job that has shared a node -> node -> its cores
@@ -121,8 +123,8 @@ class CoreChanges:
     def adopted(self, job: int, now: float) -> None:
         """Note that `job` adopts its current cores on all nodes at `now`, a malleability point."""
         for rows in self._open.pop(job, {}).values():
-            for instants in (self.decided, self.seen, self.applied):
-                instants[rows[-1]] = now
+            for column in (self.decided, self.seen, self.applied):
+                column[rows[-1]] = now
 
     def forget(self, job: int) -> None:
         """Forget a job that has ended; its open changes never take effect."""
@@ -135,5 +137,5 @@ class CoreChanges:
             column.append(value)
         self.cause.append(cause)
         self.asked.append(asked)
-        for instants in (self.decided, self.seen, self.applied):
-            instants.append(NEVER)
+        for instant in (self.decided, self.seen, self.applied):
+            instant.append(NEVER)

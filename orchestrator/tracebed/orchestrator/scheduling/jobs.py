@@ -209,13 +209,15 @@ def _speedups(workload: Workload, malleable: BoolArray) -> tuple[list[SpeedupFun
     names, parameters = workload.column("speedup"), workload.column("speedup_parameters")
     ids, nodes = workload.column("job_id"), workload.ints("nodes")
     functions: dict[tuple[str, str], SpeedupFunction] = {}
+    models: dict[tuple[str, str], Speedup] = {}
     result: list[SpeedupFunction | None] = [None] * len(workload)
     parallel = [1.0] * len(workload)
     for job in np.flatnonzero(malleable).tolist():
         key = (str(names[job]), str(parameters[job]))
         if key not in functions:
             functions[key] = speedup_function(*key, where=f"job {ids[job]}")
+            models[key] = Speedup.parse(*key)
         result[job] = functions[key]
         if key[0] != "linear":
-            parallel[job] = Speedup.parse(*key).parallel_share(int(nodes[job]))
+            parallel[job] = models[key].parallel_share(int(nodes[job]))
     return result, parallel

@@ -8,17 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.core_changes import NEVER, CoreChanges
+from tracebed.orchestrator.scheduling.core_changes import NEVER, CoreChanges, instants, integers
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.states import JobState
-
-
-def _integers() -> array[int]:
-    return array("i")
-
-
-def _instants() -> array[float]:
-    return array("d")
 
 
 @dataclass
@@ -29,13 +21,13 @@ class Resizes:
     the resize took effect.
     """
 
-    job: array[int] = field(default_factory=_integers)
-    nodes_from: array[int] = field(default_factory=_integers)
-    nodes_to: array[int] = field(default_factory=_integers)
-    asked: array[float] = field(default_factory=_instants)
-    decided: array[float] = field(default_factory=_instants)
-    applied: array[float] = field(default_factory=_instants)
-    ended: array[float] = field(default_factory=_instants)
+    job: array[int] = field(default_factory=integers)
+    nodes_from: array[int] = field(default_factory=integers)
+    nodes_to: array[int] = field(default_factory=integers)
+    asked: array[float] = field(default_factory=instants)
+    decided: array[float] = field(default_factory=instants)
+    applied: array[float] = field(default_factory=instants)
+    ended: array[float] = field(default_factory=instants)
 
     def __len__(self) -> int:
         """Return the number of reconfigurations."""

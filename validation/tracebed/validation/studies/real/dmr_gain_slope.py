@@ -17,11 +17,10 @@ from tracebed.converters.models.papers import HPG_ALIGNER
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.studies.real.base import Findings, FindingsTable, Settings
+from tracebed.validation.studies.real.replays import inventory_of, replayed
 
 SPEED = 100.0
 ALONE_S = 600.0
@@ -45,19 +44,15 @@ def run(settings: Settings) -> Findings:
     ranks = _ranks(len(inventory.nodes))
     speed = settings.speed or SPEED
     order = ranks * settings.repetitions
-    folder = settings.folder / "runs" / "all"
     settings.say(f"{settings.repetitions} runs on each of {', '.join(map(str, ranks))} nodes")
-    found = (
-        Run.load(folder)
-        if folder.exists()
-        else replay(
-            _workload(order, inventory),
-            inventory,
-            "dmr",
-            folder,
-            name="dmr-gain-slope",
-            options=Options(speed=speed, balance="dynamic"),
-        )
+    found = replayed(
+        settings,
+        "all",
+        _workload(order, inventory),
+        inventory,
+        "dmr",
+        name="dmr-gain-slope",
+        options=Options(speed=speed, balance="dynamic"),
     )
     return findings(_times(found, order, speed), _notes(inventory, settings, found))
 
@@ -106,15 +101,16 @@ def _inventory(settings: Settings) -> Inventory:
     Raises:
         InputError: the inventory has one node, so there is one size only.
     """
-    if settings.inventory is None:
-        nodes = max(PAPER["table 1"]) - IDLE_PROCESSES
-        return Inventory(
-            "emulated nodes", "agents", tuple(Node(f"n{number}", 1, emulated=True) for number in range(nodes))
-        )
-    inventory = load_with_facts(settings.inventory, say=settings.say)
+    inventory = inventory_of(settings, _emulated)
     if len(inventory.nodes) < 2:
         raise InputError("the inventory has one node", where=inventory.where, hint="give two nodes or more")
     return inventory
+
+
+def _emulated() -> Inventory:
+    count = max(PAPER["table 1"]) - IDLE_PROCESSES
+    nodes = tuple(Node(f"n{number}", 1, emulated=True) for number in range(count))
+    return Inventory("emulated nodes", "agents", nodes)
 
 
 def _workload(order: list[int], inventory: Inventory) -> Workload:

@@ -13,11 +13,10 @@ from tracebed.converters.provenance import Provenance, System
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.studies.real.base import Findings, FindingsTable, Settings, percent
+from tracebed.validation.studies.real.replays import inventory_of, replayed
 
 SPEED = 100.0
 SIMULATION_S = 2000.0
@@ -123,20 +122,17 @@ def _compared(settings: Settings, inventory: Inventory, name: str, pair: tuple[J
         for mode in runs:
             settings.say(f"{name}: {mode}, {repetition} of {settings.repetitions}")
             slug = "".join(char if char.isalnum() else "-" for char in name)
-            folder = settings.folder / "runs" / f"{slug}-{mode}-{repetition}"
-            runs[mode].append(
-                Run.load(folder)
-                if folder.exists()
-                else replay(
-                    _workload(pair, inventory),
-                    inventory,
-                    "drom-share",
-                    folder,
-                    name=name,
-                    policy_parameters={"mode": mode, "split": split},
-                    options=Options(speed=settings.speed or SPEED),
-                )
+            run = replayed(
+                settings,
+                f"{slug}-{mode}-{repetition}",
+                _workload(pair, inventory),
+                inventory,
+                "drom-share",
+                {"mode": mode, "split": split},
+                name=name,
+                options=Options(speed=settings.speed or SPEED),
             )
+            runs[mode].append(run)
     serial, shared = (_outcome(found, name) for found in runs.values())
     changes = [
         (serial.total, shared.total),
@@ -186,11 +182,9 @@ def _inventory(settings: Settings) -> Inventory:
     Raises:
         InputError: the nodes have one core, which no job can share.
     """
-    if settings.inventory is not None:
-        inventory = load_with_facts(settings.inventory, say=settings.say)
-    else:
-        cpus = tuple(sorted(os.sched_getaffinity(0)))
-        inventory = Inventory("this machine", "agents", (Node("n1", len(cpus), 1, cpus),), grain_s=GRAIN_S)
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    own = Inventory("this machine", "agents", (Node("n1", len(cpus), 1, cpus),), grain_s=GRAIN_S)
+    inventory = inventory_of(settings, lambda: own)
     if min(node.cores for node in inventory.nodes) < 2:
         what = "a node has one core, which two jobs cannot share"
         raise InputError(what, where=inventory.where, hint="give --inventory with larger nodes, or emulated nodes")

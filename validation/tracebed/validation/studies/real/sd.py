@@ -7,15 +7,11 @@ from statistics import mean
 from typing import Any
 
 from tracebed.converters.models.papers import sd_5
-from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
-from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.metrics.summary import metrics
 from tracebed.validation.studies.real.base import Findings, FindingsTable, Settings, percent
+from tracebed.validation.studies.real.replays import emulated, inventory_of, replayed
 
 SPEED = 400.0
 NODES, CORES, SOCKETS = 49, 48, 2
@@ -36,8 +32,9 @@ FIGURES = {
 
 def sd_5_real(settings: Settings) -> Findings:
     """2,000 jobs on 49 nodes of 48 cores: static backfill against SD-Policy (SD-Policy paper, section 4.4)."""
-    inventory = _inventory(settings)
+    inventory = inventory_of(settings, lambda: emulated(NODES, CORES, SOCKETS, GRAIN_S))
     workload = sd_5(nodes=len(inventory.nodes), cores_per_node=min(node.cores for node in inventory.nodes))
+    options = Options(speed=settings.speed or SPEED)
     real: dict[str, list[dict[str, Any]]] = {}
     simulated: dict[str, dict[str, Any]] = {}
     for label, (policy, parameters) in POLICIES.items():
@@ -45,7 +42,8 @@ def sd_5_real(settings: Settings) -> Findings:
         real[label] = []
         for repetition in range(1, settings.repetitions + 1):
             settings.say(f"{label}: {repetition} of {settings.repetitions}")
-            run = _replayed(settings, workload, inventory, f"{label}-{repetition}", policy, parameters)
+            folder = f"{label}-{repetition}"
+            run = replayed(settings, folder, workload, inventory, policy, parameters, name="sd-5", options=options)
             real[label].append(metrics(run))
     rows = []
     for metric, printed in FIGURES.items():
@@ -62,26 +60,3 @@ def sd_5_real(settings: Settings) -> Findings:
         " public.",
     ]
     return Findings("SD-Policy, the real run", [FindingsTable("Figure 9", columns, rows)], notes)
-
-
-def _replayed(
-    settings: Settings,
-    workload: Workload,
-    inventory: Inventory,
-    name: str,
-    policy: str,
-    parameters: Mapping[str, Any],
-) -> Run:
-    folder = settings.folder / "runs" / name
-    if folder.exists():
-        return Run.load(folder)
-    options = Options(speed=settings.speed or SPEED)
-    return replay(workload, inventory, policy, folder, name="sd-5", policy_parameters=parameters, options=options)
-
-
-def _inventory(settings: Settings) -> Inventory:
-    """Return the inventory of the settings, or the emulated nodes of the paper."""
-    if settings.inventory is not None:
-        return load_with_facts(settings.inventory, say=settings.say)
-    nodes = tuple(Node(f"n{number:02}", CORES, SOCKETS, None, True) for number in range(1, NODES + 1))
-    return Inventory(f"{NODES} x {CORES} emulated", "agents", nodes, grain_s=GRAIN_S)

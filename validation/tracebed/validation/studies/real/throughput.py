@@ -6,13 +6,10 @@ from typing import Any, Literal
 
 from tracebed.converters.models.papers import dmr
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
-from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.metrics.summary import metrics
 from tracebed.validation.studies.real.base import Findings, FindingsTable, Settings, percent
+from tracebed.validation.studies.real.replays import emulated, inventory_of, replayed
 
 JOBS = (100, 250, 500, 1000, 2000)
 WINDOW = 100
@@ -60,7 +57,7 @@ def dmr_throughput(settings: Settings) -> Findings:
 
 def _window(settings: Settings) -> list[list[str]]:
     """Return the rows of the replayed jobs."""
-    inventory = _inventory(settings)
+    inventory = inventory_of(settings, lambda: emulated(NODES, CORES, 1, GRAIN_S))
     found: dict[bool, list[dict[str, Any]]] = {}
     predicted = {}
     for rigid, policy in ((True, "easy"), (False, REPLAYED)):
@@ -69,12 +66,14 @@ def _window(settings: Settings) -> list[list[str]]:
         found[rigid] = []
         for repetition in range(1, settings.repetitions + 1):
             settings.say(f"{label}: {repetition} of {settings.repetitions}")
-            folder = settings.folder / "runs" / f"{label}-{repetition}"
-            options = Options(speed=settings.speed or SPEED)
-            run = (
-                Run.load(folder)
-                if folder.exists()
-                else replay(workload, inventory, policy, folder, name=f"dmr-{label}", options=options)
+            run = replayed(
+                settings,
+                f"{label}-{repetition}",
+                workload,
+                inventory,
+                policy,
+                name=f"dmr-{label}",
+                options=Options(speed=settings.speed or SPEED),
             )
             found[rigid].append(metrics(run))
     rows = []
@@ -87,11 +86,3 @@ def _window(settings: Settings) -> list[list[str]]:
 
 def _changes(fixed: dict[str, Any], malleable: dict[str, Any]) -> list[str]:
     return [percent(fixed[metric], malleable[metric]) for metric in FIGURES]
-
-
-def _inventory(settings: Settings) -> Inventory:
-    """Return the inventory of the settings, or emulated nodes like those of the paper."""
-    if settings.inventory is not None:
-        return load_with_facts(settings.inventory, say=settings.say)
-    nodes = tuple(Node(f"n{number:02}", CORES, 1, None, True) for number in range(1, NODES + 1))
-    return Inventory(f"{NODES} x {CORES} emulated", "agents", nodes, grain_s=GRAIN_S)

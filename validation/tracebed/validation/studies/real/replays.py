@@ -1,0 +1,56 @@
+"""The replays of a study: on which nodes, and kept from an earlier start of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.validation.studies.real.base import Settings
+
+
+def replayed(
+    settings: Settings,
+    folder: str,
+    workload: Workload,
+    inventory: Inventory,
+    policy: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    name: str,
+    options: Options,
+) -> Run:
+    """Return the run in `folder` of the study. Replay the workload unless the run is complete already.
+
+    Args:
+        settings: the settings of the study.
+        folder: name of the folder of the run.
+        workload: the submission list.
+        inventory: the nodes.
+        policy: name of the policy.
+        parameters: parameters of the policy.
+        name: name of the workload, for reports.
+        options: options of the replay.
+    """
+    path = settings.folder / "runs" / folder
+    if path.exists():
+        return Run.load(path)
+    return replay(workload, inventory, policy, path, name=name, policy_parameters=parameters, options=options)
+
+
+def inventory_of(settings: Settings, otherwise: Callable[[], Inventory]) -> Inventory:
+    """Return the inventory of the settings, or that of the study."""
+    if settings.inventory is None:
+        return otherwise()
+    return load_with_facts(settings.inventory, say=settings.say)
+
+
+def emulated(nodes: int, cores: int, sockets: int, grain_s: float) -> Inventory:
+    """Return emulated nodes with the given cores and sockets each."""
+    made = tuple(Node(f"n{number:02}", cores, sockets, None, True) for number in range(1, nodes + 1))
+    return Inventory(f"{nodes} x {cores} emulated", "agents", made, grain_s=grain_s)
