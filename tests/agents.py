@@ -14,6 +14,7 @@ from typing import Any, Self
 import psutil
 
 from tracebed.benchmarks.program import Program
+from tracebed.orchestrator.testbeds.agent.spool import remove_tables
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.local import AGENT
 
@@ -188,4 +189,5 @@ class Agent(Controller):
         self.process.terminate()
         self.end()
         if self.sockets:
+            remove_tables(Path(self.sockets))
             shutil.rmtree(self.sockets, ignore_errors=True)  # remains if the test killed the agent

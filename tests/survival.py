@@ -20,6 +20,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.testbeds.agent import spool
 
 GUARD_S = 120.0
 """Time after which a test gives up waiting, s."""
@@ -138,8 +139,8 @@ def assert_no_rank_ran_twice(spool: Path) -> None:
 
 
 def shared_memory() -> set[Path]:
-    """Return the files in shared memory, except those of databases, which other tests start meanwhile."""
-    return {path for path in Path("/dev/shm").iterdir() if not path.name.startswith("PostgreSQL.")}
+    """Return the files in shared memory, except those of databases and agents, which other tests start meanwhile."""
+    return {path for path in Path("/dev/shm").iterdir() if not path.name.startswith(("PostgreSQL.", spool.PREFIX))}
 
 
 KEEP = """

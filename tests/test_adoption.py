@@ -397,6 +397,7 @@ def test_folders_of_killed_agents_are_removed_by_a_later_agent(tmp_path: Path, m
             left = Path(killed.greet()["sockets"])
             killed.process.kill()
             killed.process.wait(GUARD_S)
+            assert spool.table_path(left).stat().st_mode & 0o777 == 0o600
             other = left.with_name(f"{spool.PREFIX}other")
             (other / "folder").mkdir(parents=True)
             with Agent(tmp_path) as used:
@@ -410,4 +411,5 @@ def test_folders_of_killed_agents_are_removed_by_a_later_agent(tmp_path: Path, m
                 with Agent(tmp_path) as later:
                     later.greet(host=True)
                 assert not left.exists() and in_use.exists()
+                assert not spool.table_path(left).exists() and spool.table_path(in_use).exists()
         assert (other / "folder").exists()  # an agent makes no folders

@@ -323,4 +323,4 @@ def test_an_agent_runs_as_an_ordinary_user_with_python_alone(wheel_folder: Path)
     finally:
         shutil.rmtree(home)
     assert shared_memory() <= before
-    assert not sockets.exists()
+    assert not sockets.exists() and not spool.table_path(sockets).exists()

@@ -21,9 +21,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
+from typing import NamedTuple
 
 from tracebed.benchmarks import ownership
-from tracebed.benchmarks.node_table import Table, TableLostError, Transaction, bits, cpus_of, start_of
+from tracebed.benchmarks.node_table import Entry, Table, TableLostError, Transaction, bits, cpus_of, start_of
 from tracebed.benchmarks.ownership import Flags, Result
 from tracebed.errors import TestbedError
 
@@ -35,6 +36,20 @@ LOOK_S = 0.0002
 """Pause between two looks at the table while waiting, s."""
 SYNC_S = 5.0
 """Time in which the processes must poll after a synchronous call, s."""
+
+
+class Share(NamedTuple):
+    """The CPUs of a process: those that it may use now, and those that it is to have after its next polls."""
+
+    held: tuple[int, ...] = ()
+    target: tuple[int, ...] = ()
+    posts: int = 0
+    """Number of changes that were posted to the process."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change is pending."""
+        return self.held != self.target
 
 
 class Administrator:
@@ -103,7 +118,7 @@ class Administrator:
         Args:
             pid: the process.
             cpus: its CPUs.
-            flags: STEAL, SYNC.
+            flags: STEAL, SYNC, REPLACE.
 
         Returns:
             SUCCESS: the process holds the CPUs; NOTED: processes must poll first; NO_PROCESS; PENDING; PERMISSION: a
@@ -123,7 +138,7 @@ class Administrator:
         Args:
             pid: the process, usually one that is going to execute the program or to fork the processes of a job.
             cpus: its CPUs.
-            flags: STEAL, SYNC.
+            flags: STEAL, SYNC, REPLACE.
 
         Returns:
             As `set_mask`, also REGISTERED and FULL. Then the environment variables by which the program, or the
@@ -143,6 +158,25 @@ class Administrator:
 
         result = self._change(change, flags)
         return result, {} if result.error else {TABLE: str(self.table.path), VARIABLE: str(pid)}
+
+    def shares(self) -> dict[int, Share]:
+        """Return the CPUs of all processes. Raises TableLostError."""
+        with self.table.transaction() as found:
+            return {
+                pid: Share(cpus_of(entry.held), cpus_of(entry.target), self.table.posts(entry.slot))
+                for pid, entry in found.entries.items()
+            }
+
+    def restore(self, shares: Mapping[int, Share]) -> None:
+        """Enter processes that run with CPUs of a table that was lost. Each of them must call `reopen`.
+
+        Raises TableLostError.
+        """
+        with self.table.transaction() as found:
+            for pid, share in shares.items():
+                entry = found.add(pid, registered=True)
+                if entry is not None:  # otherwise, the process has ended
+                    entry.held, entry.target = bits(share.held), bits(share.target)
 
     def finalize(self, pid: int, flags: Flags = Flags.NONE) -> Result:
         """Remove a process that has ended (`PostFinalize`).
@@ -188,11 +222,13 @@ class Application:
 
     Attributes:
         cpus: the CPUs that the process holds.
+        pending: whether the process is to have other CPUs than these.
     """
 
     def __init__(self, table: Table, cpus: Iterable[int] | None = None) -> None:
         self.table, self._wanted = table, None if cpus is None else bits(cpus)
         self.cpus: tuple[int, ...] = ()
+        self.pending = False
         self._slot: int | None = None
         self._seen = 0
 
@@ -226,12 +262,15 @@ class Application:
                 result = ownership.register(found, pid, parent, self._wanted)
                 if result.error:
                     return result
-                entry = found.entries[pid]
-                self.cpus, self._slot = cpus_of(entry.held), entry.slot
-                self._seen = self.table.posts(entry.slot)
+                self._follow(found.entries[pid])
                 return result
         except TableLostError:
             return Result.NO_TABLE
+
+    @property
+    def posted(self) -> bool:
+        """Whether a change was posted to this process since its last poll. It takes 0.2 microseconds."""
+        return self._slot is not None and self.table.posts(self._slot) != self._seen
 
     def poll(self) -> tuple[Result, tuple[int, ...]]:
         """Release and take the CPUs of a pending change. The process must not be using CPUs that it may lose.
@@ -241,19 +280,42 @@ class Application:
         """
         if self._slot is None:
             return Result.NO_PROCESS, self.cpus
-        if self.table.posts(self._slot) == self._seen:
+        if not self.posted:
             return Result.NO_UPDATE, self.cpus
+        before = self.cpus
         try:
             with self.table.transaction() as found:
                 entry = found.entries.get(os.getpid())
                 if entry is None:
                     return Result.NO_PROCESS, self.cpus
-                self._seen = self.table.posts(entry.slot)
                 ownership.take(found, entry)
+                self._follow(entry)
         except TableLostError:
             return Result.NO_TABLE, self.cpus
-        before, self.cpus = self.cpus, cpus_of(entry.held)
         return Result.SUCCESS if self.cpus != before else Result.NO_UPDATE, self.cpus
+
+    def reopen(self, table: Table) -> Result:
+        """Continue with another table, in which an administrator has restored this process. It is also a poll.
+
+        Returns:
+            SUCCESS; NO_PROCESS: the process was not restored; NO_TABLE.
+        """
+        try:
+            with table.transaction() as found:
+                entry = found.entries.get(os.getpid())
+                if entry is None:
+                    return Result.NO_PROCESS
+                ownership.take(found, entry)
+                self.table = table
+                self._follow(entry)
+        except TableLostError:
+            return Result.NO_TABLE
+        return Result.SUCCESS
+
+    def _follow(self, entry: Entry) -> None:
+        """Read the CPUs of this process, within a transaction: no later post is lost."""
+        self.cpus, self.pending, self._slot = cpus_of(entry.held), entry.pending, entry.slot
+        self._seen = self.table.posts(entry.slot)
 
     def finalize(self, flags: Flags = Flags.NONE) -> Result:
         """Give up all CPUs.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
+from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 from typing import Any
@@ -50,7 +52,9 @@ class Follower(BenchmarkRank):
     def part_ended(self, units: int, seconds: float) -> None:
         """Report the completed units, and the number of cores for the next part."""
         self.sample_work()
-        self.apply_mask()
+        self.once_holding(partial(self._report, units, seconds))
+
+    def _report(self, units: int, seconds: float) -> None:
         if self.data and (results := self.data.results()):
             self.link.send({"type": "results"}, results)
         self._send(
@@ -75,9 +79,7 @@ class Follower(BenchmarkRank):
             return
         match message["type"]:
             case "go":
-                self.iteration = message["iteration"]
-                units = message["units"]
-                self.start_part(self.shares(None if units is None else range(*units)), message["behind"])
+                self.once_holding(partial(self._go, **message))
             case "grant":
                 self.granted(message["shares"], message["last"])
             case "leave":
@@ -85,3 +87,7 @@ class Follower(BenchmarkRank):
                 self.finish("released")
             case "end":
                 self.finish()
+
+    def _go(self, iteration: int, units: Sequence[int] | None, behind: float, **_: Any) -> None:
+        self.iteration = iteration
+        self.start_part(self.shares(None if units is None else range(*units)), behind)

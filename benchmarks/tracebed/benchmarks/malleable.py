@@ -317,8 +317,7 @@ class Leader(BenchmarkRank):
             self.residual_s = self.behind
             self._merge(self._complete)
             return
-        self.apply_mask()
-        self._apply_members()
+        self.once_holding(self._apply_members)
 
     def _complete(self) -> None:
         """End the job."""
@@ -329,20 +328,18 @@ class Leader(BenchmarkRank):
         self.finish()
 
     def _continue(self) -> None:
-        """Begin the next iteration."""
+        """Begin the next iteration. Meanwhile, this rank may have lost its CPUs."""
+        self.once_holding(self._next_iteration)
+
+    def _next_iteration(self) -> None:
         self.planned_s += self.reconfigured()
         self._iterate()
 
     # Ranks leave.
 
     def resize(self, message: dict[str, Any]) -> None:
-        """Store a change of members, to be applied at a malleability point, or of the mask.
-
-        One change of members may be pending.
-        """
-        if "members" not in message:
-            super().resize(message)
-        elif self.pending is not None:
+        """Store a change of members, to be applied at a malleability point. One change may be pending."""
+        if self.pending is not None:
             self.refuse(message, f"resize {self.pending['request']} is still pending")
         elif self.name not in message["members"]:
             self.refuse(message, f"the leader {self.name!r} cannot be released")

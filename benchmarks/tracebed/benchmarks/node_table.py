@@ -24,7 +24,6 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +67,6 @@ class TableLostError(TestbedError):
         super().__init__(f"the table of CPUs {what}", where=str(path), hint=hint)
 
 
-@dataclass(slots=True)
 class Entry:
     """A process and its CPUs, as masks.
 
@@ -84,13 +82,13 @@ class Entry:
             the same CPU here: it returns to the one from which it was taken first.
     """
 
-    slot: int
-    pid: int
-    registered: bool
-    started: int
-    held: int = 0
-    target: int = 0
-    taken: int = 0
+    __slots__ = ("held", "pid", "registered", "slot", "started", "taken", "target")
+
+    def __init__(
+        self, slot: int, pid: int, registered: bool, started: int, held: int = 0, target: int = 0, taken: int = 0
+    ) -> None:
+        self.slot, self.pid, self.registered, self.started = slot, pid, registered, started
+        self.held, self.target, self.taken = held, target, taken
 
     @property
     def pending(self) -> bool:

@@ -52,15 +52,21 @@ class Flags(enum.IntFlag):
     """At the end, return CPUs to the processes from which they were taken. Otherwise they become free."""
     SYNC = 4
     """Wait until all processes concerned have polled. Without this flag, no call waits."""
+    REPLACE = 8
+    """Replace pending changes. Without this flag, a process with a pending change can neither be changed nor lose CPUs.
+    CPUs that were taken from the process before do not return to it. This flag is for an administrator that alone
+    decides for the node, and cannot be combined with SYNC."""
 
 
 def assign(found: Transaction, entry: Entry, wanted: int, flags: Flags) -> Result:
     """Assign the CPUs `wanted` to a process, or change nothing."""
-    if entry.pending:
+    if entry.pending and Flags.REPLACE not in flags:
         return Result.PENDING
     reclaim(found, _holders(found, entry, wanted))
     holders = _holders(found, entry, wanted)
-    if wanted & ~found.node or (holders and Flags.STEAL not in flags) or any(other.pending for other in holders):
+    if wanted & ~found.node or (holders and Flags.STEAL not in flags):
+        return Result.PERMISSION
+    if Flags.REPLACE not in flags and any(other.pending for other in holders):
         return Result.PERMISSION
     owned = 0  # CPUs that are taken already return to their first owner
     for other in found.entries.values():
@@ -68,7 +74,7 @@ def assign(found: Transaction, entry: Entry, wanted: int, flags: Flags) -> Resul
     for other in holders:
         other.taken |= other.target & wanted & ~owned
         other.target &= ~wanted
-    entry.taken &= ~wanted
+    entry.taken = 0 if Flags.REPLACE in flags else entry.taken & ~wanted
     entry.target = wanted
     for other in (*holders, entry):
         _tell(found, other)

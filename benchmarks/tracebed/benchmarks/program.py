@@ -146,6 +146,8 @@ class Launch(NamedTuple):
     """The folder of the output and the heartbeat file."""
     clock: str | None = None
     """The file of the steady clock; None: the deadlines are those of the monotonic clock."""
+    table: Path | None = None
+    """The table of the CPUs of the node, in which the CPUs of the rank are prepared; None: its CPUs never change."""
     pauses: Pauses | None = None
     """The pauses of the ranks of the node; None: they are never stopped."""
     received: float | None = None

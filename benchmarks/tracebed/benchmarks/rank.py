@@ -1,7 +1,7 @@
 """A rank of a malleable job: its workers, its mask, its share of a part, and the connection to its agent.
 
-Messages to the agent:     started, listening, progress, work, resized, error, finished
-Messages from the agent:   resize
+Messages to the agent:     started, listening, progress, work, resized, table_lost, error, finished
+Messages from the agent:   members, table, and the doorbell: the table of the CPUs has changed
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from tracebed.benchmarks.clock import Clock, SteadyClock
+from tracebed.benchmarks.holding import Holding
 from tracebed.benchmarks.kernels import Kernel, compute
 from tracebed.benchmarks.lines import Lines, decode, encode, wait
 from tracebed.benchmarks.own_data import DataKernel
@@ -103,6 +104,18 @@ class BenchmarkRank:
         self.heartbeat = Heartbeat(launch.folder / heartbeat_name(launch.rank))
         self.clock = SteadyClock(launch.clock, launch.pauses) if launch.clock else Clock(launch.pauses)
         self.workers = self._make_workers(_for_all_units(kernel, launch))
+        self.holding = Holding(launch.table, launch.cpus)
+        """The CPUs of the rank. The workers are idle while it holds no CPU."""
+        self.began = False
+        """Whether the rank has held all CPUs with which it was to start."""
+        self.seen: float | None = None
+        """Time of the first doorbell since the last poll, as it is reported; None: there was no doorbell."""
+        self._next: Callable[[], None] | None = None
+        """What this rank does once it holds CPUs; None: it does not wait for CPUs."""
+        self.told_lost = False
+        """Whether the agent knows that the table is lost."""
+        self._without_cpus: float | None = None
+        """Time since when this rank holds no CPU; None: it holds CPUs."""
         self.partitions = len(launch.cpus) if launch.program.partition == "static" else 0
         """Number of parts into which the data of the rank are divided at its start; 0: they are not divided."""
         self.state = State(self.program.state_mib)
@@ -113,15 +126,14 @@ class BenchmarkRank:
         self.iteration = 0
         self.units_done = 0
         self.in_part = False
-        """Whether a part is being computed; a new mask is applied only after the part."""
+        """Whether a part is being computed; CPUs change only after the part."""
         self.part_units = 0
         self.draws = 0
         """Number of unanswered requests for chunks."""
         self.exhausted = False
         """Whether the pool of the part is empty."""
-        self.pending_mask: dict[str, Any] | None = None
-        self.requests: dict[str, dict[str, Any]] = {}
-        """The last request of each kind."""
+        self.request: dict[str, Any] = {}
+        """The last request for a change of members."""
         self.left: float | None = None
         """Monotonic time at which the leader released this rank, s."""
         self.outcome: tuple[str, str] | None = None
@@ -144,7 +156,7 @@ class BenchmarkRank:
     def run(self) -> int:
         """Run the rank until it ends, report the outcome to the agent, and return the exit status."""
         try:
-            self.begin()
+            self.once_holding(self._begin)
             while self.outcome is None:
                 due = self.workers.deadline
                 for key, _ in wait(self.selector, None if due is None else self.clock.monotonic(due)):
@@ -175,6 +187,10 @@ class BenchmarkRank:
             f" mask {format_cpus(self.workers.cpus)}, {time.process_time():.3f} CPU seconds\n"
         )
         return 0 if state == "completed" else 1
+
+    def _begin(self) -> None:
+        self.began = True
+        self.begin()
 
     def begin(self) -> None:
         """Connect to the other ranks."""
@@ -219,7 +235,7 @@ class BenchmarkRank:
                 "rank": self.name,
                 "iteration": self.iteration,
                 "work_done": self.units_done,
-                "mask": format_cpus(self.workers.cpus),
+                "mask": format_cpus(self.holding.cpus),
                 "cpu_s": time.process_time(),
                 "state": state,
             },
@@ -278,51 +294,80 @@ class BenchmarkRank:
             self.in_part = False
             self.part_ended(self.part_units, self.workers.end())
 
-    # The mask: pending until the next malleability point, then applied.
+    # The CPUs: those of the table of the node, followed at malleability points.
 
     def _from_agent(self) -> None:
         self.control.flush()
         for line in self.control.receive():
             request = decode(line)
-            kind = "members" if "members" in request else "cpus"
-            if request != self.requests.get(kind):  # another controller repeats requests
-                self.requests[kind] = dict(request)
-                self.resize(request)
+            if "members" in request:
+                if request != self.request:  # another controller repeats requests
+                    self.request = dict(request)
+                    self.resize(request)
+            elif "table" in request:
+                self.holding.replacement = Path(request["table"])
+            elif self.seen is None:
+                self.seen = self.clock.stamp(self.clock.now())
+        if not self.in_part:
+            self.follow_table()
         if self.control.closed:
             self.fail("lost the connection to its agent")
 
     def resize(self, message: dict[str, Any]) -> None:
-        """Store a new mask, to be applied after the current part. Only one mask may be pending."""
-        if self.pending_mask is not None:
-            self.refuse(message, f"mask change {self.pending_mask['request']} is still pending")
-            return
-        self.pending_mask = message
-        if not self.in_part:
-            self.apply_mask()
+        """Process a request for a change of members. Only a leader receives it."""
+        raise NotImplementedError
 
     def refuse(self, message: dict[str, Any], what: str) -> None:
         """Report to the agent that a request is rejected."""
         self.tell("error", what=what, request=message["request"])
 
-    def apply_mask(self) -> None:
-        """Apply the pending mask, if there is one."""
-        if self.pending_mask is None:
-            return
-        begun = self.clock.now()
+    def once_holding(self, go: Callable[[], None]) -> None:
+        """Follow the table, then call `go`: at once, or as soon as this rank holds CPUs. No worker may be busy."""
+        self._next = go
+        self.follow_table()
+
+    def follow_table(self) -> None:
+        """Release and take CPUs as the table says. No worker may be busy."""
+        if self.holding.due:
+            begun = self.clock.now()
+            if self.holding.poll() and (self.began or self._ready):
+                self._apply(begun)
+        self.seen = None
+        if self.holding.lost and not self.told_lost:
+            self.tell("table_lost")
+        self.told_lost = self.holding.lost
+        if self._next is not None and self._ready:
+            if self.workers.cpus != self.holding.cpus:  # they changed before this rank registered: the agent answered
+                self.workers.set_mask(self.holding.cpus)
+            go, self._next = self._next, None
+            go()
+
+    @property
+    def _ready(self) -> bool:
+        """Whether this rank can compute. It starts with all its CPUs, and continues with those that it holds."""
+        return bool(self.holding.cpus) and (self.began or self.holding.complete)
+
+    def _apply(self, begun: float) -> None:
+        """Let the workers use the CPUs that this rank holds now, and report it."""
         decided = self.clock.stamp(begun)
-        request, self.pending_mask = self.pending_mask, None
-        self.workers.set_mask(request["cpus"])
+        if cpus := self.holding.cpus:
+            self.workers.set_mask(cpus)
         now = self.clock.now()
-        self.reconfiguring_s += now - begun
+        if self._without_cpus is not None:
+            begun, self._without_cpus = self._without_cpus, None
+        if not cpus:
+            self._without_cpus = begun
+        elif self.began:
+            self.reconfiguring_s += now - begun
         self.tell(
             "resized",
-            request=request["request"],
-            cpus=format_cpus(request["cpus"]),
+            cpus=format_cpus(cpus),
+            seen=decided if self.seen is None else self.seen,
             decided=decided,
             applied=self.clock.stamp(now),
             iteration=self.iteration,
         )
-        self.beat("running", changed=True)
+        self.beat("running" if cpus else "waiting", changed=True)
 
     def reconfigured(self) -> float:
         """Return the time spent in mask and member changes since the last call, s.

@@ -178,8 +178,5 @@ class CommandLeader(CommandRank, Leader):
             self.finish()
 
     def resize(self, message: dict[str, Any]) -> None:
-        """Change the CPUs of this rank. Its nodes cannot change."""
-        if "members" in message:
-            self.refuse(message, "a command keeps its nodes")
-        else:
-            super().resize(message)
+        """Reject a change of nodes."""
+        self.refuse(message, "a command keeps its nodes")

@@ -66,7 +66,7 @@ class Hearing:
                 self._mask_changed(job, active, node, self.ranks.cpus(node, active.alive[node]), launched)
             if active.pending:
                 self.ranks.tell_members(job)
-        elif kind == "resized" and "cpus" in message:
+        elif kind == "resized" and "cpus" in message and message.get("request", 0) is not None:
             active.leaving.pop(event.node, None)
             decided, applied = (self.timeline.trace(message[name]) for name in ("decided", "applied"))
             seen = message.get("seen")

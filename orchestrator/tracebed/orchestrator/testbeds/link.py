@@ -16,6 +16,7 @@ from tracebed.benchmarks.lines import Lines, encode
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
+from tracebed.orchestrator.testbeds.agent.spool import remove_tables
 from tracebed.orchestrator.testbeds.clocks import NodeClock, boot_id
 from tracebed.orchestrator.testbeds.launcher import Launcher
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
@@ -190,7 +191,8 @@ class Link:
         if self.provider.shared:
             if attached:  # the channel was not the agent itself
                 kill_agent(hello)
-            shutil.rmtree(hello["sockets"], ignore_errors=True)  # an agent that was killed leaves its folder
+            remove_tables(Path(hello["sockets"]))  # an agent that was killed leaves its table and its folder
+            shutil.rmtree(hello["sockets"], ignore_errors=True)
         elif hello.get("attach") and (attached or channel.poll() is None):
             self._dismiss(hello["attach"])
 

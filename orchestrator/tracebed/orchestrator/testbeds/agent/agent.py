@@ -21,7 +21,7 @@ from tracebed.orchestrator.testbeds.agent.facts import version
 from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT, LONGEST_S, Fields, clipped
 from tracebed.orchestrator.testbeds.agent.node import NEVER, Node, read_node
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
-from tracebed.orchestrator.testbeds.agent.spool import private_folder, remove_leftovers
+from tracebed.orchestrator.testbeds.agent.spool import private_folder, remove_leftovers, remove_tables
 
 
 class Agent:
@@ -66,6 +66,7 @@ class Agent:
                     self._turn()
             self.lines.flush()
         finally:
+            remove_tables(self.sockets)
             shutil.rmtree(self.sockets, ignore_errors=True)
 
     def _turn(self) -> None:

@@ -18,10 +18,12 @@ from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.testbeds.agent.binding import Binding
 from tracebed.orchestrator.testbeds.agent.launching import RELAYED, Here, read_launch
+from tracebed.orchestrator.testbeds.agent.masks import Masks
 from tracebed.orchestrator.testbeds.agent.messages import Fields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess, fork_rank
 from tracebed.orchestrator.testbeds.agent.relay import Relays
+from tracebed.orchestrator.testbeds.agent.spool import table_path
 
 OF_RANK = ("planned_s", "late_s", "overruns", "residual_s", "checksum")
 """Fields of the message `finished` that the event `ended` repeats."""
@@ -38,11 +40,12 @@ class Jobs:
     """
 
     def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: Here, sockets: Path) -> None:
-        """Start without ranks."""
+        """Start without ranks, and create the table of the CPUs. Raises TestbedError if it cannot be created."""
         self.selector, self.outbox, self.node, self.sockets = selector, outbox, node, sockets
         self.ranks: dict[str, RankProcess] = {}
         """Job -> its rank on this node."""
         self.binding = None if node.emulated else Binding(outbox, self.ranks)
+        self.masks = Masks(outbox, table_path(sockets), node.cpus, self.ranks, self._tell_resized)
         self.relays = Relays(selector, outbox, node.name)
         self.pauses = Pauses()
         self.stopped_at: float | None = None
@@ -78,7 +81,7 @@ class Jobs:
                 raise InputError("an earlier rank of the job has not ended on this node yet")
             self.launches += 1
             own = self.sockets / f"{self.launches}.socket"
-            launch = read_launch(message, self.node, own, self.pauses)
+            launch = read_launch(message, self.node, own, self.pauses, self.masks.path)
             if fields.text("family") == RELAYED:
                 self.relays.lead(job, str(own)) if leader else self.relays.follow(job, str(own), fields.text("address"))
             self._fork(launch)
@@ -89,17 +92,16 @@ class Jobs:
             self._tell_end(job, name, leader=leader, state="failed", reason=f"cannot be launched: {reason}")
 
     def resize(self, message: dict[str, Any]) -> None:
-        """Pass a change of members or of the mask on to the rank of the job."""
+        """Change the mask of the rank of the job, or pass a change of members on to it."""
         fields = Fields(message)
         rank = self._rank(fields)
-        request: dict[str, Any] = {"request": fields.whole("request", 0)}
-        if "members" in fields:
-            if not rank.launch.leader:
-                raise InputError("a change of members must be sent to the leader, which is not on this node")
-            request["members"] = fields.names("members")
+        request = fields.whole("request", 0)
+        if "members" not in fields:
+            self.masks.change(rank, request, self.node.mask(fields.text("cpus")))
+        elif rank.launch.leader:
+            rank.lines.send({"request": request, "members": fields.names("members")})
         else:
-            request["cpus"] = self.node.mask(fields.text("cpus"))
-        rank.lines.send(request)
+            raise InputError("a change of members must be sent to the leader, which is not on this node")
 
     def kill(self, message: dict[str, Any]) -> None:
         """End the rank of a job."""
@@ -140,10 +142,12 @@ class Jobs:
     # Processes.
 
     def _fork(self, launch: Launch) -> None:
-        rank = fork_rank(launch, None if self.node.emulated else self.node.cpus)
+        pinned = None if self.node.emulated else self.node.cpus
+        rank = fork_rank(launch, pinned, lambda pid: self.masks.prepare(pid, launch.cpus))
         control = rank.control.fileno()
         rank.lines = Lines(self.selector, control, control, lambda: self._from_rank(rank))
         self.ranks[launch.job] = rank
+        self.masks.ring()  # ranks whose CPUs this rank is to have
 
     def _from_rank(self, rank: RankProcess) -> None:
         rank.lines.flush()
@@ -151,12 +155,21 @@ class Jobs:
             message = decode(line)
             if message["type"] == "finished":
                 rank.finished = message
+            elif message["type"] == "table_lost":
+                self.masks.check(rank)
+            elif message["type"] == "resized" and "cpus" in message:
+                self._tell_resized(rank, self.masks.answer(rank, message))
+                self.masks.ring()  # ranks that take the CPUs which this rank has released
             else:
-                if message["type"] == "resized" and "cpus" in message and self.binding:
-                    self.binding.changed(rank, parse_cpus(message["cpus"]))
                 if message["type"] == "listening" and self.relays.leads(rank.launch.job):
                     message["address"] = self.node.name
                 self.outbox.pass_on({"job": rank.launch.job, "rank": rank.launch.rank, **message})
+
+    def _tell_resized(self, rank: RankProcess, message: dict[str, Any]) -> None:
+        """Report the CPUs that a rank holds."""
+        if self.binding:
+            self.binding.changed(rank, parse_cpus(message["cpus"]))
+        self.outbox.pass_on({"job": rank.launch.job, "rank": rank.launch.rank, **message})
 
     def _reap(self) -> None:
         """Report each rank whose process has ended."""
@@ -190,6 +203,7 @@ class Jobs:
                 termination_s=rank.termination_s(),
                 **{name: rank.finished.get(name) for name in OF_RANK},
             )
+            self.masks.ended(pid)
 
     def _tell_end(self, job: str, name: str, **fields: Any) -> None:
         start = {"exit_code": None, "units_done": 0, "cpu_s": 0.0}  # of a rank that was not launched

@@ -38,7 +38,7 @@ class Here(NamedTuple):
         return cpus
 
 
-def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pauses) -> Launch:
+def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pauses, table: Path) -> Launch:
     """Return the launch parameters of a rank.
 
     Args:
@@ -46,6 +46,7 @@ def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pause
         node: the node of this agent.
         own: path of the socket on which this rank (leader) or its agent (follower in the family `agents`) listens.
         pauses: the pauses of the ranks of this node.
+        table: the table of the CPUs of this node.
 
     Raises:
         KeyError: the message lacks a field.
@@ -84,6 +85,7 @@ def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pause
         duty=float(duty),
         folder=node.spool / folder_name(job),
         clock=clock,
+        table=table,
         pauses=pauses,
         received=time.monotonic(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -10,8 +11,9 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tracebed.benchmarks.lines import Lines, decode, encode
 from tracebed.benchmarks.program import Launch, Program
@@ -30,11 +32,23 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Asked(NamedTuple):
+    """A request for a mask that the rank has not answered."""
+
+    request: int
+    cpus: tuple[int, ...]
+    time: float
+    """Time at which the agent set the mask, as the rank reports times."""
+
+
 class RankProcess:
     """A rank process of an agent.
 
     Attributes:
         lines: the connection to the rank.
+        asked: the requests for masks that the rank has not answered, in order.
+        last_mask: number and mask of the last request.
+        rung: number of the last change that was posted to the rank and for which its doorbell rang.
         finished: the message `finished` of the rank; empty if the rank has not sent it.
         killed: reason for which the agent killed the rank; None: not killed.
         kill_at: time at which SIGKILL is due, `time.monotonic()`.
@@ -44,6 +58,9 @@ class RankProcess:
 
     def __init__(self, pid: int, launch: Launch, control: socket.socket, output: Path) -> None:
         self.pid, self.launch, self.control, self.output = pid, launch, control, output
+        self.asked: list[Asked] = []
+        self.last_mask: tuple[int, tuple[int, ...]] | None = None
+        self.rung = 0
         self.finished: dict[str, Any] = {}
         self.killed: str | None = None
         self.kill_at: float | None = None
@@ -92,7 +109,7 @@ class RankProcess:
             return 0
 
 
-def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
+def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None, prepare: Callable[[int], None]) -> RankProcess:
     """Start a rank by forking this process. Return when the kernel will kill the rank at the death of this process.
 
     A rank that was stopped before that, when the agent loses its controller, could outlive the agent.
@@ -100,6 +117,11 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
     Args:
         launch: the launch parameters of the rank.
         node_cpus: the CPUs of the node, to which this process is pinned; None: the node is emulated.
+        prepare: called with the PID of the rank before the rank starts its application.
+
+    Raises:
+        OSError: the process cannot be started.
+        TestbedError: by `prepare`; the process has been killed.
     """
     launch.folder.mkdir(parents=True, exist_ok=True)
     output = launch.folder / f"{launch.rank}.out"
@@ -125,14 +147,24 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None) -> RankProcess:
         theirs.close()
         bind.close()
     with bound:
-        bound.recv(1)  # the end of the connection: the rank is bound to this process, or has ended
+        bound.recv(1)  # the end of the input: the rank is bound to this process, or has ended
+        try:
+            prepare(pid)
+        except TracebedError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            ours.close()
+            raise
+        with contextlib.suppress(BrokenPipeError):  # the rank has ended
+            bound.sendall(b"p")
     return RankProcess(pid, launch, ours, output)
 
 
 def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: int, bind: socket.socket) -> NoReturn:
     """Turn the forked child into the rank, which shares only the socket with the agent and dies with the agent.
 
-    The socket `bind` is closed once the kernel kills the rank at the death of the agent.
+    The rank ends its output to the socket `bind` once the kernel kills the rank at the death of the agent. Then it
+    waits for a byte, until its CPUs are prepared.
 
     No destructor of the agent's objects may run in the child, because it would close descriptors that have been reused.
     Therefore the child ends with `os._exit`, from within the frames that hold these objects.
@@ -144,8 +176,9 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        bind.close()
-        if os.getppid() == agent:  # otherwise, the agent died before prctl took effect
+        bind.shutdown(socket.SHUT_WR)
+        if os.getppid() == agent and bind.recv(1):  # otherwise, the agent died before prctl took effect
+            bind.close()
             pipe = _only_descriptors(control, output)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
             status = _run(launch, pipe)

@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tracebed.benchmarks.node_table import FOLDER
 from tracebed.errors import InputError, TestbedError
 
 PREFIX = "tracebed-agent-"
@@ -31,8 +32,20 @@ def private_folder() -> tuple[Path, int]:
     return Path(folder), descriptor
 
 
+def table_path(folder: Path) -> Path:
+    """Return the path of the table of the CPUs of the agent with this private folder."""
+    return FOLDER / f"{folder.name}.cpus"
+
+
+def remove_tables(folder: Path) -> None:
+    """Remove the tables of the CPUs of the agent with this private folder."""
+    path = table_path(folder)
+    for table in path.parent.glob(f"{path.name}*"):
+        table.unlink(missing_ok=True)
+
+
 def remove_leftovers(parent: Path) -> None:
-    """Remove the private folders in `parent` of this user's agents that were killed."""
+    """Remove the private folders in `parent`, and the tables of CPUs, of this user's agents that were killed."""
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # for example, the folder of another user, or of a running agent
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -41,6 +54,7 @@ def remove_leftovers(parent: Path) -> None:
                 if facts.st_uid != os.geteuid() or time.time() - facts.st_mtime < LEFTOVER_S:
                     continue
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tables(folder)
                 for path in folder.iterdir():
                     path.unlink()
                 folder.rmdir()

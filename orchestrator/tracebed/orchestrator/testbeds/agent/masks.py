@@ -1,0 +1,161 @@
+"""The table of the CPUs of a node in the agent: changes of it, and the doorbells of the ranks that must follow it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tracebed.benchmarks.clock import SteadyClock
+from tracebed.benchmarks.drom import Administrator, Share
+from tracebed.benchmarks.node_table import Table, TableLostError, start_of
+from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.cpus import format_cpus
+from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.processes import Asked, RankProcess
+
+CHANGE = Flags.STEAL | Flags.REPLACE
+"""The agent alone decides for its node, and the controller gives a CPU to another job before it takes it from one."""
+Tell = Callable[[RankProcess, dict[str, Any]], None]
+DOORBELL: Mapping[str, Any] = {"type": "poll"}
+
+
+class Masks:
+    """The CPUs of the ranks on a node.
+
+    Args:
+        outbox: the events of the agent.
+        path: path of the first table.
+        cpus: the CPUs of the node.
+        ranks: job -> its rank on this node.
+        tell: function that reports the CPUs of a rank, given the rank and the event `resized`.
+
+    Raises:
+        TestbedError: the table cannot be created.
+    """
+
+    def __init__(
+        self, outbox: Outbox, path: Path, cpus: tuple[int, ...], ranks: Mapping[str, RankProcess], tell: Tell
+    ) -> None:
+        self.outbox, self.first, self.cpus, self.ranks, self.tell = outbox, path, cpus, ranks, tell
+        self.administrator = Administrator(Table.create(path, cpus))
+        self.replacements = 0
+        """Number of tables that were lost so far."""
+        self._known: dict[int, Share] = {}
+        """PID -> its CPUs after the last change by this agent."""
+
+    @property
+    def path(self) -> Path:
+        """The path of the table."""
+        return self.administrator.table.path
+
+    # Changes.
+
+    def prepare(self, pid: int, cpus: tuple[int, ...]) -> None:
+        """Reserve CPUs for the process of a rank. Raises TestbedError if the table has no room."""
+        result = self._call(lambda: self.administrator.prepare(pid, cpus, CHANGE)[0])
+        if result.error and result is not Result.NO_PROCESS:  # the end of the process is reported anyway
+            raise TestbedError(f"the table of CPUs has no room for another process: {result.name}")
+
+    def change(self, rank: RankProcess, request: int, cpus: tuple[int, ...]) -> None:
+        """Set the CPUs of a rank, which answers by `resized`. A request that is repeated is ignored.
+
+        Raises TestbedError if there is no table.
+        """
+        if (request, cpus) == rank.last_mask:
+            return
+        asked = Asked(request, cpus, _now(rank))
+        result = self._call(lambda: self.administrator.set_mask(rank.pid, cpus, CHANGE))
+        if result.error and result is not Result.NO_PROCESS:  # the end of the process is reported anyway
+            raise TestbedError(f"the mask of the rank cannot be set: {result.name}")
+        rank.last_mask = (request, cpus)
+        rank.asked.append(asked)
+        if result is Result.SUCCESS:  # the rank holds these CPUs already, or has not started
+            message = {"type": "resized", "time": time.monotonic(), "cpus": format_cpus(cpus), "iteration": None}
+            message |= {"seen": asked.time, "decided": asked.time, "applied": asked.time}
+            self.tell(rank, self.answer(rank, message))
+        self.ring()
+
+    def answer(self, rank: RankProcess, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a message `resized` of a rank with the request that it answers; null: it answers none.
+
+        A rank that takes its CPUs in several polls answers when it has all of them. An answer also answers the requests
+        before, which were replaced.
+        """
+        for number, asked in reversed([*enumerate(rank.asked)]):
+            if format_cpus(asked.cpus) == message["cpus"]:
+                del rank.asked[: number + 1]
+                return {**message, "request": asked.request, "asked": asked.time}
+        return {**message, "request": None, "asked": None}
+
+    def ended(self, pid: int) -> None:
+        """Return the CPUs of a process that has ended to the ranks from which they were taken."""
+        self._call(lambda: self.administrator.finalize(pid, Flags.RETURN_STOLEN))
+        self.ring()
+
+    def ring(self) -> None:
+        """Let the ranks poll to which a change was posted."""
+        self._call(self._look)
+        for rank in self.ranks.values():
+            share = self._known.get(rank.pid)
+            if share is not None and share.posts != rank.rung:
+                rank.rung = share.posts
+                rank.lines.send(DOORBELL)
+
+    # A table that is lost.
+
+    def check(self, rank: RankProcess) -> None:
+        """Let a rank that lost the table open it again, or replace the table."""
+        self._call(self._look)
+        if rank.pid in self._known:
+            rank.lines.send({**DOORBELL, "table": str(self.path)})
+        elif start_of(rank.pid) is not None:
+            self._replace("lacks a process")
+
+    def _look(self) -> Result:
+        try:
+            self._known = self.administrator.shares()
+        except TableLostError:
+            return Result.NO_TABLE
+        return Result.SUCCESS
+
+    def _call(self, change: Callable[[], Result]) -> Result:
+        """Make a change, if need be in another table."""
+        result = change()
+        if result is Result.NO_TABLE:
+            self._replace("was removed or damaged")
+            result = change()
+        return result
+
+    def _replace(self, why: str) -> None:
+        """Replace the table. Ranks keep the CPUs that they hold, and open the other table at their next poll."""
+        self.replacements += 1
+        path = self.first.with_name(f"{self.first.name}-{self.replacements}")
+        self.outbox.tell("error", what=f"the table of CPUs {why}; the ranks continue with another table")
+        try:
+            administrator = Administrator(Table.create(path, self.cpus))
+            administrator.restore({rank.pid: self._known.get(rank.pid, Share()) for rank in self.ranks.values()})
+        except TableLostError as error:  # ranks keep their CPUs
+            self.outbox.tell("error", what=error.what, hint=error.hint)
+            return
+        former, self.administrator = self.administrator.table, administrator
+        for rank in self.ranks.values():
+            if rank.pid not in self._known:
+                administrator.set_mask(rank.pid, rank.launch.cpus, CHANGE)
+        for rank in sorted(filter(lambda rank: rank.asked, self.ranks.values()), key=lambda rank: rank.asked[-1].time):
+            administrator.set_mask(rank.pid, rank.asked[-1].cpus, CHANGE)
+        for rank in self.ranks.values():
+            rank.lines.send({**DOORBELL, "table": str(path)})
+        former.close()
+        former.path.unlink(missing_ok=True)
+
+
+def _now(rank: RankProcess) -> float:
+    """Return the time of the clock by which the rank reports times."""
+    if rank.launch.clock is None:
+        return time.monotonic()
+    with contextlib.closing(SteadyClock(rank.launch.clock)) as clock:
+        return clock.now()
