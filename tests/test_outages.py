@@ -215,6 +215,24 @@ def test_every_job_ends_exactly_once_whatever_nodes_are_lost(
     assert executor.cluster.idle == list(range(nodes))
 
 
+def test_a_promise_of_a_node_that_is_lost_before_its_job_releases_it_is_withdrawn() -> None:
+    """Job 0 shrinks for job 3. The released node is lost before the shrink takes effect, so job 3 waits again."""
+    raw = [RefJob(0, 0.0, 5.0, None, 1, True, 1, 2, 1), RefJob(1, 1.0, 5.0, None, 3), RefJob(2, 2.0, 5.0, None, 1)]
+    executor = Executor(jobs_of([*raw, RefJob(3, 3.0, 5.0, None, 1)]), 3, registry.load("min", {}), "fcfs")
+    for job in range(4):
+        executor.submit(job)
+        executor.decide()
+    assert list(executor.running) == [0, 2] and list(executor.pending) == [0]
+    executor.apply(0)
+    executor.decide()
+    assert list(executor.pending) == [0] and 3 in executor.scheduler._promises
+    executor.lose(1)
+    executor.decide()
+    executor.apply(0)
+    executor.decide()
+    assert 3 in executor.state.queue and executor.state.idle == 0
+
+
 # -- an obvious reference ----------------------------------------------------------------------------------------------
 
 

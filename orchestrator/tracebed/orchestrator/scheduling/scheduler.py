@@ -196,6 +196,7 @@ class Scheduler:
         self._progress[job] = (done, now, rate)
         self._expect(job, now + (self._limit[job] - done) / rate)
         self._came_free()
+        self._withdraw_promises()  # a node that the job releases may be lost
 
     def unstarted(self, job: int, now: float) -> None:
         """Handle the end of the waiting or promised `job` before its start."""
