@@ -21,6 +21,7 @@ from tracebed.benchmarks.affinity import processes_of, strays
 from tracebed.benchmarks.program import Program
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
+from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.commands import AllowedCommands
@@ -237,6 +238,18 @@ def test_a_command_follows_its_cpus_with_all_threads_and_processes(agent: Agent,
     assert all(os.sched_getaffinity(process.pid) == set(CPUS) for process in processes)
     agent.tell({"type": "resize", "job": "1", "members": ["n1"], "request": 3})
     assert "a command keeps its nodes" in agent.hear("error")["what"]
+    kill(agent)
+
+
+def test_a_command_stands_still_while_its_rank_holds_no_cpu(agent: Agent) -> None:
+    """Another job takes all CPUs of the node, and ends."""
+    processes = start(agent, program(CHILDREN, backend="affinity"))
+    agent.launch("2", program("print('begun')\nimport time\ntime.sleep(600)"), duty=1)
+    assert agent.hear("resized")["cpus"] == ""
+    assert until(lambda: all(process.status() == psutil.STATUS_STOPPED for process in processes))
+    agent.tell({"type": "kill", "job": "2", "reason": "enough"})
+    assert agent.hear("resized")["cpus"] == format_cpus(CPUS)
+    assert until(lambda: all(process.status() != psutil.STATUS_STOPPED for process in processes))
     kill(agent)
 
 

@@ -333,6 +333,19 @@ def test_a_removed_table_is_an_error_for_all(table: Table, admin: Administrator)
     other.close()
 
 
+@pytest.mark.parametrize("size", [0, 20, 5000])
+def test_a_table_that_is_truncated_while_it_is_in_use_is_an_error_for_all(
+    table: Table, admin: Administrator, size: int
+) -> None:
+    """An access to the map beyond the end of the file would kill the process by SIGBUS."""
+    with Application(table, [0]) as application:
+        os.truncate(table.path, size)
+        assert application.poll() == (Result.NO_TABLE, (0,))
+        assert admin.set_mask(os.getpid(), [1]) is Result.NO_TABLE
+        with pytest.raises(TableLostError, match="is damaged"):
+            admin.pids()
+
+
 @settings(max_examples=100, deadline=None)
 @given(place=st.integers(0, 83), flip=st.integers(1, 255))
 def test_a_damaged_table_is_an_error_or_is_unchanged(

@@ -134,7 +134,7 @@ def test_the_cpus_of_a_rank_that_dies_return_to_their_owner(tmp_path: Path) -> N
         assert owner.is_running()
 
 
-@pytest.mark.parametrize("harm", ["removed", "damaged"])
+@pytest.mark.parametrize("harm", ["removed", "damaged", "truncated"])
 def test_a_lost_table_is_replaced_and_harms_no_job(tmp_path: Path, harm: str) -> None:
     with Agent(tmp_path) as agent:
         agent.greet()
@@ -144,6 +144,8 @@ def test_a_lost_table_is_replaced_and_harms_no_job(tmp_path: Path, harm: str) ->
         lost = table_of(agent)
         if harm == "removed":
             lost.unlink()
+        elif harm == "truncated":
+            os.truncate(lost, 0)
         else:
             with lost.open("r+b") as file:
                 file.seek(24)

@@ -64,6 +64,16 @@ def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) ->
     return len(bound)
 
 
+def signal_descendants(pid: int, number: int) -> None:
+    """Send a signal to the descendants of a process, and to those that start meanwhile."""
+    told: set[int] = set()
+    while found := set(processes_of(pid)[1:]) - told:
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.kill(process, number)
+        told |= found
+
+
 def _threads(pid: int, *, descendants: bool) -> set[int]:
     return {thread for process in (processes_of(pid) if descendants else [pid]) for thread in threads_of(process)}
 

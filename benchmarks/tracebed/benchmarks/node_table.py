@@ -42,6 +42,7 @@ _HEADER = struct.Struct("=8sIII12x")
 _CURRENT = 16
 """Offset of the current bank, bytes."""
 _BANK = struct.Struct("=II")
+_POST = struct.Struct("=q")
 _lock = threading.RLock()
 """Excludes the threads of this process from each other: a lock of the kernel belongs to the whole process."""
 
@@ -210,8 +211,9 @@ class Table:
                 fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def posts(self, slot: int) -> int:
-        """Return the number of changes that were posted to a process, without the lock."""
-        return self._posts[slot]
+        """Return the number of changes that were posted to a process, without the lock; -1: the file was truncated."""
+        data = os.pread(self._file, _POST.size, _HEADER.size + _POST.size * slot)  # the map could raise SIGBUS
+        return int(_POST.unpack(data)[0]) if len(data) == _POST.size else -1
 
     def close(self) -> None:
         """Unmap the file. The table cannot be used afterwards."""
@@ -229,9 +231,10 @@ class Table:
                 if time.monotonic() > until:
                     raise TableLostError(self.path, f"is locked for more than {LOCK_S:g} s") from error
             time.sleep(PAUSE_S)
-        if not os.fstat(self._file).st_nlink:
+        found = os.fstat(self._file)
+        if not found.st_nlink or found.st_size != _size(self._width):  # access to the map would raise SIGBUS
             fcntl.lockf(self._file, fcntl.LOCK_UN)
-            raise TableLostError(self.path, "was removed")
+            raise TableLostError(self.path, "is damaged" if found.st_nlink else "was removed")
 
     def _bank(self, number: int) -> int:
         """Return the offset of a bank, bytes."""

@@ -352,6 +352,8 @@ class BenchmarkRank:
         decided = self.clock.stamp(begun)
         if cpus := self.holding.cpus:
             self.workers.set_mask(cpus)
+        else:
+            self.workers.suspend()
         now = self.clock.now()
         if self._without_cpus is not None:
             begun, self._without_cpus = self._without_cpus, None

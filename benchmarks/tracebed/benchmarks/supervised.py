@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracebed.benchmarks.affinity import set_affinity
+from tracebed.benchmarks.affinity import set_affinity, signal_descendants
 from tracebed.benchmarks.follower import Follower
 from tracebed.benchmarks.keeper import Keeper
 from tracebed.benchmarks.kernels import Kernel
@@ -64,6 +64,12 @@ class Moved(Workers):
         os.sched_setaffinity(0, cpus)
         if self.keeper is not None:
             set_affinity(self.keeper.pid, cpus, descendants=True)
+            signal_descendants(self.keeper.pid, signal.SIGCONT)
+
+    def suspend(self) -> None:
+        """Stop all processes of the command until the next mask."""
+        if self.keeper is not None:
+            signal_descendants(self.keeper.pid, signal.SIGSTOP)
 
 
 class CommandRank(BenchmarkRank):

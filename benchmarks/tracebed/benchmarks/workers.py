@@ -69,6 +69,9 @@ class Workers:
         """Replace the mask by `cpus`. All cores must be idle."""
         self.cpus = tuple(cpus)
 
+    def suspend(self) -> None:
+        """Use no CPU until the next mask. All cores must be idle, so workers that compute units do nothing."""
+
     @property
     def busy(self) -> bool:
         """Whether a core has not ended its share."""

@@ -54,7 +54,9 @@ static inline uint32_t tb_adler32(const unsigned char *data, size_t size) {
 }
 
 static inline uint64_t tb_posts(const tb_malleable *m) {
-    return __atomic_load_n((uint64_t *)(m->table + TB_HEADER + 8 * (size_t)m->slot), __ATOMIC_ACQUIRE);
+    uint64_t posts;
+    off_t at = (off_t)(TB_HEADER + 8 * (size_t)m->slot); /* if the file was truncated, the map would raise SIGBUS */
+    return pread(m->file, &posts, sizeof posts, at) == sizeof posts ? posts : UINT64_MAX;
 }
 
 /* Carries out the transaction of a poll. Returns 1 if the CPUs have changed, 0 if not, -1 on an error. */
@@ -66,11 +68,12 @@ static inline int tb_take(tb_malleable *m) {
     uint32_t current, count, i, b, released = 0;
     int result = -1;
     tb_lock(m, F_WRLCK);
+    if (fstat(m->file, &found) != 0 || found.st_nlink == 0 || found.st_size != (off_t)m->size) goto unlock;
     current = tb_u32(m->table + TB_CURRENT);
     from = banks + (current & 1) * bank;
     to = banks + (1 - (current & 1)) * bank;
     count = tb_u32(from + 4);
-    if (fstat(m->file, &found) != 0 || found.st_nlink == 0 || current > 1 || count > m->slots ||
+    if (current > 1 || count > m->slots ||
         tb_adler32(from + 8, m->width + count * entry) != tb_u32(from))
         goto unlock;
     memcpy(to, from, 8 + m->width + count * entry);
