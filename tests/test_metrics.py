@@ -142,6 +142,16 @@ def test_a_run_without_allocations_has_no_utilization() -> None:
     assert bare["mean_wait_s"] == metrics(run)["mean_wait_s"]
 
 
+def test_hand_overs_are_those_of_the_run_and_undefined_without() -> None:
+    facts = {"handovers": 3, "gap_s": 0.25, "overlap_s": 0.0}
+    got = metrics(make_run(HAND, machine=2, handovers=facts))
+    assert (got["handover_gap_s"], got["overlap_s"]) == (0.25, 0.0)
+    without = metrics(make_run(HAND, machine=2, real=False))
+    for name in ("handover_gap_s", "overlap_s"):
+        assert math.isnan(without[name])
+        assert without["undefined"][name] == "no CPU was handed over between the processes of two jobs"
+
+
 def test_operations_and_stages() -> None:
     asked = [
         ("1", "expand", 1, 2, 10.0, 12.0, 13.0, 13.0, "applied"),

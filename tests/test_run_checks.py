@@ -115,6 +115,10 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda facts: facts.update(calibration={"workloads": 3}),
         r"workloads of the calibration is 3",
     ),
+    "the overlap of hand-overs is a text": (
+        lambda facts: facts.update(handovers={"overlap_s": "long"}),
+        r"overlap_s of the hand-overs is 'long'",
+    ),
     "the format is a text": (lambda facts: facts.update(format="two"), r"format is 'two'"),
     "the format is newer": (lambda facts: facts.update(format=99), r"format 99 is newer"),
     "it is a list": (lambda facts: [facts], r"is not a JSON object"),

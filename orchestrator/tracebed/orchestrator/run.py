@@ -174,6 +174,9 @@ class RunInfo:
             raise damaged(f"health is {shown(info.health)}, not a state with its causes")
         if not fits(info.calibration.get("workloads", []), list[str]):
             raise damaged(f"workloads of the calibration is {shown(info.calibration['workloads'])}")
+        for name in ("overlap_s", "gap_s"):
+            if not fits(info.handovers.get(name, 0.0), float):
+                raise damaged(f"{name} of the hand-overs is {shown(info.handovers[name])}")
         for name, kind in (("name", str), ("sha256", str), ("jobs", int), ("provenance", dict)):
             if not isinstance(info.workload.get(name, kind()), kind):
                 raise damaged(f"{name} of the workload is {shown(info.workload[name])}")

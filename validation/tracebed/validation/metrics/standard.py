@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracebed.validation.metrics import deadlines, energy
+from tracebed.validation.metrics import deadlines, energy, handovers
 from tracebed.validation.metrics.machine import lost_capacity
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Margin, Metric
@@ -358,5 +358,6 @@ METRICS = (
     ),
     *deadlines.METRICS,
     *energy.METRICS,
+    *handovers.METRICS,
 )
 """The metrics in the order of tables."""
