@@ -89,17 +89,21 @@ def test_an_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
 
 
 @pytest.mark.parametrize("treatment", ["requeue", "fail"])
-def test_a_leader_that_notices_the_loss_of_a_node_first_does_not_change_what_happens_to_its_job(
-    tmp_path: Path, treatment: str
+@pytest.mark.parametrize("first", ["leader", "controller"])
+def test_a_leader_that_notices_the_loss_of_a_node_does_not_change_what_happens_to_its_job(
+    tmp_path: Path, treatment: str, first: str
 ) -> None:
+    noticed = [ended(0, "failed", "lost rank 'n2'")]
+    lost = [(1, {"type": "lost", "reason": "was killed by SIGKILL"}), (1, {"type": "back"})]
+
     def script(sent: Said) -> Iterator[Said]:
         yield from until_sent(sent, "launch")
         yield [(0, {"type": "listening", "address": "there"})]
         yield from until_sent(sent, "launch", 2)
         yield [STARTED]
-        yield [ended(0, "failed", "lost rank 'n2'")]
+        yield noticed if first == "leader" else lost
         yield []
-        yield [(1, {"type": "lost", "reason": "was killed by SIGKILL"}), (1, {"type": "back"})]
+        yield lost if first == "leader" else noticed
         if treatment == "requeue":
             yield from until_sent(sent, "launch", 3)
             yield [(0, {"type": "listening", "address": "there"})]

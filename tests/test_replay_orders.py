@@ -10,7 +10,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from runs import by_node
 from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
 from tracebed.benchmarks import clock
-from tracebed.cpus import parse_cpus
+from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.orchestrator.replay import hearing, journal, loop, outages, rounds
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -54,8 +54,13 @@ class Rank:
     node: int
     job: str
     leader: bool
-    mask: set[int]
-    pending: dict[str, Any] | None = None
+    target: set[int]
+    """The CPUs that the rank is to hold, by the table of its node."""
+    held: set[int] = field(default_factory=set)
+    asked: dict[str, Any] | None = None
+    """The last request for other CPUs, unless it was answered."""
+    ready: bool = False
+    """Whether the rank has held all its CPUs."""
     joined: bool = False
     killed: bool = False
 
@@ -163,9 +168,8 @@ class Modelled:
                 rank.killed = True
                 self._soon(lambda: self._end(rank, "killed"))
         elif "cpus" in message:
-            assert rank.pending is None, f"a second mask of {job} is pending"
-            rank.pending = message
-            self._after(self.draw.choice([0.0, self._delay(), self.draw.expovariate(30)]), lambda: self._masked(rank))
+            rank.asked = message
+            self._set_mask(rank, set(parse_cpus(message["cpus"])))
         else:
             assert rank.leader and self.jobs[job].asked is None
             assert self.nodes[node].name in message["members"], "the leader must stay a member"
@@ -178,20 +182,56 @@ class Modelled:
             self._say(node, "ended", **self._last_words(rank, "failed", "cannot be launched"))
             return
         self.ranks[node, rank.job] = rank
-        self._assert_alone(rank)
+        self.seen["beside another"] += any(other.node == node for other in self.ranks.values() if other is not rank)
         if rank.leader:
             self.jobs[rank.job] = Job(rank, self._numbered(message["members"]))
-        self._soon(lambda: self._join(rank))
+        self._set_mask(rank, rank.target)
         if self.draw.random() < self.deaths:
             self._after(self.draw.choice([self._delay(), self.draw.expovariate(20)]), lambda: self._end(rank, "failed"))
 
     def _numbered(self, names: list[str]) -> set[int]:
         return {number for number, node in enumerate(self.nodes) if node.name in names}
 
-    def _assert_alone(self, rank: Rank) -> None:
-        others = [other for other in self.ranks.values() if other.node == rank.node and other is not rank]
-        assert not any(other.mask & rank.mask for other in others), f"{rank} is on cores of {others}"
-        self.seen["beside another"] += bool(others)
+    def _others(self, rank: Rank) -> list[Rank]:
+        return [other for other in self.ranks.values() if other.node == rank.node and other is not rank]
+
+    def _set_mask(self, rank: Rank, cpus: set[int]) -> None:
+        """Change the table of the node: the CPUs are taken from other ranks. All concerned poll some time later."""
+        rank.target = cpus
+        for other in self._others(rank):
+            if other.target & cpus:
+                other.target = other.target - cpus
+                self._poll_later(other)
+        self._poll_later(rank)
+
+    def _poll_later(self, rank: Rank) -> None:
+        self._after(self.draw.choice([0.0, self._delay(), self.draw.expovariate(30)]), lambda: self._poll(rank))
+
+    def _poll(self, rank: Rank) -> None:
+        """Release and take CPUs, as the table says."""
+        if not self._lives(rank):
+            return
+        before, blocked = rank.held, set[int]().union(*(other.held for other in self._others(rank)))
+        rank.held = rank.target - blocked
+        if before - rank.held:
+            self.seen["narrowed"] += 1
+            for other in self._others(rank):
+                self._poll_later(other)
+        complete = rank.held == rank.target
+        if rank.asked is not None and complete:
+            self._say_held(rank, rank.asked["request"])
+            rank.asked = None
+        elif rank.held != before and rank.ready:
+            self._say_held(rank, None)
+        if complete and not rank.ready and rank.held:
+            rank.ready = True
+            if before or self.draw.random() < 0.5:  # the rank has waited
+                self._say_held(rank, None)
+            self._soon(lambda: self._join(rank))
+
+    def _say_held(self, rank: Rank, request: int | None) -> None:
+        instants = {"seen": None, "decided": self.now, "applied": self.now}
+        self._say(rank.node, "resized", job=rank.job, cpus=format_cpus(sorted(rank.held)), request=request, **instants)
 
     def _lives(self, rank: Rank) -> bool:
         return self.ranks.get((rank.node, rank.job)) is rank
@@ -214,14 +254,6 @@ class Modelled:
     def _are_here(self, job: str, members: set[int]) -> bool:
         return all((node, job) in self.ranks and self.ranks[node, job].joined for node in members)
 
-    def _masked(self, rank: Rank) -> None:
-        if self._lives(rank) and rank.pending:
-            self.seen["narrowed"] += len(parse_cpus(rank.pending["cpus"])) < len(rank.mask)
-            rank.mask = set(parse_cpus(rank.pending["cpus"]))
-            self._assert_alone(rank)
-            self._say(rank.node, "resized", **self._applied(rank.pending, "cpus"))
-            rank.pending = None
-
     def _resize(self, job: Job) -> None:
         if not self._lives(job.leader) or job.asked is None:
             return
@@ -233,11 +265,9 @@ class Modelled:
             if (node, name) in self.ranks:
                 self._leave(self.ranks[node, name], "completed")
         job.members = members
-        self._say(job.leader.node, "resized", **self._applied(job.asked, "members"))
+        instants = {"decided": self.now, "applied": self.now}
+        self._say(job.leader.node, "resized", job=name, request=job.asked["request"], **instants)
         job.asked = None
-
-    def _applied(self, asked: dict[str, Any], what: str) -> dict[str, Any]:
-        return {key: asked[key] for key in ("job", "request", what)} | {"decided": self.now, "applied": self.now}
 
     def _leave(self, rank: Rank, state: str) -> None:
         self._soon(lambda: self._end(rank, state))
@@ -246,6 +276,8 @@ class Modelled:
         """Remove `rank` and notify the other ranks of its job."""
         if not self._lives(rank):
             return
+        for other in self._others(rank):
+            self._poll_later(other)
         del self.ranks[rank.node, rank.job]
         self._say(rank.node, "ended", **self._last_words(rank, state, f"has {state}"))
         job = self.jobs[rank.job]
@@ -285,6 +317,7 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     assert states.keys() <= {"completed", "cancelled", "failed", "killed"}
     assert bool(deaths) >= bool(states["failed"]) and bool(cancels) >= bool(states["cancelled"])
     assert not testbed.ranks
+    assert not run.info.handovers.get("overlap_s")
     assert_no_core_has_two_jobs(run.allocations, [4] * 4)
     assert_ranks_end_where_their_jobs_are(run, folder / JOURNAL)
     jobs = Jobs.of(work, over_limit=options.over_limit)

@@ -272,8 +272,12 @@ class Application:
         """Whether a change was posted to this process since its last poll. It takes about 0.5 microseconds."""
         return self._slot is not None and self.table.posts(self._slot) != self._seen
 
-    def poll(self) -> tuple[Result, tuple[int, ...]]:
+    def poll(self, adopt: Callable[[tuple[int, ...]], None] | None = None) -> tuple[Result, tuple[int, ...]]:
         """Release and take the CPUs of a pending change. The process must not be using CPUs that it may lose.
+
+        Args:
+            adopt: called with the CPUs if they change, before other processes can take those that are released. An
+                exception of this function leaves the table as it was.
 
         Returns:
             SUCCESS: the CPUs have changed; NO_UPDATE; NO_PROCESS: not registered; NO_TABLE. Then the CPUs.
@@ -288,14 +292,13 @@ class Application:
                 entry = found.entries.get(os.getpid())
                 if entry is None:
                     return Result.NO_PROCESS, self.cpus
-                ownership.take(found, entry)
-                self._follow(entry)
+                self._take(found, entry, adopt)
         except TableLostError:
             return Result.NO_TABLE, self.cpus
         return Result.SUCCESS if self.cpus != before else Result.NO_UPDATE, self.cpus
 
-    def reopen(self, table: Table) -> Result:
-        """Continue with another table, in which an administrator has restored this process. It is also a poll.
+    def reopen(self, table: Table, adopt: Callable[[tuple[int, ...]], None] | None = None) -> Result:
+        """Continue with another table, in which an administrator has restored this process. It is also a `poll`.
 
         Returns:
             SUCCESS; NO_PROCESS: the process was not restored; NO_TABLE.
@@ -305,12 +308,18 @@ class Application:
                 entry = found.entries.get(os.getpid())
                 if entry is None:
                     return Result.NO_PROCESS
-                ownership.take(found, entry)
                 self.table = table
-                self._follow(entry)
+                self._take(found, entry, adopt)
         except TableLostError:
             return Result.NO_TABLE
         return Result.SUCCESS
+
+    def _take(self, found: Transaction, entry: Entry, adopt: Callable[[tuple[int, ...]], None] | None) -> None:
+        before = entry.held
+        ownership.take(found, entry)
+        if adopt is not None and entry.held != before:
+            adopt(cpus_of(entry.held))
+        self._follow(entry)
 
     def _follow(self, entry: Entry) -> None:
         """Read the CPUs of this process, within a transaction: no later post is lost."""

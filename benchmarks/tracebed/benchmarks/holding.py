@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tracebed.benchmarks.drom import Application
 from tracebed.benchmarks.node_table import Table, TableLostError
 from tracebed.benchmarks.ownership import Result
 from tracebed.errors import TestbedError
+
+Adopt = Callable[[tuple[int, ...]], None]
+"""A function that lets the threads of this process use the given CPUs, and no others."""
 
 
 class Holding:
@@ -52,19 +56,23 @@ class Holding:
             return True
         return self._application is not None and not self.lost and self._application.posted
 
-    def poll(self) -> bool:
-        """Release and take CPUs, and return whether the CPUs have changed. No thread may be computing."""
+    def poll(self, adopt: Adopt) -> bool:
+        """Release and take CPUs, and return whether the CPUs have changed. No thread may be computing.
+
+        Args:
+            adopt: called with the CPUs if they change, before other processes can take those that are released.
+        """
         if self.replacement is not None:
-            return self._reopen(self.replacement)
+            return self._reopen(self.replacement, adopt)
         if self._application is None or self.lost:
             return False
         before = self.cpus
-        result = self._application.poll()[0]
+        result = self._application.poll(adopt)[0]
         self.lost = result.error
         self._note(self._application)
         return self.cpus != before
 
-    def _reopen(self, path: Path) -> bool:
+    def _reopen(self, path: Path, adopt: Adopt) -> bool:
         """Continue with another table, in which this process was restored; otherwise like `poll`."""
         before, self.replacement = self.cpus, None
         try:
@@ -73,7 +81,7 @@ class Holding:
             self.lost = True
             return False
         self._application = self._application or Application(table)
-        self.lost = self._application.reopen(table).error
+        self.lost = self._application.reopen(table, adopt).error
         self._note(self._application)
         return self.cpus != before
 

@@ -114,6 +114,8 @@ class BenchmarkRank:
         """What this rank does once it holds CPUs; None: it does not wait for CPUs."""
         self.told_lost = False
         """Whether the agent knows that the table is lost."""
+        self.adopted = 0.0
+        """Time at which the workers took over the latest CPUs."""
         self._without_cpus: float | None = None
         """Time since when this rank holds no CPU; None: it holds CPUs."""
         self.partitions = len(launch.cpus) if launch.program.partition == "static" else 0
@@ -330,8 +332,8 @@ class BenchmarkRank:
         """Release and take CPUs as the table says. No worker may be busy."""
         if self.holding.due:
             begun = self.clock.now()
-            if self.holding.poll() and (self.began or self._ready):
-                self._apply(begun)
+            if self.holding.poll(self._adopt) and (self.began or self._ready):
+                self._tell_cpus(begun)
         self.seen = None
         if self.holding.lost and not self.told_lost:
             self.tell("table_lost")
@@ -347,14 +349,17 @@ class BenchmarkRank:
         """Whether this rank can compute. It starts with all its CPUs, and continues with those that it holds."""
         return bool(self.holding.cpus) and (self.began or self.holding.complete)
 
-    def _apply(self, begun: float) -> None:
-        """Let the workers use the CPUs that this rank holds now, and report it."""
-        decided = self.clock.stamp(begun)
-        if cpus := self.holding.cpus:
+    def _adopt(self, cpus: tuple[int, ...]) -> None:
+        """Let the workers use the CPUs that this rank holds from now on. The table is locked."""
+        if cpus:
             self.workers.set_mask(cpus)
         else:
             self.workers.suspend()
-        now = self.clock.now()
+        self.adopted = self.clock.now()
+
+    def _tell_cpus(self, begun: float) -> None:
+        """Report the CPUs that this rank holds now, after a poll that began at `begun`."""
+        decided, cpus, now = self.clock.stamp(begun), self.holding.cpus, self.adopted
         if self._without_cpus is not None:
             begun, self._without_cpus = self._without_cpus, None
         if not cpus:

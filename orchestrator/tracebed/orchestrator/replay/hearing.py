@@ -66,14 +66,15 @@ class Hearing:
                 self._mask_changed(job, active, node, self.ranks.cpus(node, active.alive[node]), launched)
             if active.pending:
                 self.ranks.tell_members(job)
-        elif kind == "resized" and "cpus" in message and message.get("request", 0) is not None:
-            active.leaving.pop(event.node, None)
+        elif kind == "resized" and "cpus" in message:
+            if event.node not in active.alive:  # the node is lost
+                return
+            if message["cpus"] == self.ranks.cpus(event.node, active.alive[event.node]):
+                active.unconfirmed.discard(event.node)
             decided, applied = (self.timeline.trace(message[name]) for name in ("decided", "applied"))
             seen = message.get("seen")
             instants = {"decided": decided, "seen": None if seen is None else self.timeline.trace(seen)}
             self._mask_changed(job, active, event.node, message["cpus"], applied, **instants)
-            self.ranks.change_masks(job)
-            self.ranks.try_held()
         elif kind == "resized" and active.pending and message["request"] == active.request:
             active.applied = (message["decided"], message["applied"])
             stages = message.get("stages", {})
@@ -123,7 +124,8 @@ class Hearing:
         if message["leader"]:
             if state == "completed" and message.get("checksum") is not None:
                 self.orders.record.checksum[job] = message["checksum"]
-            if active.outcome is None or state == "completed" or active.outcome[0] == state == "failed":
+            failed = not active.bereft and active.outcome is not None and active.outcome[0] == state == "failed"
+            if active.outcome is None or state == "completed" or failed:
                 active.outcome = (state, message["reason"] or "")
             if state == "completed":
                 active.orphaned = time.monotonic()
@@ -134,7 +136,6 @@ class Hearing:
             active.outcome = ("failed", f"on {message['rank']}: {message['reason']}")
             self.orders.kill(job, active.outcome[1])
         self.ranks.check_ended(job)
-        self.ranks.try_held()
 
     def lose(self, job: int, node: int, state: str, reason: str) -> None:
         """End the running `job` because `node` is lost, unless the job is ending already.
@@ -144,13 +145,12 @@ class Hearing:
         active = self.ranks.running[job]
         failed = active.outcome is not None and active.outcome[0] == "failed" and node in active.alive
         active.lose(node)
-        if active.outcome is None:
-            active.outcome = (state, reason)
+        first = active.outcome is None
+        if first or failed:
+            active.outcome, active.bereft = (state, reason), True
+        if first:
             self.orders.kill(job, reason)
-        elif failed:
-            active.outcome = (state, reason)
         self.ranks.check_ended(job)
-        self.ranks.try_held()
 
     def end_orphans(self, wall: float) -> None:
         """Kill the ranks of ended jobs that have not ended after `OUTLIVE_S`: a job holds its nodes until they end."""

@@ -1,7 +1,7 @@
 """The ranks of running jobs, and the messages to them.
 
-A rank is the process of a job on a node. On a node that two jobs share, a rank is launched, or its mask grows, only
-once the rank of the other job has left those cores.
+A rank is the process of a job on a node. On a node that two jobs share, a rank that is launched, or whose mask grows,
+waits in the table of the node until the rank of the other job has left those cores.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class RunningJob:
     """Node -> the cores last allocated to the job. Nodes that the job has released remain."""
     alive: dict[int, range] = field(default_factory=dict)
     """Node with a rank of the job, running or being launched -> the cores last sent to this rank."""
-    leaving: dict[int, range] = field(default_factory=dict)
-    """Node -> the cores that the rank uses until it confirms its new cores."""
+    unconfirmed: set[int] = field(default_factory=set)
+    """Nodes whose rank has not confirmed the cores last sent to it."""
     to_launch: list[int] = field(default_factory=list)
     """Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks."""
     since: dict[int, float] = field(default_factory=dict)
@@ -53,24 +53,21 @@ class RunningJob:
     """Times at which the pending resize was decided and applied, monotonic; None: the leader has not reported it."""
     outcome: tuple[str, str] | None = None
     """State and reason, once the leader has ended or the job has been killed."""
+    bereft: bool = False
+    """Whether the outcome is that a node was lost, whatever the ranks on the other nodes say."""
     orphaned: float | None = None
     """Time at which the leader ended, monotonic, if the other ranks have not been killed."""
 
     def lose(self, node: int) -> None:
         """Forget the rank on `node`: it has ended, or its node is lost."""
         self.alive.pop(node, None)
-        self.leaving.pop(node, None)
+        self.unconfirmed.discard(node)
         self.dropped.discard(node)
         self.masks.pop(node, None)
 
     def awaits(self, node: int) -> bool:
         """Return whether the leader may be waiting for the rank of `node` to join."""
         return not self.started or (self.pending and node in self.nodes)
-
-    def works_on(self, node: int, cores: range) -> bool:
-        """Return whether a rank of the job uses, or may still use, one of `cores` on `node`."""
-        ours = (self.alive.get(node, range(0)), self.leaving.get(node, range(0)))
-        return any(max(own.start, cores.start) < min(own.stop, cores.stop) for own in ours)
 
 
 class Ranks:
@@ -95,7 +92,6 @@ class Ranks:
         self.running: dict[int, RunningJob] = {}
         self.ended: set[int] = set()
         self.resized: set[int] = set()
-        self._held: dict[int, None] = {}  # jobs that wait until another job leaves their cores
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
     def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
@@ -107,26 +103,26 @@ class Ranks:
         return [self.testbed.nodes[node].name for node in nodes]
 
     def launch(self, job: int) -> None:
-        """Launch the ranks of the job that can start. A rank whose cores are still in use is held back."""
+        """Launch the leader of the job, or its other ranks once the leader is listening."""
         active = self.running[job]
         if active.outcome is not None:
             return
-        held_back = []
+        waiting = []
         for node in active.to_launch:
             leader = node == active.nodes[0]
-            if (leader or active.address is not None) and self._is_clear(job, node):
+            if leader or active.address is not None:
                 self._launch(job, active, node, leader=leader)
             else:
-                held_back.append(node)
-        active.to_launch = held_back
+                waiting.append(node)
+        active.to_launch = waiting
 
     def change_masks(self, job: int) -> None:
-        """Send new masks to the ranks of the job whose new cores are free. A rank has at most one pending change."""
+        """Send new masks to the ranks of the job whose cores have changed. A mask replaces a pending mask."""
         active = self.running[job]
         for node, now in active.alive.items():
-            then = active.cores[node]
-            if now != then and node not in active.leaving and active.outcome is None and self._is_clear(job, node):
-                active.leaving[node], active.alive[node] = now, then
+            if now != active.cores[node] and active.outcome is None:
+                active.alive[node] = active.cores[node]
+                active.unconfirmed.add(node)
                 self._tell_mask(job, node)
 
     def tell_members(self, job: int) -> None:
@@ -139,7 +135,7 @@ class Ranks:
         """Kill all ranks of the job."""
         for node in self.running[job].alive:
             self._tell(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
-        self.check_ended(job)  # the launch of its first rank may still be held back
+        self.check_ended(job)  # if the launch of its only rank was lost, no rank will end
 
     def check_ended(self, job: int) -> None:
         """Note the end of the job if it has no rank left, and the end of its pending resize if that is complete.
@@ -174,19 +170,11 @@ class Ranks:
                 continue
             if active.pending and active.started and active.applied is None:
                 self.tell_members(job)
-            for node in active.leaving:
+            for node in active.unconfirmed:
                 self._tell_mask(job, node)
-
-    def try_held(self) -> None:
-        """Retry the launches and mask changes that were held back."""
-        held, self._held = self._held, {}
-        for job in held:
-            self.launch(job)
-            self.change_masks(job)
 
     def forget(self, job: int) -> RunningJob:
         """Remove a job that has ended, and return it."""
-        self._held.pop(job, None)
         return self.running.pop(job)
 
     def send(self) -> None:
@@ -198,17 +186,6 @@ class Ranks:
         """Return the buffered messages with their nodes, and empty the buffer."""
         messages, self._outbox = self._outbox, []
         return messages
-
-    def _is_clear(self, job: int, node: int) -> bool:
-        """Return whether no other job uses the cores of `job` on `node`. If another job does, hold `job` back."""
-        loan = self.cluster.loans.get(node)
-        if loan is None:
-            return True
-        other = self.running.get(loan.owner if loan.guest == job else loan.guest)
-        clear = other is None or not other.works_on(node, self.running[job].cores[node])
-        if not clear:
-            self._held[job] = None
-        return clear
 
     def cpus(self, node: int, cores: range) -> str:
         """Return the CPU list of `cores` of `node`. On an emulated node, core numbers are CPU numbers."""

@@ -102,7 +102,8 @@ class CoreChanges:
     ) -> None:
         """Note that the rank of `job` on `node` applied a change.
 
-        A change that no policy decided is added as one of an operator.
+        A change that no policy decided is added as one of an operator. A rank that gets its cores in several steps has
+        applied the change after the last step.
 
         Args:
             job: the job.
@@ -113,6 +114,8 @@ class CoreChanges:
         """
         rows = self._open.get(job, {}).get(node, [])
         row = next((row for row in rows if self.cores_to[row] == cores[1]), None)
+        if row is None and rows:
+            return
         if row is None:
             row = len(self)
             self._add(job, node, nodes, *cores, ChangeCause.OPERATOR, NEVER)
