@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tracebed.orchestrator.replay.handovers import Handover, Handovers
+from tracebed.orchestrator.replay.handovers import CpuSpans, Handover, Handovers
 
 Spans = list[tuple[str, float, float]]
 
@@ -72,6 +72,7 @@ def test_masks_on_a_lost_node_are_unknown() -> None:
     found.lose(0)
     for node in (0, 1):
         found.change(node, "next", None, (1,), 30.0, since=30.0)
+        found.change(node, "next", (1,), None, 40.0, since=30.0)
     assert [(each.node, each.before) for each in found.overlaps()] == [(1, "guest")]
 
 
@@ -96,6 +97,7 @@ def test_the_worst_overlap_and_gap_are_those_of_a_slow_reference(seed: int) -> N
     for _, job, *_ in messages:
         at, name, before, after = next(arrival[job])
         found.change(0, name, before, after, float(at), since=math.nan)
+        found.worst(1.0, ["n1"])  # a live view computes the longest ones between two messages
     of_cpu = [each for each in found.overlaps() if each.cpu == 0]
     assert worst(of_cpu) == slow_overlap(spans)
     gaps = sorted((each.seconds, each.before, each.after) for each in found.gaps() if each.cpu == 0)
@@ -118,3 +120,28 @@ def slow_gaps(spans: Spans) -> list[tuple[float, str, str]]:
         if before[0] != job and (shrank or start > first[job]):
             gaps.append((start - before[2], before[0], job))
     return gaps
+
+
+def test_a_view_does_not_compute_earlier_hand_overs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    monkeypatch.setattr(CpuSpans, "_next", lambda *args, original=CpuSpans._next: steps.append(1) or original(*args))
+    found = Handovers()
+    for turn in range(1000):
+        at = 10.0 * turn
+        found.change(0, "owner", (0, 1), (0,), at, since=-1.0)
+        found.change(0, f"guest {turn}", None, (1,), at + 1, since=at + 1)
+        found.change(0, f"guest {turn}", (1,), None, at + 6, since=at + 1)
+        found.change(0, "owner", (0,), (0, 1), at + 8, since=-1.0)
+        worst = found.worst(2.0, ["n1"])
+    assert worst["handovers"] == 2000
+    assert (worst["gap_s"], worst["overlap_s"]) == (1.0, 0.0)
+    assert len(steps) <= 4000
+
+
+def test_an_overlap_counts_when_one_mask_has_released_the_cpu() -> None:
+    found = Handovers()
+    found.change(0, "owner", None, (0, 1), 0.0, since=0.0)
+    found.change(0, "guest", None, (1,), 10.0, since=10.0)
+    assert found.worst(1.0, ["n1"]) == {}
+    found.change(0, "guest", (1,), None, 15.0, since=10.0)
+    assert found.worst(1.0, ["n1"])["overlap_s"] == 5.0

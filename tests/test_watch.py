@@ -14,11 +14,14 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
 from redecided import emulated, workload
+from test_replay_sharing import MATE_AND_GUEST
 from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.batch import retold
 from tracebed.orchestrator.replay import journal
@@ -27,8 +30,8 @@ from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import SCHEMA
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
-from tracebed.orchestrator.watching.openmetrics import Metrics
-from tracebed.orchestrator.watching.picture import line, picture
+from tracebed.orchestrator.watching.openmetrics import Metrics, families
+from tracebed.orchestrator.watching.picture import line, picture, snapshot
 from tracebed.orchestrator.watching.source import source_of, view_of
 from tracebed.orchestrator.watching.view import View
 from tracebed.validation.metrics import metrics
@@ -95,7 +98,7 @@ def test_the_bars_are_the_allocations_at_the_middles_of_the_periods(made: Path, 
     for row in run.allocations.itertuples():
         for column in range(columns):
             if row.start <= since + (column + 0.5) * step < row.end:
-                slow[row.node : row.node + row.count, column] = view.jobs.ids.index(row.job_id)
+                slow[:, row.node : row.node + row.count, column] = view.jobs.ids.index(row.job_id)
     assert (grid == slow).all()
     assert (grid >= 0).any()
 
@@ -113,6 +116,47 @@ def test_the_picture_has_the_queue_the_nodes_and_the_time_left(made: Path) -> No
         assert re.search(rf"^{name} ", text, re.MULTILINE)
     assert re.search(rf"^n\d .*{first['job_id']}", text, re.MULTILINE)
     assert f"{view.finished} of 12 jobs ended" in line(view)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A replay of a job that lends a core of its node to a guest."""
+    folder = tmp_path_factory.mktemp("watch") / "run"
+    work, endless = Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"}
+    replay(work, emulated(1), "sd", folder, policy_parameters=endless, options=Options(speed=400))
+    return folder
+
+
+def test_changes_of_cores_and_hand_overs_are_shown(shared: Path) -> None:
+    run, view = Run.load(shared), view_at(shared)
+    assert dict(view.core_changes) == run.core_changes["cause"].value_counts().to_dict() == {"lend": 1, "return": 1}
+    assert view.handovers() == run.info.handovers and view.handovers()["handovers"] == 2
+    assert view.health()["signals"]["core_overlap_s"] == run.info.health["signals"]["core_overlap_s"] == 0.0
+    told = snapshot(view)
+    assert (told["core_changes"], told["handovers"]) == ({"lend": 1, "return": 1}, run.info.handovers)
+    assert re.search(r"2 changes \(1 lend, 1 return\) +hand-overs +overlap 0 ms, gap [\d.]+ ms", text_of(view))
+
+
+def test_changes_of_cores_and_hand_overs_are_metrics(shared: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    samples = [sample for family in families(view_at(shared)) for sample in family.samples]
+    found = {(sample.name, *sample.labels.values()): sample.value for sample in samples}
+    assert found["tracebed_core_changes_total", "lend"] == found["tracebed_core_changes_total", "return"] == 1
+    assert found["tracebed_handover_gap_seconds",] == Run.load(shared).info.handovers["gap_s"]
+    assert found["tracebed_overlap_seconds",] == 0.0
+
+
+def test_jobs_that_share_a_node_are_stacked_and_hold_their_cores(shared: Path) -> None:
+    run = Run.load(shared)
+    guest = run.jobs.set_index("job_id").loc["guest"]
+    view = view_at(shared, until=guest["end"] - 1e-6)  # the guest still runs
+    assert view.occupation(guest["start"], 3).tolist() == [[[0, 0, 0]], [[1, 1, 1]]]
+    for each in (view, view_at(shared)):
+        held = run.allocations[run.allocations["start"] < each.now]
+        seconds = held["end"].clip(upper=each.now) - held["start"]
+        cores = (seconds * held["cores"]).sum() / 2
+        assert each.utilization() == pytest.approx(cores / (each.now - each.jobs.submit[0]))
+    assert "\N{LOWER HALF BLOCK}" in text_of(view)
 
 
 def test_many_nodes_share_rows(tmp_path: Path) -> None:

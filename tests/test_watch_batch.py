@@ -145,7 +145,7 @@ def test_at_the_end_the_view_is_the_run(made: Path) -> None:
     assert view.health() == run.info.health
     assert run.info.health["signals"]["residual_s"] is not None
     assert view.utilization() == pytest.approx(held(run) / (3 * (view.now - view.jobs.submit[0])))
-    rows = sorted((view.jobs.ids[job], first, size, start, end) for job, first, size, start, end in view.holdings(0.0))
+    rows = sorted((view.jobs.ids[held.job], *held[1:5]) for held in view.holdings(0.0))
     saved = run.allocations[["job_id", "node", "count", "start", "end"]]
     table = pd.DataFrame(rows, columns=saved.columns)
     pd.testing.assert_frame_equal(table, saved.sort_values(["job_id", "node"], ignore_index=True), check_dtype=False)

@@ -6,10 +6,15 @@ The spans of a CPU are computed from the instants at which ranks applied their m
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
+
+TAKEN = attrgetter("taken")
 
 
 @dataclass(slots=True)
@@ -39,12 +44,101 @@ class Handover(NamedTuple):
     after: str
 
 
+class Step(NamedTuple):
+    """A span of a CPU in the order in which the spans begin, and what is known about the spans so far."""
+
+    overlap: Handover | None
+    """Longest overlap of the span with an earlier span of another job."""
+    gap: Handover | None
+    """Time before the span since another job, if the CPU was handed over between running ranks."""
+    latest: dict[str, float]
+    """Job -> its last release after the begin of the span."""
+    last: Span | None
+    """The span that is released last."""
+    found: int = 0
+    """Number of overlaps and gaps so far."""
+    longest_overlap: Handover | None = None
+    longest_gap: Handover | None = None
+
+
+NOTHING = Step(None, None, {}, None)
+
+
+class CpuSpans:
+    """The spans of a CPU, sorted by their begin.
+
+    A change of a span invalidates the steps from this span on. Changes arrive almost in order, so that the cost of a
+    change does not depend on the length of the replay.
+    """
+
+    def __init__(self, node: int, cpu: int) -> None:
+        """Start without spans."""
+        self.node, self.cpu = node, cpu
+        self._spans: list[Span] = []
+        self._steps: list[Step] = []
+
+    def add(self, span: Span) -> None:
+        """Add a span."""
+        insort(self._spans, span, key=TAKEN)
+        self.changed(span)
+
+    def remove(self, span: Span) -> None:
+        """Remove a span."""
+        self.changed(span)
+        self._spans.remove(span)
+
+    def changed(self, span: Span) -> None:
+        """Note that the release of a span, or the end of its rank, has become known."""
+        del self._steps[bisect_left(self._spans, span.taken, key=TAKEN) :]
+
+    def steps(self) -> Sequence[Step]:
+        """Return the steps of all spans."""
+        step = self._steps[-1] if self._steps else NOTHING
+        for span in islice(self._spans, len(self._steps), None):
+            step = self._next(step, span)
+            self._steps.append(step)
+        return self._steps
+
+    def _next(self, before: Step, span: Span) -> Step:
+        overlap, gap = self._overlap(before, span), self._gap(before.last, span)
+        latest = {job: released for job, released in before.latest.items() if released > span.taken}
+        latest[span.job] = max(span.released, latest.get(span.job, -math.inf))
+        return Step(
+            overlap,
+            gap,
+            latest,
+            span if before.last is None or span.released > before.last.released else before.last,
+            before.found + (overlap is not None) + (gap is not None),
+            max(filter(None, (before.longest_overlap, overlap)), default=None),
+            max(filter(None, (before.longest_gap, gap)), default=None),
+        )
+
+    def _overlap(self, before: Step, span: Span) -> Handover | None:
+        others = [(released, job) for job, released in before.latest.items() if job != span.job]
+        released, job = max(others, default=(-math.inf, ""))
+        seconds = min(released, span.released) - span.taken
+        known = 0 < seconds < math.inf  # the duration is known when one of both masks has released the CPU
+        return Handover(seconds, self.node, self.cpu, job, span.job) if known else None
+
+    def _gap(self, last: Span | None, span: Span) -> Handover | None:
+        """Return the time between two jobs.
+
+        A CPU is handed over if the mask of the first rank shrank, and the second rank took the CPU before the first
+        rank ended, or if the mask of the second rank grew. Otherwise the CPU was idle between two jobs.
+        """
+        if last is None or last.job == span.job or last.released > span.taken:
+            return None
+        if not (span.grown or (last.shrunk and span.taken <= last.ended)):
+            return None
+        return Handover(span.taken - last.released, self.node, self.cpu, last.job, span.job)
+
+
 class Handovers:
     """The spans of the CPUs of jobs that share nodes."""
 
     def __init__(self) -> None:
         """Start without spans."""
-        self._spans: dict[tuple[int, int], list[Span]] = defaultdict(list)  # (node, CPU) -> its spans
+        self._cpus: dict[tuple[int, int], CpuSpans] = {}  # (node, CPU) -> its spans
         self._ranks: dict[tuple[int, str], dict[int, Span]] = defaultdict(dict)  # (node, job) -> CPU -> last span
 
     def change(
@@ -66,46 +160,30 @@ class Handovers:
             if span is None or span.released < math.inf:
                 span = self._take(node, cpu, spans, Span(job, since, grown=False))
             span.released, span.shrunk = at, after is not None
+            self._cpus[node, cpu].changed(span)
         for cpu in new - old:
             self._take(node, cpu, spans, Span(job, at, grown=before is not None))
         if after is None:
-            for span in self._ranks.pop((node, job)).values():
+            for cpu, span in self._ranks.pop((node, job)).items():
                 span.ended = at
+                self._cpus[node, cpu].changed(span)
 
     def lose(self, node: int) -> None:
         """Forget the masks of the ranks on the lost `node`: the time at which they ended is unknown."""
         for key in [key for key in self._ranks if key[0] == node]:
             for cpu, span in self._ranks.pop(key).items():
                 if span.released == math.inf:
-                    self._spans[node, cpu].remove(span)
+                    self._cpus[node, cpu].remove(span)
 
     def overlaps(self) -> Iterator[Handover]:
         """Yield for each span its longest overlap with an earlier span of another job on the CPU, if there is one."""
-        for (node, cpu), spans in self._spans.items():
-            latest: dict[str, float] = {}  # job -> its last release so far
-            for span in sorted(spans, key=lambda span: span.taken):
-                others = [(released, job) for job, released in latest.items() if job != span.job]
-                released, job = max(others, default=(-math.inf, ""))
-                if (seconds := min(released, span.released) - span.taken) > 0:
-                    yield Handover(seconds, node, cpu, job, span.job)
-                latest = {job: released for job, released in latest.items() if released > span.taken}
-                latest[span.job] = max(span.released, latest.get(span.job, -math.inf))
+        for cpu in self._cpus.values():
+            yield from (step.overlap for step in cpu.steps() if step.overlap)
 
     def gaps(self) -> Iterator[Handover]:
-        """Yield the times between two jobs for each CPU that was handed over between running ranks.
-
-        A CPU is handed over if the mask of the first rank shrank, and the second rank took the CPU before the first
-        rank ended, or if the mask of the second rank grew. Otherwise the CPU was idle between two jobs.
-        """
-        for (node, cpu), spans in self._spans.items():
-            last: Span | None = None
-            for span in sorted(spans, key=lambda span: span.taken):
-                if last is not None and last.job != span.job and last.released <= span.taken:
-                    shrunk = last.shrunk and span.taken <= last.ended
-                    if shrunk or span.grown:
-                        yield Handover(span.taken - last.released, node, cpu, last.job, span.job)
-                if last is None or span.released > last.released:
-                    last = span
+        """Yield the times between two jobs for each CPU that was handed over between running ranks."""
+        for cpu in self._cpus.values():
+            yield from (step.gap for step in cpu.steps() if step.gap)
 
     def worst(self, speed: float, names: Sequence[str]) -> dict[str, Any]:
         """Return the longest overlap and the longest gap for `run.json`, wall s; empty without hand-overs.
@@ -118,12 +196,13 @@ class Handovers:
             `handovers`: number of CPUs handed over. `gap_s`, `overlap_s`: the longest; 0 without an overlap. `gap_at`,
             `overlap_at`: CPU, node and jobs.
         """
-        gaps, overlaps = list(self.gaps()), list(self.overlaps())
-        if not gaps and not overlaps:
+        ends = [steps[-1] for cpu in self._cpus.values() if (steps := cpu.steps())]
+        facts: dict[str, Any] = {"handovers": sum(step.found for step in ends)}
+        if not facts["handovers"]:
             return {}
-        facts: dict[str, Any] = {"handovers": len(gaps) + len(overlaps)}
+        gaps, overlaps = (step.longest_gap for step in ends), (step.longest_overlap for step in ends)
         for name, found in (("gap", gaps), ("overlap", overlaps)):
-            longest = max(found, default=None)
+            longest = max(filter(None, found), default=None)
             facts[f"{name}_s"] = 0.0 if longest is None else float(f"{longest.seconds / speed:.6g}")
             if longest is not None:
                 place = f"CPU {longest.cpu} of {names[longest.node]}"
@@ -131,6 +210,6 @@ class Handovers:
         return facts
 
     def _take(self, node: int, cpu: int, spans: dict[int, Span], span: Span) -> Span:
-        self._spans[node, cpu].append(span)
+        self._cpus.setdefault((node, cpu), CpuSpans(node, cpu)).add(span)
         spans[cpu] = span
         return span

@@ -40,7 +40,7 @@ def health(witness: Witness, info: RunInfo, record: Record, thresholds: Threshol
 
     Args:
         witness: the observations of the replay.
-        info: the facts of the run; its state must be final.
+        info: the facts of the run; its state and its hand-overs must be final.
         record: the times and states of the jobs.
         thresholds: the limits.
 
@@ -220,8 +220,7 @@ def _submission_late(witness: Witness, info: RunInfo, record: Record) -> Value:
 
 def _core_overlap(witness: Witness, info: RunInfo, record: Record) -> Value:
     """Return the longest time in which the masks of two jobs had a CPU in common; unknown without hand-overs."""
-    worst = witness.handovers.worst(info.speed, [node.name for node in info.nodes])
-    return Value(worst.get("overlap_s"), worst.get("overlap_at", ""))
+    return Value(info.handovers.get("overlap_s"), info.handovers.get("overlap_at", ""))
 
 
 def _cpu_wait(witness: Witness, info: RunInfo, record: Record) -> Value:

@@ -44,8 +44,14 @@ def families(view: View) -> Iterator[Any]:
     faults = CounterMetricFamily("tracebed_faults", "Faults by kind.", labels=["kind"])
     for kind, count in view.fault_counts.items():
         faults.add_metric([kind], count)
-    yield from (jobs, nodes, late, health, faults)
+    changes = CounterMetricFamily("tracebed_core_changes", "Changes of the cores of jobs by cause.", labels=["cause"])
+    for cause, count in view.core_changes.items():
+        changes.add_metric([cause], count)
+    yield from (jobs, nodes, late, health, faults, changes)
     yield CounterMetricFamily("tracebed_resizes", "Resizes of jobs.", value=view.resizes)
+    worst = view.handovers()
+    yield gauge("overlap_seconds", "Longest overlap of the masks of two jobs.", worst.get("overlap_s", math.nan))
+    yield gauge("handover_gap_seconds", "Longest gap of a hand-over of a CPU.", worst.get("gap_s", math.nan))
     yield gauge("trace_seconds", "Trace time of the replay.", view.now)
     yield gauge("speed", "Trace seconds per second.", view.info.speed)
     yield gauge("utilization_ratio", "Share of the node-seconds that jobs held.", view.utilization())

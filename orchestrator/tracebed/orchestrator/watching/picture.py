@@ -109,7 +109,16 @@ def _figures(view: View) -> Table:
     grid.add_row("queue", queue, "lateness", shown)
     grid.add_row("jobs", ended, "resizes", f"{view.resizes:,}")
     grid.add_row("nodes", busy + out, "speed", f"{view.info.speed:g}x")
+    if view.core_changes:
+        causes = ", ".join(f"{count:,} {cause}" for cause, count in sorted(view.core_changes.items()))
+        grid.add_row("cores", f"{view.core_changes.total():,} changes ({causes})", "hand-overs", _worst(view))
     return grid
+
+
+def _worst(view: View) -> str:
+    """Return the longest overlap and gap of two masks on a CPU."""
+    worst = view.handovers()
+    return ", ".join(f"{name} {1e3 * worst[f'{name}_s']:.3g} ms" for name in ("overlap", "gap")) if worst else "-"
 
 
 def _health(view: View) -> Text:
@@ -139,20 +148,23 @@ def _nodes(view: View, width: int, rows: int) -> RenderableType:
     for row, label in enumerate(labels):
         text = Text()  # without a style, which would apply to the bar too
         text.append(f"{label[:label_width]:<{label_width}} ", "red" if row in out and per_row == 1 else "dim")
-        part = grid[row * per_row : (row + 1) * per_row]
-        lines.append(text.append_text(_bar(view, part[0]) if per_row == 1 else _shades(part)))
+        part = grid[:, row * per_row : (row + 1) * per_row]
+        lines.append(text.append_text(_bar(view, part[:, 0]) if per_row == 1 else _shades(part)))
     span = time_text(max(0.0, view.now - begin)) if view.now == view.now else ""
     lines.append(Text(f"{'':<{label_width}} the last {span} of the trace" if span else "", style="dim"))
     return Group(*lines)
 
 
 def _bar(view: View, jobs: IntArray) -> Text:
-    """Return the bar of a node. Each job has a color, and its name if there is room."""
+    """Return the bar of a node. Each job has a color, and its name if there is room. Jobs that share it are stacked."""
     text = Text()
-    edges = [0, *(np.flatnonzero(np.diff(jobs)) + 1).tolist(), len(jobs)]
+    edges = [0, *(np.flatnonzero(np.diff(jobs).any(axis=0)) + 1).tolist(), jobs.shape[1]]
     for begin, end in itertools.pairwise(edges):
-        job, length = int(jobs[begin]), end - begin
-        if job < 0:
+        (job, guest), length = jobs[:, begin].tolist(), end - begin
+        if job != guest:
+            colors = [COLORS[each % len(COLORS)] if each >= 0 else "default" for each in (guest, job)]
+            text.append("\N{LOWER HALF BLOCK}" * length, style=" on ".join(colors))
+        elif job < 0:
             text.append("·" * length, style="dim")
         else:
             name = view.jobs.ids[job] if len(view.jobs.ids[job]) <= length else ""
@@ -162,7 +174,7 @@ def _bar(view: View, jobs: IntArray) -> Text:
 
 def _shades(jobs: IntArray) -> Text:
     """Return the bar of several nodes: the share of busy nodes as a shade."""
-    share = (jobs >= 0).mean(axis=0)
+    share = (jobs >= 0).mean(axis=(0, 1))
     shades = np.ceil(share * (len(SHADES) - 1)).astype(int)
     return Text("".join(SHADES[shade] for shade in shades), style="cyan")
 
@@ -179,6 +191,8 @@ def snapshot(view: View) -> dict[str, Any]:
         "nodes": {"all": len(view.info.nodes)} | view.node_counts(),
         "utilization": view.utilization(),
         "resizes": view.resizes,
+        "core_changes": dict(sorted(view.core_changes.items())),
+        "handovers": view.handovers(),
         "lateness_ms": view.lateness(),
         "health": view.health(),
         "faults": dict(sorted(view.fault_counts.items())),

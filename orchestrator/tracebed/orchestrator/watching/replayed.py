@@ -39,8 +39,9 @@ class ReplayView(View):
     def _take_in(self, entry: Entry) -> None:
         self._retold.take_in(entry)
         self._witness.take_in(entry)
+        self.core_changes.update(map(str, self._retold.record.cores.cause[self.core_changes.total() :]))
         if entry.kind in FAULTS and not (entry.kind == "error" and entry.job):  # such a job had just ended
-            reason = entry.data.get("reason") or entry.data.get("what")
+            reason = entry.data.get("reason") or entry.data.get("what") or entry.data.get("used")
             self._count_fault(entry.kind, entry.time, node=entry.node, job=entry.job, reason=reason)
 
     def _cut_short(self, now: float, interrupted: str | None) -> None:
@@ -67,6 +68,10 @@ class ReplayView(View):
         """The number of resizes that the policy has decided."""
         return len(self._retold.record.resizes)
 
+    def handovers(self) -> dict[str, Any]:
+        """Return the longest overlap and gap of two masks on a CPU so far, as in `run.json`."""
+        return self._witness.handovers.worst(self.info.speed, [node.name for node in self.info.nodes])
+
     def start_of(self, job: int) -> float:
         """Return the start of a running job, trace s."""
         return self._retold.record.start[job]
@@ -88,16 +93,18 @@ class ReplayView(View):
         for job in self.running:
             for held_since, nodes in cluster.periods(job):
                 for node in nodes:
-                    yield Holding(job, node, 1, held_since, self.now)
+                    part = cluster.part(job, node) if node in cluster.loans else None
+                    yield Holding(job, node, 1, held_since, self.now, part)
+        for node, loan in cluster.loans.items():
+            yield Holding(loan.guest, node, 1, loan.since, self.now, cluster.part(loan.guest, node))
         ledger = cluster.ledger
         for row in range(len(ledger.jobs) - 1, -1, -1):
             if ledger.ends[row] < since:
                 break
-            yield Holding(
-                ledger.jobs[row], ledger.firsts[row], ledger.counts[row], ledger.starts[row], ledger.ends[row]
-            )
+            span = (ledger.starts[row], ledger.ends[row], ledger.parts.get(row))
+            yield Holding(ledger.jobs[row], ledger.firsts[row], ledger.counts[row], *span)
 
     def health(self) -> dict[str, Any]:
         """Return the health of the replay so far, as in `run.json`."""
-        info = replace(self._info(), pauses=self._retold.record.pauses)
+        info = replace(self._info(), pauses=self._retold.record.pauses, handovers=self.handovers())
         return health(self._witness, info, self._retold.record, self._thresholds)

@@ -26,6 +26,7 @@ FAULTS = {
     "up": "node back",
     "requeue": "job requeued",
     "error": "error",
+    "stray": "process on other CPUs",
     "step": "step of the clock",
     "pause": "replay resumed",
 }
@@ -63,6 +64,8 @@ class Holding(NamedTuple):
     size: int
     start: float
     end: float
+    part: range | None = None
+    """The cores that the job holds on each of the nodes; None: all."""
 
 
 class Columns(Protocol):
@@ -102,6 +105,7 @@ class View(abc.ABC):
         now: time of the last entry, trace s; NaN before the first entry.
         faults: the latest faults, the newest last.
         fault_counts: kind of fault -> number of faults so far.
+        core_changes: cause -> number of changes of the cores of a job on a node so far.
         status: whether the replay is running.
         reason: reason of an interruption; empty if the replay was not interrupted.
     """
@@ -113,6 +117,7 @@ class View(abc.ABC):
         self.now = math.nan
         self.faults: deque[Fault] = deque(maxlen=LAST)
         self.fault_counts: Counter[str] = Counter()
+        self.core_changes: Counter[str] = Counter()
         self.status, self.reason = Status.RUNNING, ""
         self._seconds = np.array(jobs.run_time) * np.array(jobs.nodes)  # node-seconds of each job
 
@@ -233,25 +238,37 @@ class View(abc.ABC):
             columns: number of equal periods of the window.
 
         Returns:
-            For each node (row) and period (column), the job that held the node at its middle; -1: no job.
+            For each node and period, the job with the first core and the job with the last core of the node at the
+            middle of the period, -1 for no job; shape (2, nodes, columns). The two differ on a shared node.
         """
-        grid = np.full((len(self.info.nodes), columns), -1, dtype=np.int64)
+        grid = np.full((2, len(self.info.nodes), columns), -1, dtype=np.int64)
         step = (self.now - since) / columns if self.now > since else 1.0
-        for job, first, size, start, end in self.holdings(since):
+        for job, first, size, start, end, part in self.holdings(since):
             begin = max(0, math.ceil((start - since) / step - 0.5))
             stop = min(columns, math.ceil((end - since) / step - 0.5))
+            layers = slice(None) if part is None else 1 if part.start else 0
             if stop > begin:
-                grid[first : first + size, begin:stop] = job
+                grid[layers, first : first + size, begin:stop] = job
         return grid
 
     def utilization(self) -> float:
-        """Return the share of the node-seconds since the first submission that jobs held; NaN: no time has passed."""
+        """Return the share of the node-seconds since the first submission that jobs held; NaN: no time has passed.
+
+        A job on a shared node holds the share of its cores.
+        """
         begin = self.jobs.submit[0]
         span = self.now - begin
         if not span > 0:
             return math.nan
-        held = sum((end - max(start, begin)) * size for _, _, size, start, end in self.holdings(begin) if end > begin)
+        held = 0.0
+        for _, first, size, start, end, part in self.holdings(begin):
+            share = 1.0 if part is None else len(part) / self.info.nodes[first].cores
+            held += max(0.0, end - max(start, begin)) * size * share
         return held / (span * len(self.info.nodes))
+
+    def handovers(self) -> dict[str, Any]:
+        """Return the longest overlap and gap of two masks on a CPU so far, as in `run.json`; empty: no hand-overs."""
+        return {}
 
     # -- time --------------------------------------------------------------------------------------------------------
 
