@@ -32,8 +32,8 @@ TABLE = "TRACEBED_DROM_TABLE"
 """Environment variable with the path of the table of the node, for programs."""
 VARIABLE = "TRACEBED_DROM_PREPARED"
 """Environment variable with the PID for which CPUs are reserved. Children of this process inherit these CPUs."""
-LOOK_S = 0.0002
-"""Pause between two looks at the table while waiting, s."""
+LOOK_S = 0.0005
+"""Pause between two looks at the table while waiting, s. The processes that are waited for need the CPUs."""
 SYNC_S = 5.0
 """Time in which the processes must poll after a synchronous call, s."""
 
@@ -200,9 +200,13 @@ class Administrator:
             if result is not Result.NOTED or Flags.SYNC not in flags:
                 return result
             concerned = {pid: target for pid, target in after.items() if before.get(pid, (0, 0))[0] != target}
-            until = time.monotonic() + self.sync_s
+            until, seen = time.monotonic() + self.sync_s, b""
             while time.monotonic() < until:
                 time.sleep(LOOK_S)
+                mark = self.table.mark()
+                if mark == seen:
+                    continue
+                seen = mark
                 with self.table.transaction() as found:
                     if not any(found.entries[pid].pending for pid in concerned if pid in found.entries):
                         return Result.SUCCESS

@@ -43,6 +43,7 @@ _CURRENT = 16
 """Offset of the current bank, bytes."""
 _BANK = struct.Struct("=II")
 _POST = struct.Struct("=q")
+_CHECKSUM_BYTES = 4
 _lock = threading.RLock()
 """Excludes the threads of this process from each other: a lock of the kernel belongs to the whole process."""
 
@@ -214,6 +215,11 @@ class Table:
         """Return the number of changes that were posted to a process, without the lock; -1: the file was truncated."""
         data = os.pread(self._file, _POST.size, _HEADER.size + _POST.size * slot)  # the map could raise SIGBUS
         return int(_POST.unpack(data)[0]) if len(data) == _POST.size else -1
+
+    def mark(self) -> bytes:
+        """Return bytes that differ if the entries differ, without the lock: the current bank, and checksums of both."""
+        places = (_CURRENT, self._bank(0), self._bank(1))
+        return b"".join(os.pread(self._file, _CHECKSUM_BYTES, place) for place in places)
 
     def close(self) -> None:
         """Unmap the file. The table cannot be used afterwards."""

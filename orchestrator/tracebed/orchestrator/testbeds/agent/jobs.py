@@ -21,7 +21,7 @@ from tracebed.orchestrator.testbeds.agent.launching import RELAYED, Here, read_l
 from tracebed.orchestrator.testbeds.agent.masks import Masks
 from tracebed.orchestrator.testbeds.agent.messages import Fields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
-from tracebed.orchestrator.testbeds.agent.processes import RankProcess, fork_rank
+from tracebed.orchestrator.testbeds.agent.processes import RankProcess, any_ended, fork_rank
 from tracebed.orchestrator.testbeds.agent.relay import Relays
 from tracebed.orchestrator.testbeds.agent.spool import table_path
 
@@ -173,6 +173,8 @@ class Jobs:
 
     def _reap(self) -> None:
         """Report each rank whose process has ended."""
+        if not any_ended():  # one call, however many ranks run
+            return
         for job, rank in list(self.ranks.items()):
             pid, status, usage = os.wait4(rank.pid, os.WNOHANG)
             if not pid:

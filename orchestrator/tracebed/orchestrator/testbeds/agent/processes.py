@@ -160,6 +160,14 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None, prepare: Callab
     return RankProcess(pid, launch, ours, output)
 
 
+def any_ended() -> bool:
+    """Return whether a child of this process has ended and has not been waited for."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
 def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: int, bind: socket.socket) -> NoReturn:
     """Turn the forked child into the rank, which shares only the socket with the agent and dies with the agent.
 
