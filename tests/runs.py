@@ -92,6 +92,30 @@ def make_run(
     return Run(RunInfo(**(facts | info)), table, held, asked)
 
 
+def lending_run(*, real: bool = True, **info: Any) -> Run:
+    """Return a run of 100 s on two of five nodes with 4 cores. Job 1 lends one core of each to job 2.
+
+    At 80 s, an operator takes two cores of the second node from job 1.
+    """
+    run = make_run([(0, 0, 100, 2), (10, 20, 60, 2)], machine=5, cores=4, real=real, **info)
+    lent = [("1", 0.0, 20.0, 4), ("1", 20.0, 60.0, 3), ("2", 20.0, 60.0, 1), ("1", 60.0, 100.0, 4)]
+    held = pd.DataFrame(lent, columns=["job_id", "start", "end", "cores"]).assign(node=0, count=2)
+    changes = [
+        ("1", node, 2, before, after, cause, asked, applied)
+        for before, after, cause, asked, applied in (
+            (4, 3, "lend", 20.0, 22.0),
+            (3, 4, "return", 60.0, 61.0),
+            (4, 2, "operator", NAN, 80.0),
+        )
+        for node in ((1,) if cause == "operator" else (0, 1))
+    ]
+    names = ["job_id", "node", "nodes_from", "cores_from", "cores_to", "cause", "asked", "applied"]
+    table = pd.DataFrame(changes, columns=names)
+    table = table.assign(nodes_to=2, kind=np.where(table["cores_to"] < table["cores_from"], "shrink", "expand"))
+    table = table.assign(state="applied", decided=table["applied"], ended=table["applied"])
+    return Run(run.info, run.jobs.assign(kind="malleable"), held, table)
+
+
 def resize_rows(record: Record) -> list[tuple[Any, ...]]:
     """Return the reconfigurations of a record: (job, nodes from, nodes to, requested, decided, applied, ended)."""
     return list(zip(*vars(record.resizes).values(), strict=True))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import chromium
 from chromium import Chromium, Page
 from pages import rendered, validated
-from runs import NAN, fcfs_run, large_run, make_run
+from runs import NAN, fcfs_run, large_run, lending_run, make_run
 from tracebed.validation.report import html as report
 from tracebed.validation.report.interactive import columns, data
 from tracebed.validation.report.interactive.columns import Column
@@ -96,6 +96,16 @@ def test_the_data_have_all_jobs_and_bars(comparison: Comparison) -> None:
     assert np.all(np.diff(found["bar_start_real"]) >= 0)  # searched by bisection
     assert found["user_names"] == [EVIL]
     assert found["omitted"] == [0, 0]
+
+
+def test_the_data_have_the_parts_of_shared_nodes() -> None:
+    found = unpacked(data.data(compare(lending_run(), lending_run(real=False))))
+    bars = zip(*(found[f"bar_{name}_real"] for name in ("job", "low", "high", "upper", "lower")), strict=True)
+    assert {tuple(map(int, bar)) for bar in bars} == {
+        *[(0, 0, 1, 0, 1000), (0, 0, 0, 0, 750), (0, 1, 1, 0, 750)],
+        *[(1, 0, 0, 750, 1000), (1, 1, 1, 750, 1000)],
+    }
+    assert found["parts"] == 1000
 
 
 def test_the_smallest_bars_and_steps_are_omitted(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from runs import make_run
+from redecided import emulated
+from runs import by_node, lending_run, make_run
 from test_cli_verdicts import call
+from test_replay_sharing import MATE_AND_GUEST
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -171,6 +176,57 @@ def test_modelled_energy_is_that_of_busy_cores() -> None:
     for wrong in ((-1, 1), (1, math.inf), (math.nan, 1)):
         with pytest.raises(InputError, match="are invalid"):
             PowerModel(*wrong)
+
+
+def slow_energy(run: Run, idle_w: float, core_w: float, start: float, end: float) -> float:
+    """Return the sum of P_idle + (P_max - P_idle) x busy share over all nodes and spans between two instants, in J."""
+    held, changes = by_node(run), run.core_changes[run.core_changes["state"] == "applied"].sort_values("applied")
+    instants = {start, end, *held["start"], *held["end"], *changes["applied"]}
+    total = 0.0
+    for begin, stop in pairwise(sorted(each for each in instants if start <= each <= end)):
+        for number, node in enumerate(run.info.nodes):
+            busy = 0
+            for row in held[(held["node"] == number) & (held["start"] <= begin) & (begin < held["end"])].itertuples():
+                busy += row.cores
+                mine = (changes["job_id"] == row.job_id) & (changes["node"] == number) & (changes["applied"] <= begin)
+                for change in changes[mine].iloc[::-1].itertuples():
+                    if change.cause != "operator":
+                        break
+                    busy += change.cores_to - change.cores_from
+            full_w = idle_w + core_w * node.cores
+            total += (idle_w + (full_w - idle_w) * busy / node.cores) * (stop - begin)
+    return total
+
+
+def test_modelled_energy_has_the_changes_of_cores_within_a_node() -> None:
+    """Both jobs hold the same cores together; from 80 to 100 s, two cores that an operator took are idle."""
+    run = lending_run()
+    found = metrics(run, window=(0, 100))
+    assert found["modelled_energy_j"] == pytest.approx(5 * 100 * 100 + 5 * (8 * 100 - 2 * 20))
+    assert found["modelled_energy_j"] == pytest.approx(slow_energy(run, 100, 5, 0, 100))
+    assert found["utilization"] == pytest.approx(8 / 20)  # the job still holds its nodes
+    more = run.core_changes.iloc[[-1]].assign(cores_from=2, cores_to=3, applied=85.0)
+    decided = more.assign(cores_from=4, cores_to=4, asked=90.0, applied=90.0, cause="return")
+    changed = Run(run.info, run.jobs, run.allocations, pd.concat([run.reconfigurations, more, decided]))
+    found = metrics(changed, window=(0, 100))
+    assert found["modelled_energy_above_idle_j"] == pytest.approx(5 * (8 * 100 - 2 * 5 - 1 * 5))
+    assert found["modelled_energy_j"] == pytest.approx(slow_energy(changed, 100, 5, 0, 100))
+
+
+def test_modelled_energy_of_shared_nodes_is_that_of_a_slow_reference(tmp_path: Path) -> None:
+    """A replay of a job that lends a core to a guest, and its simulation."""
+    work, endless = tb.Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"}
+    real = replay(work, emulated(1), "sd", tmp_path / "run", policy_parameters=endless, options=Options(speed=400))
+    simulated = tb.simulate(work, "sd", emulated(1), policy_parameters=endless)
+    for run in (real, simulated):
+        assert {*run.core_changes["cause"]} == {"lend", "return"}
+        assert run.jobs_on_shared_nodes == 2
+        zero = float(run.jobs["submit"].min())
+        end = float(run.jobs["end"].max()) - zero
+        expected = slow_energy(run, 90, 4, zero, zero + end)
+        found = metrics(run, window=(0.0, end), power=PowerModel(90, 4))
+        assert found["modelled_energy_j"] == pytest.approx(expected, rel=1e-9)
+        assert found["modelled_energy_j"] > 90 * end
 
 
 def test_recorded_and_modelled_energy_never_meet() -> None:

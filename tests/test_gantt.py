@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runs import NAN, by_node, fcfs_run, make_run
+from runs import NAN, by_node, fcfs_run, lending_run, make_run
+from tracebed.orchestrator.run import Run
 from tracebed.validation.report import gantt
 
 
@@ -25,6 +26,29 @@ def test_neighboring_nodes_are_one_bar() -> None:
         [1, 3, 3, 0, 5],
         [2, 0, 1, 10, 20],
     ]
+
+
+def test_jobs_that_share_a_node_have_parts_of_its_row() -> None:
+    """The job that came first is at the top. It keeps its place when the other one has inherited and lends again."""
+    run = lending_run()
+    bars = gantt.blocks(run, pd.Index(run.jobs["job_id"]))
+    assert bars[["job", "low", "high", "start", "end", "upper", "lower"]].to_numpy().tolist() == [
+        [0, 0, 1, 0, 20, 0, 1],
+        [0, 0, 0, 20, 60, 0, 0.75],
+        [0, 1, 1, 20, 60, 0, 0.75],
+        [0, 0, 1, 60, 100, 0, 1],
+        [1, 0, 0, 20, 60, 0.75, 1],
+        [1, 1, 1, 20, 60, 0.75, 1],
+    ]
+    titles = [element.text or "" for element in parsed(gantt.small_gantt_svg(run)).iter("title")]
+    assert "job 2, malleable, completed\nn1, 1 of 4 cores: 20.0 to 60.0 s" in titles
+    heirs = pd.DataFrame(
+        [("1", 0, 1, 0.0, 10.0, 1), ("2", 0, 1, 0.0, 10.0, 3), ("2", 0, 1, 10.0, 20.0, 1), ("3", 0, 1, 10.0, 20.0, 3)],
+        columns=["job_id", "node", "count", "start", "end", "cores"],
+    )
+    run = Run(run.info, make_run([(0, 0, 10, 1), (0, 0, 20, 1), (0, 10, 20, 1)]).jobs, heirs)
+    bars = gantt.blocks(run, pd.Index(run.jobs["job_id"]))
+    assert bars[["upper", "lower"]].to_numpy().tolist() == [[0, 0.25], [0.25, 1], [0, 0.25], [0.25, 1]]
 
 
 def test_a_sampled_chart_shows_the_job_of_a_node_at_an_instant() -> None:

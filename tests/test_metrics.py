@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runs import NAN, make_run
+from runs import NAN, lending_run, make_run
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
@@ -150,6 +150,19 @@ def test_hand_overs_are_those_of_the_run_and_undefined_without() -> None:
     for name in ("handover_gap_s", "overlap_s"):
         assert math.isnan(without[name])
         assert without["undefined"][name] == "no CPU was handed over between the processes of two jobs"
+
+
+def test_changes_of_cores_have_numbers_and_delays_by_cause() -> None:
+    run = lending_run()
+    run.reconfigurations.loc[0, ["applied", "state"]] = (NAN, "cancelled")
+    got = metrics(run)
+    assert got["core_changes"].keys() == {"lend", "return", "operator"}
+    assert got["core_changes"]["lend"] == {"applied": 1, "cancelled": 1, "median_s": 2, "p99_s": 2, "max_s": 2}
+    assert got["core_changes"]["return"] == {"applied": 2, "cancelled": 0, "median_s": 1, "p99_s": 1, "max_s": 1}
+    assert got["core_changes"]["operator"]["applied"] == 1  # no decision: the delay is unknown
+    assert math.isnan(got["core_changes"]["operator"]["median_s"])
+    assert got["operations"]["shrink"] == {"requested": 0, "executed": 0}
+    assert metrics(make_run(HAND, machine=2))["core_changes"] == {}
 
 
 def test_operations_and_stages() -> None:

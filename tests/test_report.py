@@ -14,7 +14,7 @@ import pytest
 
 import packages
 from pages import Outline, rendered, validated
-from runs import NAN, fcfs_run, make_run
+from runs import NAN, fcfs_run, lending_run, make_run
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import gantt, scales, words
@@ -190,6 +190,21 @@ def test_every_bar_of_both_charts_has_a_tooltip(comparison: Comparison, page: st
 def test_every_section_is_present_once(page: str) -> None:
     for name in ("gantt", "utilization", "queue", "differences", "distributions", "reconfigurations"):
         assert page.count(f'<section id="{name}"') == 1
+
+
+def test_changes_of_cores_are_drawn_and_listed_with_the_worst_hand_overs() -> None:
+    facts = {"handovers": 4, "gap_s": 0.0123, "gap_at": "CPU 3 of n1, jobs 1 and 2", "overlap_s": 0.0}
+    page = rendered(lending_run(handovers=facts, strays=7), lending_run(real=False))
+    for heading in ("real: 2 expanded, 3 shrunk", "predicted: 2 expanded, 3 shrunk"):
+        assert heading in page
+    rows = {row.split("</td>")[0]: row for row in page.split("<tr><td>")}
+    assert rows["lend"].count("<td>") == 8
+    assert re.findall("<td>([^<]*)", rows["lend"]) == ["2", "2", "2", "2"] * 2
+    assert re.findall("<td>([^<]*)", rows["operator"]) == ["1", "-", "-", "-"] * 2
+    for fact in ("two jobs: 4.", "two masks: 0 s of", "0.0123 s of wall time (CPU 3 of n1", "left their CPUs: 7"):
+        assert fact in page
+    assert "Jobs that share a node have parts of its row." in page
+    assert "change of cores</th>" not in rendered(malleable(real=True), malleable(real=False))
 
 
 SECTION = """

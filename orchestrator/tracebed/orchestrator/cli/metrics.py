@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tracebed.api import Run
     from tracebed.validation.metrics import PowerModel
 
+CORE_CHANGES = {"applied": "applied", "median_s": "median (s)", "p99_s": "p99 (s)", "max_s": "longest (s)"}
+"""Figure of the changes of cores -> its name."""
+
 
 def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Print the installed metrics with their definitions and margins, and end the command."""
@@ -124,6 +127,10 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
     ):
         times = [side["reconfiguration_s"].get(kind, {}).get(stage, {}) for side in sides]
         rows += [[f"{kind}, {stage}, {what} (s)", *(time.get(what) for time in times)] for what in ("median", "p95")]
+    for cause in dict.fromkeys(cause for side in sides for cause in side["core_changes"]):
+        changes = [side["core_changes"].get(cause, {}) for side in sides]
+        for key, what in CORE_CHANGES.items():
+            rows.append([f"changes of cores, {cause}, {what}", *(change.get(key) for change in changes)])
     windows = [side["utilization_window"] for side in sides]
     rows.append(["window", *(window["name"] for window in windows)])
     rows += [[f"window, {end} (s)", *(window[f"{end}_s"] for window in windows)] for end in ("start", "end")]

@@ -50,6 +50,7 @@ def ended_run(
     late = (submit - planned)[~np.isnan(submit)] / info.speed
     info.lateness_ms = lateness(late.tolist())
     info.handovers = witness.handovers.worst(info.speed, [node.name for node in info.nodes])
+    info.strays = len(witness.strays)
     info.health = health(witness, info, record, thresholds)
     info.warnings += [
         f"job {job} on {node}: a process allowed itself other CPUs ({cpus})"

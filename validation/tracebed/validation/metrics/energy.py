@@ -120,7 +120,7 @@ def _modelled(run: MeasuredRun) -> float:
 
 
 def _modelled_above_idle(run: MeasuredRun) -> float:
-    busy = run.busy.mean(run.window.start_s, run.window.end_s)
+    busy = run.computing.mean(run.window.start_s, run.window.end_s)
     return run.power_model.busy_core_w * busy * run.window.length_s
 
 
@@ -164,7 +164,7 @@ METRICS = (
         unit="J",
         definition=_modelled_above_idle,
         undefined="the window is empty",
-        docs="not measured: power of a busy core x core seconds held by jobs in the window",
+        docs="not measured: power of a busy core x core seconds in which jobs compute in the window",
     ),
 )
 """The metrics of energy."""

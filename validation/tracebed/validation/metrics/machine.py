@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 from tracebed.orchestrator.run import Run
-from tracebed.states import JobState
+from tracebed.states import ChangeCause, JobState
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.steps import Steps
 
@@ -17,11 +18,48 @@ def total_cores(run: Run) -> int:
 
 def busy_cores(run: Run) -> Steps:
     """Return the number of cores held by jobs, over s after the first submission."""
-    rows, zero = run.allocations, origin(run)
+    return _held(run, run.allocations)
+
+
+def computing_cores(run: Run) -> Steps:
+    """Return the number of cores on which jobs compute, over s after the first submission.
+
+    These are the cores held by jobs, more or less by those that an operator gave to a job or took from it: such a job
+    holds the same cores. A change of an operator lasts until the next change of the cores of the job on the node.
+    """
+    return _held(run, pd.concat([run.allocations, _operated(run)]))
+
+
+def _held(run: Run, rows: pd.DataFrame) -> Steps:
+    """Return the sum of the cores of `rows`, a table with the columns of allocations."""
+    zero = origin(run)
     ends = rows["end"].to_numpy(dtype=np.float64) - zero
     ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # the allocation lasted until the run was interrupted
     held = (rows["cores"] * rows["count"]).to_numpy(dtype=np.float64)
     return Steps.count(rows["start"].to_numpy(dtype=np.float64) - zero, ends, held)
+
+
+def _operated(run: Run) -> pd.DataFrame:
+    """Return the changes of cores by operators as rows of allocations; `cores` is the difference, above or below 0."""
+    changes = run.core_changes[(run.core_changes["state"] == "applied").to_numpy()].sort_values("applied")
+    rank = ["job_id", "node"]
+    operated = changes["cause"] == ChangeCause.OPERATOR
+    difference = (changes["cores_to"] - changes["cores_from"]).where(operated, 0)
+    decided = (~operated).groupby([changes[name] for name in rank]).cumsum()  # a decision of the policy ends the others
+    rows = pd.DataFrame(
+        {
+            **{name: changes[name] for name in rank},
+            "count": 1,
+            "start": changes["applied"],
+            "end": changes.groupby(rank)["applied"].shift(-1),
+            "cores": difference.groupby([*(changes[name] for name in rank), decided]).cumsum(),
+        }
+    )[operated]
+    held = run.allocations[run.allocations["job_id"].isin(rows["job_id"]).to_numpy()]
+    for row in rows[rows["end"].isna()].itertuples():
+        on = (held["job_id"] == row.job_id) & (held["node"] <= row.node) & (row.node < held["node"] + held["count"])
+        rows.loc[row.Index, "end"] = held.loc[on, "end"].max(skipna=False)
+    return rows
 
 
 def waiting(run: Run, *, cores: bool = False) -> Steps:

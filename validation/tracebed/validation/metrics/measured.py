@@ -11,8 +11,9 @@ import pandas as pd
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.states import ChangeCause
 from tracebed.validation.metrics.jobs import TAU, per_job
-from tracebed.validation.metrics.machine import busy_cores, total_cores, waiting
+from tracebed.validation.metrics.machine import busy_cores, computing_cores, total_cores, waiting
 from tracebed.validation.steps import Steps
 
 STAGES = {
@@ -124,6 +125,13 @@ class MeasuredRun:
         if not len(self.run.allocations) and self.run.jobs["start"].notna().any():
             raise Undefined("the run does not record which jobs held which nodes")
         return busy_cores(self.run)
+
+    @cached_property
+    def computing(self) -> Steps:
+        """Cores on which jobs compute over s after the first submission. Raises Undefined as `busy`."""
+        held = self.busy
+        operated = (self.run.core_changes["cause"] == ChangeCause.OPERATOR).any()
+        return computing_cores(self.run) if operated else held
 
     def require(self, fact: str) -> None:
         """Raise Undefined if the source of the run does not record `fact`, a key of `RunInfo.unknown`."""

@@ -52,8 +52,10 @@ def metrics(
         `undefined` (metric -> reason), `quartiles` (metric -> first and third quartile over jobs; over time for
         utilization), `jobs_by_state`, `jobs_malleable`, `jobs_unfinished`, `clock_skew_jobs`, `zero_run_jobs`,
         `operations` (expand and shrink: requested, executed; empty if not recorded), `reconfiguration_s` (kind ->
-        stage -> count, median, p95, sum), `trimmed` (means without the first and last 5 % of the arrivals), `energy`
-        (parameters of the model, and facts of the recorded power), `utilization_window`, `tau`.
+        stage -> count, median, p95, sum), `core_changes` (cause -> numbers applied and cancelled; median, 99th
+        percentile and maximum of the time from the decision until the change is applied), `trimmed` (means without the
+        first and last 5 % of the arrivals), `energy` (parameters of the model, and facts of the recorded power),
+        `utilization_window`, `tau`.
 
     Raises:
         InputError: `tau` or `window` is invalid, or no job is submitted after the warm-up.
@@ -85,6 +87,7 @@ def summarize(run: MeasuredRun) -> dict[str, Any]:
         "zero_run_jobs": int((run.finished["run"] <= 0).sum()),
         "operations": {kind: _operations(run.finished, kind) for kind in KINDS if not unrecorded},
         "reconfiguration_s": {} if unrecorded else _reconfigurations(run),
+        "core_changes": _core_changes(run.run),
         "trimmed": _trimmed(run),
         "quartiles": quartiles,
         "energy": energy_facts(run),
@@ -140,6 +143,24 @@ def _distribution(sample: FloatArray) -> dict[str, float]:
         "p95": percentile(sample, 95),
         "sum": float(np.sum(sample)),
     }
+
+
+def _core_changes(run: Run) -> dict[str, dict[str, float]]:
+    """Return cause -> numbers of changes of cores on a node, and their delays from the decision on, s.
+
+    NaN: no policy decided these changes, or none of them was applied.
+    """
+    found = {}
+    for cause, rows in run.core_changes.groupby("cause"):
+        delays = (rows["applied"] - rows["asked"]).dropna()
+        found[str(cause)] = {
+            "applied": int((rows["state"] == "applied").sum()),
+            "cancelled": int((rows["state"] == "cancelled").sum()),
+            "median_s": percentile(delays, 50),
+            "p99_s": percentile(delays, 99),
+            "max_s": percentile(delays, 100),
+        }
+    return found
 
 
 def _trimmed(run: MeasuredRun) -> dict[str, float]:

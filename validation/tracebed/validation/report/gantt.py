@@ -80,6 +80,8 @@ def _compared(comparison: Comparison) -> Picture | None:
 
     malleable = bool((comparison.real.jobs["kind"] == "malleable").any())
     shades = " Full colors: malleable jobs; steps are expansions or shrinks. Pale: rigid jobs." if malleable else ""
+    shared = any(run.jobs_on_shared_nodes for run, _, _ in sides)
+    parts = " Jobs that share a node have parts of its row." if shared else ""
     sampled = any(len(run.allocations) > BARS and len(blocks(run, ids)) > BARS for run, _, _ in sides)
     pixels = (
         f" More than {BARS:,} bars: each pixel shows the job on one node at one instant. Short jobs may be missing."
@@ -88,7 +90,7 @@ def _compared(comparison: Comparison) -> Picture | None:
     )
     caption = (
         f"Jobs on nodes over time: the real run ({real_side(comparison.real.info)}) above, the prediction below. A job "
-        f"has the same color in both charts.{shades}"
+        f"has the same color in both charts.{shades}{parts}"
     )
     about = f"{pixels} Dashed: last end.{time.note('real', 'predicted')}"
     return Picture(
@@ -145,9 +147,11 @@ def draw(
 def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
     """Return the bars of a chart. Adjacent nodes held by one job for the same time form one bar.
 
+    Jobs that share a node have bars in parts of its row, as high as their shares of the cores.
+
     Returns:
         A row per bar: job (position in `ids`), low and high (first and last node), start and end (s after the first
-        submission).
+        submission), upper and lower (the edges of the bar in the row of its node, 0 to 1).
     """
     rows = run.allocations
     table = pd.DataFrame(
@@ -157,18 +161,54 @@ def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
             "end": rows["end"] - origin(run),
             "low": rows["node"],
             "high": rows["node"] + rows["count"] - 1,
+            "cores": rows["cores"],
         }
     )
     table = table[table["end"] > table["start"]].sort_values(["job", "start", "end", "low"], ignore_index=True)
+    table = _in_rows(table, np.array([node.cores for node in run.info.nodes], dtype=np.int64))
     same = (table[["job", "start", "end"]].diff() == 0).all(axis=1) & (table["low"] == table["high"].shift() + 1)
-    block = (~same).cumsum()
+    whole = (table["upper"] == 0) & (table["lower"] == 1)
+    block = (~(same & whole & whole.shift(fill_value=False))).cumsum()
     return table.groupby(block, sort=False).agg(
         job=("job", "first"),
         low=("low", "first"),
         high=("high", "last"),
         start=("start", "first"),
         end=("end", "first"),
+        upper=("upper", "first"),
+        lower=("lower", "first"),
     )
+
+
+def _in_rows(table: pd.DataFrame, cores: IntArray) -> pd.DataFrame:
+    """Return the bars with the columns `upper` and `lower`. A bar with parts of several nodes becomes one of each.
+
+    On each node, the job that came first is at the top, as the owner of a node holds its first cores.
+
+    Args:
+        table: bars with the number of cores on each node.
+        cores: node -> number of cores.
+    """
+    part = table["cores"].to_numpy() < cores[table["low"].to_numpy()]
+    size = np.where(part, table["high"] - table["low"] + 1, 1)
+    rows = np.repeat(np.arange(len(table)), size)
+    table, part = table.iloc[rows].reset_index(drop=True), part[rows]
+    table["low"] += np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+    table.loc[part, "high"] = table.loc[part, "low"]
+    upper, lower = np.zeros(len(rows)), np.ones(len(rows))
+    came = table.groupby(["job", "low"])["start"].transform("min")
+    held: list[tuple[int, int, float]] = []  # first core, core after the last one, end
+    node = -1
+    for row in table.assign(came=came)[part].sort_values(["low", "start", "came", "job"]).itertuples():
+        held = [each for each in held if each[2] > row.start] if row.low == node else []
+        node, first = row.low, 0
+        for begin, after, _ in sorted(held):
+            if begin - first >= row.cores:
+                break
+            first = after
+        held.append((first, first + row.cores, row.end))
+        upper[row.Index], lower[row.Index] = first / cores[node], (first + row.cores) / cores[node]
+    return table.assign(upper=upper, lower=lower)
 
 
 def sample(run: Run, ids: pd.Index[Any], nodes: IntArray, instants: FloatArray) -> IntArray:
@@ -220,7 +260,7 @@ def _colors(run: Run, ids: pd.Index[Any]) -> npt.NDArray[np.float64]:
 
 def _draw_bars(axes: Axes, run: Run, bars: pd.DataFrame, ids: pd.Index[Any], time: TimeAxis, *, titles: bool) -> None:
     x0, x1 = (bars[name].to_numpy(dtype=np.float64) / time.unit for name in ("start", "end"))
-    y0, y1 = bars["low"].to_numpy(dtype=np.float64), bars["high"].to_numpy(dtype=np.float64) + 1
+    y0, y1 = (bars["low"] + bars["upper"]).to_numpy(), (bars["high"] + bars["lower"]).to_numpy()
     corners = np.stack([np.column_stack(c) for c in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))], axis=1)
     job = bars["job"].to_numpy()
     colors = _colors(run, ids)[job]
@@ -238,13 +278,16 @@ def _draw_bars(axes: Axes, run: Run, bars: pd.DataFrame, ids: pd.Index[Any], tim
 def _titles(run: Run, bars: pd.DataFrame, ids: pd.Index[Any]) -> list[str]:
     """Return the tooltip of each bar: job, nodes, state, start and end of the bar and of the job."""
     names = [node.name for node in run.info.nodes]
+    share = bars["lower"] - bars["upper"]
     jobs = run.jobs.set_index("job_id").reindex(ids[bars["job"]])
     columns = [jobs["kind"], jobs["state"], jobs["start"] - origin(run), jobs["end"] - origin(run)]
-    columns += [bars[name] for name in ("low", "high", "start", "end")]
+    columns += [*(bars[name] for name in ("low", "high", "start", "end")), share]
     titles = []
     rows = zip(jobs.index, *(column.tolist() for column in columns), strict=True)
-    for name, kind, state, start, end, low, high, begin, until in rows:
+    for name, kind, state, start, end, low, high, begin, until, part in rows:
         nodes = names[low] if low == high else f"{names[low]} to {names[high]}"
+        if part < 1:
+            nodes += f", {part * run.info.nodes[low].cores:.0f} of {run.info.nodes[low].cores} cores"
         lines = [f"job {name}, {kind}, {state}", f"{nodes}: {begin:,.1f} to {until:,.1f} s"]
         if (start, end) != (begin, until):
             lines.append(f"start {start:,.1f} s, end {end:,.1f} s")

@@ -23,6 +23,8 @@ STEPS = 200_000
 """Largest number of steps of a curve. A curve with more steps is averaged over half as many bins."""
 NAMES = 20_000
 """Number of nodes above which their names are omitted."""
+PARTS = 1000
+"""Parts of the row of a node in a Gantt chart, in which the edges of bars are given."""
 SIDES = ("real", "predicted")
 
 
@@ -59,6 +61,7 @@ def data(comparison: Comparison, about: str = "") -> str:
         "agreement": [agreement.bias, *agreement.limits] if agreement else None,
         "arrivals": window["end_s"] if window["name"] == "arrivals" else None,
         "omitted": [0, 0],
+        "parts": PARTS,
     }
     columns = {"nodes_requested": Column(nodes.to_numpy(dtype=np.int64))}
     words = {"kind": kind, "user": user, "real": tables[0]["state"], "predicted": tables[1]["state"]}
@@ -72,6 +75,8 @@ def data(comparison: Comparison, about: str = "") -> str:
         bars, facts["omitted"][place] = _bars(run, ids)
         for name, base in (("job", ""), ("low", ""), ("high", f"bar_low_{side}")):
             columns[f"bar_{name}_{side}"] = Column(bars[name].to_numpy(dtype=np.int64), base)
+        for name in ("upper", "lower"):
+            columns[f"bar_{name}_{side}"] = Column(np.rint(bars[name] * PARTS).astype(np.int64))
         for name in ("start", "end"):
             times = ticks(bars[name].to_numpy(dtype=np.float64), tick)
             columns[f"bar_{name}_{side}"] = Column(times, f"{name}_{side}", f"bar_job_{side}")

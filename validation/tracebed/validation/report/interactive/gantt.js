@@ -5,7 +5,8 @@ const COLORS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377"
 const FEW = 3000; // up to this number of bars, each is a rectangle with a gap; more bars are painted as pixels
 const NAMED = 16; // up to this number of nodes, the axis shows names
 
-// The bars of a run, sorted by start. `reach[i]` is the last end of the bars 0 to i, so that both ends of the visible
+// The bars of a run, sorted by start. `top` and `bottom` are their edges in rows: the jobs on a shared node have parts of
+// its row. `reach[i]` is the last end of the bars 0 to i, so that both ends of the visible
 // range are found by binary search.
 class Bars {
   constructor(data, side) {
@@ -16,8 +17,11 @@ class Bars {
   }
 
   static ofNodes(data, side) {
-    const names = ["job", "low", "high", "start", "end"];
-    return Object.fromEntries(names.map((name) => [name, data[`bar_${name}_${side}`]]));
+    const names = ["job", "low", "high", "start", "end", "upper", "lower"];
+    const bars = Object.fromEntries(names.map((name) => [name, data[`bar_${name}_${side}`]]));
+    bars.top = Float64Array.from(bars.low, (low, i) => low + bars.upper[i] / data.parts);
+    bars.bottom = Float64Array.from(bars.high, (high, i) => high + bars.lower[i] / data.parts);
+    return bars;
   }
 
   static ofJobs(data, side) {
@@ -26,7 +30,8 @@ class Bars {
     jobs.sort((a, b) => start[a] - start[b]);
     const last = Math.round(data.last / data.tick);
     const ends = jobs.map((job) => (end[job] === data.missing ? last : end[job]));
-    return { job: jobs, low: jobs, high: jobs, start: jobs.map((job) => start[job]), end: ends };
+    const bottom = jobs.map((job) => job + 1);
+    return { job: jobs, top: jobs, bottom, start: jobs.map((job) => start[job]), end: ends };
   }
 
   visible(from, to) {
@@ -103,14 +108,14 @@ class Gantt {
 
   drawBars(u, at, first, last) {
     const { ctx, bbox } = u;
-    const { job, low, high, start, end } = this.bars;
+    const { job, start, end } = this.bars;
     ctx.font = `${11 * devicePixelRatio}px Helvetica, Arial, sans-serif`;
     ctx.textBaseline = "middle";
     ctx.textAlign = "left";
     for (let i = first; i < last; i++) {
       const [left, right] = [Math.max(at.x(start[i]), -2), Math.min(at.x(end[i]), bbox.width + 2)];
       if (right < 0) continue;
-      const [top, bottom] = [at.y(low[i]), at.y(high[i] + 1)];
+      const [top, bottom] = [at.y(this.bars.top[i]), at.y(this.bars.bottom[i])];
       const gap = bottom - top > 4 ? 1 : 0;
       const width = Math.max(right - left - gap, 1);
       ctx.globalAlpha = this.alpha(job[i]);
@@ -124,19 +129,18 @@ class Gantt {
     }
   }
 
-  // Paints the bars into an image. Bars overlap only on shared nodes, so that the cost is the number of pixels and of
-  // visible bars. A bar that covers no center of a pixel is faint, and painted if the pixel is empty, so that short jobs
+  // Paints the bars into an image. Bars do not overlap, so that the cost is the number of pixels and of visible bars. A bar that covers no center of a pixel is faint, and painted if the pixel is empty, so that short jobs
   // are visible.
   paint(u, at, first, last) {
     const raster = new Raster(u);
     const { width, height, pixels } = raster;
-    const { job, low, high, start, end } = this.bars;
+    const { job, start, end } = this.bars;
     const strong = COLORS.map((color) => pixel(color, 0.9));
     const pale = COLORS.map((color) => pixel(color, 0.4));
     const faint = COLORS.map((color) => pixel(color, 0.25));
     for (let i = first; i < last; i++) {
       if (end[i] <= at.from) continue;
-      const [x0, x1, y0, y1] = [at.x(start[i]), at.x(end[i]), at.y(low[i]), at.y(high[i] + 1)];
+      const [x0, x1, y0, y1] = [at.x(start[i]), at.x(end[i]), at.y(this.bars.top[i]), at.y(this.bars.bottom[i])];
       let [left, right] = [Math.max(Math.round(x0), 0), Math.min(Math.round(x1), width)];
       let [top, bottom] = [Math.max(Math.round(y0), 0), Math.min(Math.round(y1), height)];
       const thin = left >= right || top >= bottom;
@@ -159,15 +163,15 @@ class Gantt {
     const marked = this.state.marked;
     if (marked < 0) return;
     const { ctx, bbox } = u;
-    const { job, low, high, start, end } = this.bars;
+    const { job, top: tops, bottom, start, end } = this.bars;
     ctx.strokeStyle = ctx.fillStyle = css("ink");
     drawInstants(u, this.state, [this.side], (seconds) => bbox.left + at.x(seconds / this.data.tick));
     ctx.setLineDash([]);
     ctx.lineWidth = 2.5 * devicePixelRatio;
     for (let i = first; i < last; i++) {
       if (job[i] !== marked) continue;
-      const [left, top] = [bbox.left + at.x(start[i]), bbox.top + at.y(low[i])];
-      const [width, height] = [at.x(end[i]) - at.x(start[i]), at.y(high[i] + 1) - at.y(low[i])];
+      const [left, top] = [bbox.left + at.x(start[i]), bbox.top + at.y(tops[i])];
+      const [width, height] = [at.x(end[i]) - at.x(start[i]), at.y(bottom[i]) - at.y(tops[i])];
       ctx.strokeRect(left, top, Math.max(width, 3), Math.max(height, 3));
     }
   }
@@ -175,12 +179,11 @@ class Gantt {
   at(u, x, y, { left }) {
     const near = Math.abs(u.posToVal(left + 3, "x") - x) / this.data.tick;
     const time = x / this.data.tick;
-    const row = Math.floor(y);
-    const { job, low, high, start, end } = this.bars;
+    const { job, top, bottom, start, end } = this.bars;
     const [first, last] = this.bars.visible(time - near, time + near);
     let [best, distance] = [-1, near];
     for (let i = last - 1; i >= first; i--) {
-      if (low[i] > row || high[i] < row) continue;
+      if (y < top[i] || y >= bottom[i]) continue;
       const off = Math.max(start[i] - time, time - end[i], 0);
       if (off <= distance) [best, distance] = [i, off];
       if (off === 0) break;
@@ -192,10 +195,12 @@ class Gantt {
   // Returns the nodes of a bar and the time for which the job holds them.
   held(i) {
     const name = (row) => (Array.isArray(this.data.nodes) ? this.data.nodes[row] : `node ${number(row, 0)}`);
-    const { low, high, start, end } = this.bars;
+    const { low, high, start, end, upper, lower } = this.bars;
     const nodes = low[i] === high[i] ? name(low[i]) : `${name(low[i])} to ${name(high[i])}`;
+    const share = (lower[i] - upper[i]) / this.data.parts;
+    const part = share < 1 ? ` (${number(100 * share, 0)} % of its cores)` : "";
     const [from, to] = [start[i], end[i]].map((time) => number(time * this.data.tick));
-    return `${this.side}: ${nodes}, ${from} to ${to} s`;
+    return `${this.side}: ${nodes}${part}, ${from} to ${to} s`;
   }
 }
 
