@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
@@ -83,13 +84,20 @@ def test_findings_are_a_page() -> None:
 def test_the_real_run_of_sd_policy_has_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str) -> None:
     """A small workload on two nodes: each figure of the paper has a row, with the changes in replays and simulated."""
     draw = sd.sd_5
-    monkeypatch.setattr(sd, "sd_5", lambda **machine: draw(6, largest=2, **machine))
-    found = sd.sd_5_real(Settings(tmp_path / "study", nodes, 1, 20_000.0))
-    rows = found.tables[0].rows
+
+    def crowded(**machine: int) -> Workload:
+        table = draw(12, largest=1, **machine).table
+        return Workload(table.assign(submit_time=0.01 * table["submit_time"]))
+
+    monkeypatch.setattr(sd, "sd_5", crowded)
+    found = sd.sd_5_real(Settings(tmp_path / "study", nodes, 1, 1000.0))
+    *rows, shared = found.tables[0].rows
     assert [row[0] for row in rows] == list(sd.FIGURES)
     assert [row[-1] for row in rows] == ["-7 %", "about -16 %", "about -16 %", "-6 %"]
     assert all(-1 < change(text) < 10 for row in rows for text in row[3:5])
     assert sorted(path.name for path in (tmp_path / "study" / "runs").iterdir()) == ["sd-1", "static-1"]
+    assert shared[:2] == ["jobs on shared nodes", "0"]
+    assert int(shared[2]) > 0  # a study of rigid jobs would compare nothing but two kinds of backfill
 
 
 def test_the_throughput_of_malleable_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
