@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -139,8 +139,19 @@ def assert_no_rank_ran_twice(spool: Path) -> None:
 
 
 def shared_memory() -> set[Path]:
-    """Return the files in shared memory, except those of databases and agents, which other tests start meanwhile."""
-    return {path for path in Path("/dev/shm").iterdir() if not path.name.startswith(("PostgreSQL.", spool.PREFIX))}
+    """Return the files in shared memory, except those of databases, and the tables of CPUs of running agents.
+
+    Other tests start databases and agents meanwhile. A table stays for a moment when its agent was killed.
+    """
+    files = {path for path in Path("/dev/shm").iterdir() if not path.name.startswith("PostgreSQL.")}
+    return files - {path for path in files if path.name.startswith(spool.PREFIX)} & set(_open_files())
+
+
+def _open_files() -> Iterator[Path]:
+    """Yield the files that processes have open."""
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # closed meanwhile, or of another user
+            yield descriptor.readlink()
 
 
 KEEP = """

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import FOREVER, GUARD_S, Agent
+from agents import FOREVER, GUARD_S, Agent, until
 from survival import shared_memory
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.agent import spool
@@ -322,5 +322,5 @@ def test_an_agent_runs_as_an_ordinary_user_with_python_alone(wheel_folder: Path)
             assert agent.process.stderr is not None and agent.process.stderr.read() == b""
     finally:
         shutil.rmtree(home)
-    assert shared_memory() <= before
+    assert until(lambda: shared_memory() <= before)
     assert not sockets.exists() and not spool.table_path(sockets).exists()

@@ -286,7 +286,6 @@ STAMPS = {
     "replay/session.py",  # the date of a run
     "testbeds/rates.py",  # the date of a measurement
     "testbeds/checking/survey.py",  # the offset of a clock, for `nodes check`
-    "testbeds/agent/spool.py",  # the age of folders that were left
     "testbeds/agent/facts.py",  # the clock of a node, for `nodes facts`
     "testbeds/station.py",  # names of environments on nodes
 }

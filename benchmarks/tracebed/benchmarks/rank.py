@@ -165,7 +165,8 @@ class BenchmarkRank:
                     key.data()
                 self.workers.tick()
         except Exception as error:  # noqa: BLE001  every error is reported to the agent
-            traceback.print_exc()
+            with contextlib.suppress(OSError):  # a full disk costs the output, not the job or the reason
+                traceback.print_exc()
             self.outcome = ("failed", f"{type(error).__name__}: {error}")
         state, reason = self.outcome
         self.beat(state, changed=True)
@@ -184,10 +185,11 @@ class BenchmarkRank:
         )
         self.control.drain()
         why = f" ({reason})" if reason else ""
-        sys.stdout.write(
-            f"{self.name}: {state}{why}: {self.units_done} units in {self.iteration} iterations,"
-            f" mask {format_cpus(self.workers.cpus)}, {time.process_time():.3f} CPU seconds\n"
-        )
+        with contextlib.suppress(OSError):
+            sys.stdout.write(
+                f"{self.name}: {state}{why}: {self.units_done} units in {self.iteration} iterations,"
+                f" mask {format_cpus(self.workers.cpus)}, {time.process_time():.3f} CPU seconds\n"
+            )
         return 0 if state == "completed" else 1
 
     def _begin(self) -> None:

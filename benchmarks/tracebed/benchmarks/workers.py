@@ -168,18 +168,20 @@ class Threads(Workers):
     def _work(self, index: int) -> None:
         while True:
             units, to_compute = self._tasks[index].get()
-            begun, cpu_begun = self._clock.running(), time.thread_time()
             try:
+                begun, cpu_begun = self._clock.running(), time.thread_time()
                 checksum = self._kernel(to_compute.start, len(to_compute))
-            except Exception as error:  # noqa: BLE001  the main thread raises it
-                self._post(partial(self._raise, error))
-            else:
                 cpu_s, ended = time.thread_time() - cpu_begun, self._clock.running()
-                computed = Computed(len(to_compute), checksum, cpu_s, ended - begun, ended)
-                self._post(partial(self._computed, index, units, computed))
+            except BaseException as error:  # noqa: BLE001  the main thread raises it, and would wait for it otherwise
+                self._post(partial(self._raise, error))
+                return
+            computed = Computed(len(to_compute), checksum, cpu_s, ended - begun, ended)
+            self._post(partial(self._computed, index, units, computed))
 
-    def _raise(self, error: Exception) -> None:
-        raise error
+    def _raise(self, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            raise error
+        raise RuntimeError(f"a worker thread was ended by {type(error).__name__}: {error}") from error
 
     def _computed(self, index: int, units: int, computed: Computed) -> None:
         """Record what a thread computed for a share of `units`, and end the share."""

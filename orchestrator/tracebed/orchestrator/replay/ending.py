@@ -52,11 +52,27 @@ def ended_run(
     info.handovers = witness.handovers.worst(info.speed, [node.name for node in info.nodes])
     info.strays = len(witness.strays)
     info.health = health(witness, info, record, thresholds)
-    info.warnings += [
+    info.warnings += _mishaps(witness)
+    return make_run(record, cluster, info, cpus=cpus, samples=witness.table())
+
+
+def _mishaps(witness: Witness) -> list[str]:
+    """Return what happened to the processes of the replay, as warnings."""
+    strays = [
         f"job {job} on {node}: a process allowed itself other CPUs ({cpus})"
         for (job, node), cpus in witness.strays.items()
     ]
-    return make_run(record, cluster, info, cpus=cpus, samples=witness.table())
+    halts = [
+        f"job {job} on {node}: its process was stopped by a signal "
+        + ("and did not continue" if seconds is None else f"for {seconds:.3g} s")
+        for (job, node), found in witness.halts.items()
+        for seconds in found
+    ]
+    errors = [
+        f"node {node}: {what}" + (f" ({count:,} times)" if count > 1 else "")
+        for (node, what), count in witness.errors.items()
+    ]
+    return [*strays, *halts, *errors]
 
 
 def lateness(seconds: Sequence[float]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,6 +25,8 @@ from tracebed.orchestrator.run_schema import NAN, TABLES
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 COLUMNS = list(TABLES["nodes"])
+ERRORS = 20
+"""Largest number of different messages about errors of agents that are kept."""
 
 
 class Named(Protocol):
@@ -148,6 +151,8 @@ class Witness:
         work: the work of all ranks.
         rates_after: node -> units per second of CPU time after the last job.
         strays: (job, node) -> the CPUs that a process of the job allowed itself, and those that it was to have.
+        halts: (job, node) -> the times for which the rank was stopped from outside; None: it did not continue.
+        errors: (node, message of its agent) -> number of times. At most `ERRORS` messages.
         handovers: CPUs that were handed over between jobs that share a node.
     """
 
@@ -166,6 +171,8 @@ class Witness:
         self.work = Work()
         self.rates_after: dict[str, float] = {}
         self.strays: dict[tuple[str, str], str] = {}
+        self.halts: dict[tuple[str, str], list[float | None]] = {}
+        self.errors: Counter[tuple[str, str]] = Counter()
         self.rates: Mapping[str, float] = {}
         """Kernel -> units per second of a core by which the jobs were sized. Empty: the jobs are emulated."""
         self.handovers = Handovers()
@@ -193,6 +200,8 @@ class Witness:
             "mask": self._mask,
             "clock": self._clock,
             "stray": self._stray,
+            "halted": self._halted,
+            "error": self._error,
         }
 
     def take_in(self, entry: Entry) -> None:
@@ -383,6 +392,18 @@ class Witness:
     def _stray(self, entry: Entry) -> None:
         data = entry.data
         self.strays[entry.job or "", entry.node or ""] = f"{data['used']} instead of {data['cpus']}"
+
+    def _halted(self, entry: Entry) -> None:
+        """Add a stop, or replace it by its length."""
+        found = self.halts.setdefault((entry.job or "", entry.node or ""), [])
+        if entry.data["halted_s"] is not None and found and found[-1] is None:
+            found.pop()
+        found.append(entry.data["halted_s"])
+
+    def _error(self, entry: Entry) -> None:
+        what = (entry.node or "", entry.data["what"])
+        if entry.job is None and (what in self.errors or len(self.errors) < ERRORS):
+            self.errors[what] += 1
 
     def _mask(self, entry: Entry) -> None:
         masks = (entry.data[name] for name in ("before", "after"))

@@ -27,6 +27,7 @@ FAULTS = {
     "requeue": "job requeued",
     "error": "error",
     "stray": "process on other CPUs",
+    "halted": "process stopped",
     "step": "step of the clock",
     "pause": "replay resumed",
 }

@@ -38,6 +38,8 @@ class Agent:
         self.node: Node | None = None
         """The node; None: no `hello` has arrived yet."""
         self.sockets, self.lock = private_folder()
+        self.tidies = False
+        """Whether this agent removes what killed agents of this machine have left."""
         self.listening = False
         self.silence_s, self.linger_s = NEVER, 0.0
         self.linger_until = NEVER
@@ -68,6 +70,12 @@ class Agent:
         finally:
             remove_tables(self.sockets)
             shutil.rmtree(self.sockets, ignore_errors=True)
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove what killed agents have left on this machine."""
+        if self.tidies:
+            remove_leftovers(self.sockets.parent)
 
     def _turn(self) -> None:
         connected = self.outbox.lines is not None
@@ -197,8 +205,8 @@ class Agent:
         seen = fields.whole("seen", 0) if "seen" in fields else 0
         if self.node is None:
             self.node = Node(fields, self.selector, self.outbox, self.sockets)
-            if "host" not in fields or fields.flag("host"):  # one agent of each machine
-                remove_leftovers(self.sockets.parent)
+            self.tidies = "host" not in fields or fields.flag("host")  # one agent of each machine
+            self._tidy()
         elif read_node(fields) != self.node.here:
             raise InputError("node or spool is not that of the first hello")
         if lines is not self.lines:

@@ -21,10 +21,12 @@ from tracebed.orchestrator.testbeds.agent.launching import RELAYED, Here, read_l
 from tracebed.orchestrator.testbeds.agent.masks import Masks
 from tracebed.orchestrator.testbeds.agent.messages import Fields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
-from tracebed.orchestrator.testbeds.agent.processes import RankProcess, any_ended, fork_rank
+from tracebed.orchestrator.testbeds.agent.processes import RankProcess, any_changed, fork_rank
 from tracebed.orchestrator.testbeds.agent.relay import Relays
 from tracebed.orchestrator.testbeds.agent.spool import table_path
 
+HALT_S = 60.0
+"""Time after which a rank that was stopped from outside is continued, s: other ranks may wait for its CPUs."""
 OF_RANK = ("planned_s", "late_s", "overruns", "residual_s", "checksum")
 """Fields of the message `finished` that the event `ended` repeats."""
 
@@ -56,14 +58,18 @@ class Jobs:
     def due(self) -> Iterator[float]:
         """Yield the times at which `tick` must be called, `time.monotonic()`."""
         yield from (rank.kill_at for rank in self.ranks.values() if rank.kill_at is not None)
+        yield from (rank.continue_at for rank in self.ranks.values() if rank.continue_at is not None)
         if self.binding and self.ranks:
             yield self.binding.due
 
     def tick(self) -> None:
-        """Report the ranks that have ended, and kill the ranks that ignored SIGTERM."""
+        """Report the ranks that have ended or stopped, and kill the ranks that ignored SIGTERM."""
         self._reap()
         now = time.monotonic()
         for rank in self.ranks.values():
+            if rank.continue_at is not None and now >= rank.continue_at:
+                rank.continue_at = None
+                os.kill(rank.pid, signal.SIGCONT)
             if rank.kill_at is not None and now >= rank.kill_at:
                 rank.kill_at = None
                 rank.signal(signal.SIGKILL)
@@ -172,12 +178,15 @@ class Jobs:
         self.outbox.pass_on({"job": rank.launch.job, "rank": rank.launch.rank, **message})
 
     def _reap(self) -> None:
-        """Report each rank whose process has ended."""
-        if not any_ended():  # one call, however many ranks run
+        """Report each rank whose process has ended, or was stopped or continued from outside."""
+        if not any_changed():  # one call, however many ranks run
             return
         for job, rank in list(self.ranks.items()):
-            pid, status, usage = os.wait4(rank.pid, os.WNOHANG)
+            pid, status, usage = os.wait4(rank.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not pid:
+                continue
+            if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+                self._note_halt(rank, stopped=os.WIFSTOPPED(status))
                 continue
             self._from_rank(rank)  # the last messages may not have been read yet
             rank.lines.forget()
@@ -206,6 +215,16 @@ class Jobs:
                 **{name: rank.finished.get(name) for name in OF_RANK},
             )
             self.masks.ended(pid)
+
+    def _note_halt(self, rank: RankProcess, *, stopped: bool) -> None:
+        """Report that a rank was stopped, or continued, unless this agent has stopped it."""
+        now = time.monotonic()
+        if stopped and rank.halted_at is None and self.stopped_at is None:
+            rank.halted_at, rank.continue_at = now, now + HALT_S
+            self.outbox.tell("halted", job=rank.launch.job, rank=rank.launch.rank, halted_s=None)
+        elif not stopped and rank.halted_at is not None:
+            halted_s, rank.halted_at, rank.continue_at = now - rank.halted_at, None, None
+            self.outbox.tell("halted", job=rank.launch.job, rank=rank.launch.rank, halted_s=halted_s)
 
     def _tell_end(self, job: str, name: str, **fields: Any) -> None:
         start = {"exit_code": None, "units_done": 0, "cpu_s": 0.0}  # of a rank that was not launched

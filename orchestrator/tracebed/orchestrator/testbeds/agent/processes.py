@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 GRACE_S = 2.0
 """Time between SIGTERM and SIGKILL to a rank, s."""
+TAIL = 65536
+"""Number of bytes at the end of a heartbeat file that are read: longer than any record."""
 NAME_BYTES = 255
 """Maximum length of a folder name on Linux, bytes."""
 
@@ -52,6 +54,8 @@ class RankProcess:
         finished: the message `finished` of the rank; empty if the rank has not sent it.
         killed: reason for which the agent killed the rank; None: not killed.
         kill_at: time at which SIGKILL is due, `time.monotonic()`.
+        halted_at: time at which the rank was stopped from outside, `time.monotonic()`; None: it runs.
+        continue_at: time at which a rank that was stopped from outside is to be continued, `time.monotonic()`.
     """
 
     lines: Lines
@@ -64,6 +68,8 @@ class RankProcess:
         self.finished: dict[str, Any] = {}
         self.killed: str | None = None
         self.kill_at: float | None = None
+        self.halted_at: float | None = None
+        self.continue_at: float | None = None
 
     def signal(self, number: int) -> None:
         """Send a signal to the process group of the rank."""
@@ -102,7 +108,8 @@ class RankProcess:
             return int(self.finished["units_done"])
         try:
             with (self.launch.folder / heartbeat_name(self.launch.rank)).open("rb") as file:
-                *_, last, _ = [b"", *file.read().split(b"\n")]
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+                *_, last, _ = [b"", *file.read(TAIL).split(b"\n")]
             record = decode(last)
             return int(record["work_done"]) if record["pid"] == self.pid else 0
         except (OSError, ValueError):  # the rank ended before its first heartbeat
@@ -160,10 +167,11 @@ def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None, prepare: Callab
     return RankProcess(pid, launch, ours, output)
 
 
-def any_ended() -> bool:
-    """Return whether a child of this process has ended and has not been waited for."""
+def any_changed() -> bool:
+    """Return whether a child of this process has ended, stopped or continued and has not been waited for."""
+    kinds = os.WEXITED | os.WSTOPPED | os.WCONTINUED
     try:
-        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return os.waitid(os.P_ALL, 0, kinds | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return False
 
@@ -190,7 +198,8 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
             pipe = _only_descriptors(control, output)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
             status = _run(launch, pipe)
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # a full disk costs the output, not the job
+            sys.stdout.flush()
     except BaseException:
         traceback.print_exc()
         raise
@@ -209,8 +218,11 @@ def _run(launch: Launch, pipe: socket.socket) -> int:
     """Run the application of the rank, and return the exit status."""
     try:
         return application_of(launch.program).run(launch, pipe)
-    except TracebedError as error:
-        pipe.sendall(encode({"type": "finished", "state": "failed", "reason": str(error)}))
+    except Exception as error:  # noqa: BLE001  every error is reported to the agent
+        reason = str(error) if isinstance(error, TracebedError) else f"{type(error).__name__}: {error}"
+        pipe.sendall(encode({"type": "finished", "state": "failed", "reason": reason}))
+        with contextlib.suppress(OSError):  # a full disk costs the output, not the reason
+            traceback.print_exc()
         return 1
 
 

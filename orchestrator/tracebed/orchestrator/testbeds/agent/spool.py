@@ -7,15 +7,12 @@ import fcntl
 import os
 import stat
 import tempfile
-import time
 from pathlib import Path
 
 from tracebed.benchmarks.node_table import FOLDER
 from tracebed.errors import InputError, TestbedError
 
 PREFIX = "tracebed-agent-"
-LEFTOVER_S = 60.0
-"""Age at which the private folder of a killed agent is removed, s."""
 LONGEST_PATH = 70
 """Longest path for temporary files that leaves room for the names of sockets, whose paths have at most 107 bytes."""
 
@@ -26,10 +23,14 @@ def private_folder() -> tuple[Path, int]:
     The kernel releases the lock when this process ends or is killed.
     """
     parent = tempfile.gettempdir()
-    folder = tempfile.mkdtemp(prefix=PREFIX, dir=parent if len(os.fsencode(parent)) < LONGEST_PATH else "/tmp")
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return Path(folder), descriptor
+    while True:
+        folder = tempfile.mkdtemp(prefix=PREFIX, dir=parent if len(os.fsencode(parent)) < LONGEST_PATH else "/tmp")
+        with contextlib.suppress(FileNotFoundError):  # removed by another agent before it was locked
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if Path(folder).exists():
+                return Path(folder), descriptor
+            os.close(descriptor)
 
 
 def table_path(folder: Path) -> Path:
@@ -50,8 +51,7 @@ def remove_leftovers(parent: Path) -> None:
         with contextlib.suppress(OSError):  # for example, the folder of another user, or of a running agent
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                facts = os.fstat(descriptor)
-                if facts.st_uid != os.geteuid() or time.time() - facts.st_mtime < LEFTOVER_S:
+                if os.fstat(descriptor).st_uid != os.geteuid():
                     continue
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_tables(folder)
