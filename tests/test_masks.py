@@ -152,7 +152,7 @@ def test_a_lost_table_is_replaced_and_harms_no_job(tmp_path: Path, harm: str) ->
                 size = lost.stat().st_size - 24
                 file.write(b"\xff" * size)
         resize(agent, "a", "0", 1)
-        assert "table of CPUs" in agent.hear("error")["what"]
+        assert "table of CPUs" in agent.hear("warning")["what"]
         assert resized(agent, "a", "0")["request"] == 1
         resize(agent, "b", "1-3", 2)
         assert resized(agent, "b", "1-3")["request"] == 2

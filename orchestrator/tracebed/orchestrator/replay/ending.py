@@ -68,11 +68,11 @@ def _mishaps(witness: Witness) -> list[str]:
         for (job, node), found in witness.halts.items()
         for seconds in found
     ]
-    errors = [
+    warnings = [
         f"node {node}: {what}" + (f" ({count:,} times)" if count > 1 else "")
-        for (node, what), count in witness.errors.items()
+        for (node, what), count in witness.warnings.items()
     ]
-    return [*strays, *halts, *errors]
+    return [*strays, *halts, *warnings]
 
 
 def lateness(seconds: Sequence[float]) -> dict[str, float]:

@@ -25,8 +25,8 @@ from tracebed.orchestrator.run_schema import NAN, TABLES
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 COLUMNS = list(TABLES["nodes"])
-ERRORS = 20
-"""Largest number of different messages about errors of agents that are kept."""
+WARNINGS = 20
+"""Largest number of different warnings of agents that are kept."""
 
 
 class Named(Protocol):
@@ -152,7 +152,7 @@ class Witness:
         rates_after: node -> units per second of CPU time after the last job.
         strays: (job, node) -> the CPUs that a process of the job allowed itself, and those that it was to have.
         halts: (job, node) -> the times for which the rank was stopped from outside; None: it did not continue.
-        errors: (node, message of its agent) -> number of times. At most `ERRORS` messages.
+        warnings: (node, warning of its agent) -> number of times. At most `WARNINGS` different ones.
         handovers: CPUs that were handed over between jobs that share a node.
     """
 
@@ -172,7 +172,7 @@ class Witness:
         self.rates_after: dict[str, float] = {}
         self.strays: dict[tuple[str, str], str] = {}
         self.halts: dict[tuple[str, str], list[float | None]] = {}
-        self.errors: Counter[tuple[str, str]] = Counter()
+        self.warnings: Counter[tuple[str, str]] = Counter()
         self.rates: Mapping[str, float] = {}
         """Kernel -> units per second of a core by which the jobs were sized. Empty: the jobs are emulated."""
         self.handovers = Handovers()
@@ -201,7 +201,7 @@ class Witness:
             "clock": self._clock,
             "stray": self._stray,
             "halted": self._halted,
-            "error": self._error,
+            "warning": self._warning,
         }
 
     def take_in(self, entry: Entry) -> None:
@@ -400,10 +400,10 @@ class Witness:
             found.pop()
         found.append(entry.data["halted_s"])
 
-    def _error(self, entry: Entry) -> None:
+    def _warning(self, entry: Entry) -> None:
         what = (entry.node or "", entry.data["what"])
-        if entry.job is None and (what in self.errors or len(self.errors) < ERRORS):
-            self.errors[what] += 1
+        if what in self.warnings or len(self.warnings) < WARNINGS:
+            self.warnings[what] += 1
 
     def _mask(self, entry: Entry) -> None:
         masks = (entry.data[name] for name in ("before", "after"))

@@ -45,6 +45,7 @@ FIELDS: dict[str, dict[str, Types]] = {
     "calibrated": {"units_per_core_second": (*NUMBER, NOTHING)},
     "stray": {**JOB, "threads": (int,), "cpus": (str,), "used": (str,)},
     "halted": {**JOB, "halted_s": (*NUMBER, NOTHING)},
+    "warning": {"what": (str,)},
     "error": {"what": (str,)},
 }
 """Type of event -> the fields that the testbed and the replay read, with the types of their values."""

@@ -28,6 +28,7 @@ FAULTS = {
     "error": "error",
     "stray": "process on other CPUs",
     "halted": "process stopped",
+    "warning": "warning",
     "step": "step of the clock",
     "pause": "replay resumed",
 }

@@ -134,7 +134,7 @@ class Masks:
         """Replace the table. Ranks keep the CPUs that they hold, and open the other table at their next poll."""
         self.replacements += 1
         path = self.first.with_name(f"{self.first.name}-{self.replacements}")
-        self.outbox.tell("error", what=f"the table of CPUs {why}; the ranks continue with another table")
+        self.outbox.tell("warning", what=f"the table of CPUs {why}; the ranks continue with another table")
         try:
             administrator = Administrator(Table.create(path, self.cpus))
             administrator.restore({rank.pid: self._known.get(rank.pid, Share()) for rank in self.ranks.values()})
