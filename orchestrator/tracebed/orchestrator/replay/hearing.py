@@ -20,9 +20,11 @@ LEADER_ENDED = "the leader has ended"
 
 
 def mask_changed(record: Record, job: int, node: int, change: Mapping[str, Any]) -> None:
-    """Record a change of a mask, the data of a journal entry `mask`, unless a rank was launched or has ended."""
+    """Record a change of a mask, the data of a journal entry `mask`, unless a rank has ended."""
     before, after = change["before"], change["after"]
-    if before is not None and after is not None:
+    if before is None and after is not None:
+        record.cores.launched_with(job, node, len(parse_cpus(after)), change["applied"])
+    elif before is not None and after is not None:
         cores = len(parse_cpus(before)), len(parse_cpus(after))
         seen = NEVER if change["seen"] is None else change["seen"]
         instants = change["decided"], seen, change["applied"]

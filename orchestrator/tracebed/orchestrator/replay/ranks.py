@@ -38,7 +38,7 @@ class RunningJob:
     """Node that a resize added -> time of this decision, trace s."""
     masks: dict[int, str | None] = field(default_factory=dict)
     """Node with a rank -> the CPUs in its mask, as the rank confirmed them last, or as it was launched. None: the rank
-    waits for its first CPUs, which another job has."""
+    was launched on a shared node, and may wait for its first CPUs."""
     measured: dict[str, float] = field(default_factory=dict)
     """Figures of the pending resize that its leader measured: columns of the table `reconfigurations`."""
     address: Any = None
@@ -194,8 +194,7 @@ class Ranks:
 
     def _launch(self, job: int, active: RunningJob, node: int, *, leader: bool) -> None:
         cores = active.alive[node] = active.cores[node]
-        loan = self.cluster.loans.get(node)
-        active.masks[node] = self.cpus(node, cores) if loan is None or loan.guest != job else None
+        active.masks[node] = None if node in self.cluster.loans else self.cpus(node, cores)
         self._tell(
             node,
             {

@@ -102,8 +102,9 @@ class CoreChanges:
     ) -> None:
         """Note that the rank of `job` on `node` applied a change.
 
-        A change that no policy decided is added as one of an operator. A rank that gets its cores in several steps has
-        applied the change after the last step.
+        It is the last change to this number of cores that was asked for by then. A change that no policy decided is
+        added as one of an operator. A rank that gets its cores in several steps has applied the change after the last
+        step.
 
         Args:
             job: the job.
@@ -112,16 +113,18 @@ class CoreChanges:
             instants: `decided`, `seen` and `applied`, trace s.
             nodes: number of nodes of the job.
         """
-        rows = self._open.get(job, {}).get(node, [])
-        row = next((row for row in rows if self.cores_to[row] == cores[1]), None)
-        if row is None and rows:
-            return
+        row = self._close(job, node, cores[1], instants[0])
         if row is None:
+            if self._open.get(job, {}).get(node):
+                return
             row = len(self)
             self._add(job, node, nodes, *cores, ChangeCause.OPERATOR, NEVER)
-        else:
-            del rows[: rows.index(row) + 1]
         self.decided[row], self.seen[row], self.applied[row] = instants
+
+    def launched_with(self, job: int, node: int, cores: int, now: float) -> None:
+        """Note that the rank of `job` on `node` started with `cores` cores at `now`, after changes of them."""
+        if (row := self._close(job, node, cores, now)) is not None:
+            self.decided[row] = self.applied[row] = now
 
     def adopted(self, job: int, now: float) -> None:
         """Note that `job` adopts its current cores on all nodes at `now`, a malleability point."""
@@ -133,6 +136,19 @@ class CoreChanges:
         """Forget a job that has ended; its open changes never take effect."""
         self._held.pop(job, None)
         self._open.pop(job, None)
+
+    def _close(self, job: int, node: int, cores: int, at: float) -> int | None:
+        """Return the open change to `cores` that took effect at `at`, and close it and those before; None: no change.
+
+        Clocks of nodes differ: if all such changes were asked for later, it is the first one.
+        """
+        rows = self._open.get(job, {}).get(node, [])
+        found = [row for row in rows if self.cores_to[row] == cores]
+        if not found:
+            return None
+        row = ([row for row in found if self.asked[row] <= at] or found[:1])[-1]
+        del rows[: rows.index(row) + 1]
+        return row
 
     def _add(self, job: int, node: int, nodes: int, before: int, after: int, cause: ChangeCause, asked: float) -> None:
         columns = (self.job, self.node, self.nodes, self.cores_from, self.cores_to)
