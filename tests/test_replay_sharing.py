@@ -48,7 +48,7 @@ class Watched(AgentTestbed):
         self.running: set[tuple[int, str]] = set()
         self.started: dict[str, float] = {}  # job -> time at which its ranks began
         self.changes: dict[tuple[int, str], list[tuple[float, set[int]]]] = defaultdict(list)
-        self.guests = self.narrowed = 0
+        self.guests = 0
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
         if message["type"] == "launch":
@@ -67,7 +67,6 @@ class Watched(AgentTestbed):
                 self.started[key[1]] = message["time"]
             elif message["type"] == "resized" and "cpus" in message:
                 cpus = set(parse_cpus(message["cpus"]))
-                self.narrowed += cpus < self.launched[key]
                 self.changes[key].append((message["applied"], cpus))
             elif message["type"] == "ended":
                 self.running.remove(key)
@@ -183,7 +182,6 @@ def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(
     assert states.keys() == ({"completed", "cancelled", "failed"} if hostile else {"completed"})
     assert states["completed"] >= 15
     assert testbed.guests > 20
-    assert testbed.narrowed > 2
     testbed.assert_no_cpu_has_two_ranks()
     assert_no_core_has_two_jobs(run.allocations, [4] * 4)
 
@@ -416,8 +414,8 @@ def test_jobs_that_lend_cores_take_the_time_that_the_simulator_models(
     lasts = simulated.jobs.set_index("job_id").eval("end - launched")
     assert planned["guest"] == pytest.approx(lasts["guest"], rel=0.02)  # it has half of the cores to its end
     told = [entry for entry in entries if (entry.kind, entry.job) == ("resized", "mate")]
-    applied = [entry.data["iteration"] for entry in told if entry.data["rank"] == "n1"]
-    shrunk, grown = (iteration for iteration in applied if iteration is not None)  # None: an answer of the agent
+    applied = [entry.data["iteration"] for entry in told if entry.data["iteration"] is not None]  # not by the agent
+    shrunk, grown = min(applied), max(applied)  # the slower one of two ranks decides
     lent, jobs = (grown - shrunk) / round(120 / 100 / 0.02), Jobs.of(work)
     expected = 120 * (1 - lent) + 120 * lent / jobs.rate(0, 2, 0.5)
     assert planned["mate"] == pytest.approx(expected, rel=0.02)

@@ -114,8 +114,8 @@ class BenchmarkRank:
         """What this rank does once it holds CPUs; None: it does not wait for CPUs."""
         self.told_lost = False
         """Whether the agent knows that the table is lost."""
-        self.adopted = 0.0
-        """Time at which the workers took over the latest CPUs."""
+        self.decided = self.adopted = 0.0
+        """Times at which this rank saw its latest CPUs in the table, and at which the workers had taken them over."""
         self._without_cpus: float | None = None
         """Time since when this rank holds no CPU; None: it holds CPUs."""
         self.partitions = len(launch.cpus) if launch.program.partition == "static" else 0
@@ -332,10 +332,8 @@ class BenchmarkRank:
 
     def follow_table(self) -> None:
         """Release and take CPUs as the table says. No worker may be busy."""
-        if self.holding.due:
-            begun = self.clock.now()
-            if self.holding.poll(self._adopt) and (self.began or self._ready):
-                self._tell_cpus(begun)
+        if self.holding.due and self.holding.poll(self._adopt) and (self.began or self._ready):
+            self._tell_cpus()
         self.seen = None
         if self.holding.lost and not self.told_lost:
             self.tell("table_lost")
@@ -353,15 +351,17 @@ class BenchmarkRank:
 
     def _adopt(self, cpus: tuple[int, ...]) -> None:
         """Let the workers use the CPUs that this rank holds from now on. The table is locked."""
+        self.decided = self.clock.now()  # not before the lock: the change may have been made while this rank waited
         if cpus:
             self.workers.set_mask(cpus)
         else:
             self.workers.suspend()
         self.adopted = self.clock.now()
 
-    def _tell_cpus(self, begun: float) -> None:
-        """Report the CPUs that this rank holds now, after a poll that began at `begun`."""
-        decided, cpus, now = self.clock.stamp(begun), self.holding.cpus, self.adopted
+    def _tell_cpus(self) -> None:
+        """Report the CPUs that this rank holds now, after a poll."""
+        begun, cpus, now = self.decided, self.holding.cpus, self.adopted
+        decided = self.clock.stamp(begun)
         if self._without_cpus is not None:
             begun, self._without_cpus = self._without_cpus, None
         if not cpus:
