@@ -60,8 +60,8 @@ def sd_5_real(settings: Settings) -> Findings:
     notes = [
         f"Replayed on {inventory.name}: {len(inventory.nodes)} nodes, {inventory.execution}. The paper ran its"
         " applications on MareNostrum 4.",
-        "The applications of the paper use cores better when two jobs share a node. Emulated jobs do so only in the part"
-        " that runs on one core.",
+        "The applications of the paper use cores better when two jobs share a node. Emulated jobs do so only in the"
+        " part that runs on one core.",
         "Energy is modelled from busy cores. The jobs are drawn from Cirne's model: the paper's own workload is not"
         " public.",
     ]
