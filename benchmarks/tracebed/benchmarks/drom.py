@@ -273,7 +273,7 @@ class Application:
 
     @property
     def posted(self) -> bool:
-        """Whether a change was posted to this process since its last poll. It takes about 0.5 microseconds."""
+        """Whether a change was posted to this process since its last poll. It takes about a microsecond."""
         return self._slot is not None and self.table.posts(self._slot) != self._seen
 
     def poll(self, adopt: Callable[[tuple[int, ...]], None] | None = None) -> tuple[Result, tuple[int, ...]]:
