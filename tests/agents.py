@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -120,9 +121,15 @@ class Controller:
             if self.heard[-1]["type"] == kind:
                 return self.heard[-1]
 
-    def next_line(self) -> bytes:
+    def next_line(self, guard_s: float = 120.0) -> bytes:
+        """Return the next line, or b"" at the end. An agent that says nothing for `guard_s` seconds is killed."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline()
+        guard = threading.Timer(guard_s, self.process.kill)
+        guard.start()
+        try:
+            return self.process.stdout.readline()
+        finally:
+            guard.cancel()
 
     def greet(self, **changes: Any) -> dict[str, Any]:
         """Send `hello`, and return the answer."""

@@ -71,8 +71,12 @@ def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> 
         options |= {
             "promise": rng.choice(["pool", "direct", "steal"]),
             "backfill": rng.choice(["easy", "easy", "firstfit"]),
-            "count_idle": rng.random() < 0.7,
+            "count_idle": rng.choice(["yes", "yes", "no", "head"]),
             "grow_at_start": rng.random() < 0.3,
+            "calls": rng.choice(["settle", "event", "tick" if options["interval_s"] else "settle"]),
+            "expected_end": "scaled" if options["over_limit"] == "kill" else rng.choice(["scaled", "limit"]),
+            "narrow": rng.random() < 0.5,
+            "ties": rng.choice(["start", "id"]),
         }
     if policy == "conservative" and rng.random() < 0.5:
         options |= {

@@ -121,10 +121,14 @@ class _Reference:
         malleability_interval_s: float,
         over_limit: str,
         priority: str,
-        count_idle: bool = True,
+        count_idle: str = "yes",
         grow_at_start: bool = False,
         promise: str = "pool",
         backfill: str = "easy",
+        calls: str = "settle",
+        expected_end: str = "scaled",
+        narrow: bool = False,
+        ties: str = "start",
         backfill_depth: int = 0,
         backfill_interval_s: float = 0.0,
     ) -> None:
@@ -146,10 +150,15 @@ class _Reference:
         self.grow_at_start = grow_at_start
         self.promise = promise
         self.backfill = backfill
+        self.calls_made = calls if policy in MALLEABLE else "event"
+        self.by_limit = expected_end == "limit"
+        self.narrow = narrow
+        self.ties = ties
         self.backfill_depth = backfill_depth
         self.backfill_interval_s = backfill_interval_s
         self.now = 0.0
         self.calls = 0
+        self.decided = False  # whether the current call decided anything
         self.wake: float | None = None  # time of the next call that the policy requested
         self.woken = False  # whether the current call is the requested one
         self.to_come = sorted(jobs, key=lambda job: job.submit)  # stable: ties in workload order
@@ -225,8 +234,13 @@ class _Reference:
                 self.queue.sort(key=self.queue_key)
                 if self.over_limit == "again":
                     self.expect_again()
+                self.decided = False
                 self.call()
                 self.serve_promises()
+                if self.calls_made == "settle" and self.decided:
+                    self.wake = self.tick(self.now)
+                if self.calls_made == "tick" and self.running:
+                    self.wake = self.tick(math.nextafter(self.now, math.inf))
                 self.ended_since_call = False
         assert not self.queue and not self.promises, "a job was never started"
 
@@ -267,7 +281,8 @@ class _Reference:
     # ---- promises --------------------------------------------------------------------------------------------
 
     def make_promise(self, job: RefJob, target: int, taken: list[tuple[_Running, int]]) -> None:
-        expected_end = self.now + job.expected_run_time() / job.rate(target)
+        self.decided = True
+        expected_end = self.now + job.expected_run_time() / self.planned_rate(job, target)
         promise = _Promise(job, target, expected_end)
         if self.promise != "pool":
             promise.missing = [(run, count) for run, count in taken if run.point is not None]
@@ -310,7 +325,11 @@ class _Reference:
         self.results[job.id] = RefResult(self.now, None, "completed", [(self.now, n)])
         self.set_ends(run)
 
+    def planned_rate(self, job: RefJob, n: int) -> float:
+        return 1.0 if self.by_limit else job.rate(n)
+
     def start_waiting(self, job: RefJob, n: int) -> None:
+        self.decided = True
         self.queue.remove(job)
         self.start(job, n, self.calls)
 
@@ -318,9 +337,10 @@ class _Reference:
         """Compute the end and the expected end from the progress so far and the current speed."""
         rate = run.job.rate(run.used)
         run.end = self.now + max(0.0, run.job.run_time - run.progress) / rate
-        run.expected_end = self.now + max(0.0, run.limit - run.progress) / rate
-        killed = self.over_limit == "kill" and run.expected_end < run.end
-        run.end = run.expected_end if killed else run.end
+        limit_end = self.now + max(0.0, run.limit - run.progress) / rate
+        killed = self.over_limit == "kill" and limit_end < run.end
+        run.end = limit_end if killed else run.end
+        run.expected_end = run.start + run.limit if self.by_limit else limit_end
         self.results[run.job.id].state = "killed" if killed else "completed"
 
     def expect_again(self) -> None:
@@ -328,13 +348,16 @@ class _Reference:
         for run in self.running:
             if run.expected_end <= self.now:
                 rate = run.job.rate(run.used)
-                run.limit = run.progress + rate * (self.now - run.since) + max(run.job.expected_run_time(), 1.0)
-                run.expected_end = self.now + max(run.job.expected_run_time(), 1.0) / rate
+                limit = max(run.job.expected_run_time(), 1.0)
+                run.limit = self.now - run.start if self.by_limit else run.progress + rate * (self.now - run.since)
+                run.limit += limit
+                run.expected_end = self.now + limit / (1.0 if self.by_limit else rate)
                 self.reservations.clear()
                 self.ended_since_call = True
 
     def resize(self, run: _Running, n: int) -> None:
         """Record the decision to resize `run` to n nodes; a second decision in a call replaces the first."""
+        self.decided = True
         resizes = self.results[run.job.id].resizes
         before = run.decided
         if run.call_resized == self.calls:
@@ -479,9 +502,12 @@ class _Reference:
             if self.free() < self.smallest(job):
                 continue
             n = min(self.preferred(job), self.free())
-            if self.now + job.expected_run_time() / job.rate(n) <= shadow:
+            if self.now + job.expected_run_time() / self.planned_rate(job, n) <= shadow:
                 self.start_waiting(job, n)
-            elif n <= extra:
+                continue
+            if self.narrow and self.smallest(job) <= extra:
+                n = min(n, extra)
+            if n <= extra:
                 extra -= n
                 self.start_waiting(job, n)
 
@@ -493,6 +519,9 @@ class _Reference:
             return Fraction(run.decided - job.nodes_min)
         return Fraction(run.decided - job.nodes_pref)
 
+    def by_ties(self, runs: list[_Running]) -> list[_Running]:
+        return sorted(runs, key=lambda run: self.submission[run.job.id]) if self.ties == "id" else runs
+
     def may_change(self, run: _Running) -> bool:
         return self.largest(run.job) > self.smallest(run.job) and run.point is None
 
@@ -500,10 +529,14 @@ class _Reference:
         # Computed once, before the first shrink of this call: a job may be shrunk again for the next waiting
         # job.
         eligible = [run for run in self.running if self.may_change(run) and run.call_started != self.calls]
+        eligible = self.by_ties(eligible)
         # Reading: "idle" means the nodes idle before the first shrink, less those that later promises took. Nodes
         # being released without a promise do not count within the call.
-        idle = self.free()
+        idle, fits, head = self.free(), self.free(), self.queue[0] if self.queue else None
         for job in list(self.queue):
+            if self.count_idle == "head" and self.smallest(job) <= fits:
+                continue
+            counts = self.count_idle == "yes" or (self.count_idle == "head" and job is head)
             attempts = {
                 "avg": [(job.nodes_min, self.smallest)],
                 "min": [(job.nodes_min, self.smallest)],
@@ -517,7 +550,7 @@ class _Reference:
             if not job.malleable:
                 attempts = [(job.nodes, floor) for _, floor in attempts]
             for target, floor in attempts:
-                need = target - idle if self.count_idle else target
+                need = target - idle if counts else target
                 if need <= 0:
                     break
                 if sum(max(0, run.decided - floor(run.job)) for run in eligible) < need:
@@ -560,6 +593,7 @@ class _Reference:
             and run.call_resized != self.calls
             and (self.grow_at_start or run.call_started != self.calls)
         ]
+        eligible = self.by_ties(eligible)
         if self.policy == "avg":
             while self.free() and (below := [run for run in eligible if run.decided < run.job.nodes_max]):
                 run = min(below, key=self.priority)

@@ -62,6 +62,7 @@ def test_a_thread_outside_its_mask_is_put_back_and_reported(agent: Agent) -> Non
     assert until(lambda: not strays(rank.pid, [high]))
 
 
+@pytest.mark.slow
 def test_ranks_that_follow_their_masks_are_not_reported(agent: Agent) -> None:
     agent.launch("1", Program("pils", 0, 10**12, 10**6, rate=1e6), duty=0.01)
     agent.hear("started")

@@ -44,6 +44,7 @@ def test_hand_worked_breakdown() -> None:
     assert rows(table, "kind", "wait")["share"].to_dict() == {"rigid": 1}
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.floats(0.5, 2.0))
 def test_contributions_add_up_to_the_difference_of_the_means(seed: int, stretch: float) -> None:
     real = fcfs_run(40, seed=seed)

@@ -84,8 +84,17 @@ def test_a_tick_delays_starts_to_its_multiples(run: Tracebed, small: Path) -> No
 
 def test_a_policys_parameters_reach_the_run(run: Tracebed, small: Path) -> None:
     run("simulate", "w.parquet", "--policy", "pref", "-P", "count-idle=no", "-o", "sim")
-    parameters = {"count_idle": False, "grow_at_start": False, "promise": "pool", "backfill": "easy"}
+    parameters = {"count_idle": "no", "grow_at_start": False, "promise": "pool", "backfill": "easy"}
+    parameters |= {"calls": "settle", "expected_end": "scaled", "narrow": False, "ties": "start"}
     assert Run.load("sim").info.policy_parameters == parameters
+
+
+def test_calls_at_ticks_need_an_interval(run: Tracebed, small: Path) -> None:
+    command = ["simulate", "w.parquet", "--policy", "pref", "-P", "calls=tick", "--nodes", "4", "-o", "sim"]
+    assert "calls=tick needs an interval" in refused(run(*command))
+    assert "--over-limit kill" in refused(run(*command[:5], "expected_end=limit", *command[6:], "--over-limit", "kill"))
+    run(*command, "--interval", "10")
+    assert set(Run.load("sim").jobs["start"] % 10) == {0.0}
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,7 @@ def test_an_unhealthy_real_run_ends_with_4(folder: Path, tmp_path: Path) -> None
     assert found["cases"][0]["repetitions"][0]["health"]["causes"] == [cause]
 
 
+@pytest.mark.slow
 def test_a_report_with_the_workload_has_the_error_budget(tmp_path: Path) -> None:
     jobs = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
     tb.write(jobs, tmp_path / "w.parquet")

@@ -221,6 +221,7 @@ def test_points_far_from_each_other_are_kept() -> None:
     assert spread_out(points, 10) == [0, 2, 3, 1, 4]
 
 
+@pytest.mark.slow
 def test_a_fit_is_saved_as_a_calibration(tmp_path: Path) -> None:
     found = fitted(seeds=(3, 4))
     calibration = calibration_of(found, "fitted")

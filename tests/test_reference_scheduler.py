@@ -100,7 +100,7 @@ def test_pref_starts_below_the_preferred_size_and_expands() -> None:
 def test_under_pref_a_job_waits_for_its_minimum() -> None:
     # The same with minimum 4: 3 idle nodes are too few, and no job can be shrunk. It starts on 6 of the 10 at
     # 100.
-    results = reference_schedule([rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 4, 6, 8)], 10, "pref")
+    results = reference_schedule([rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 4, 6, 8)], 10, "pref", calls="event")
     assert spans(results)[2] == (100, 160)
 
 
@@ -108,7 +108,9 @@ def test_under_pref_a_job_waits_for_its_minimum() -> None:
 # done 10 + 10 * 8/4 = 30 s of its work. Then 3 is submitted, and no node is idle. 1 can give 4 nodes down to its
 # preferred size, 6 down to its minimum.
 def shrinking(newcomer: RefJob, work: float = 40) -> dict[int, RefResult]:
-    return reference_schedule([malleable(1, 0, 4, work, 2, 4, 10), rigid(2, 10, 2, 1000), newcomer], 10, "pref")
+    return reference_schedule(
+        [malleable(1, 0, 4, work, 2, 4, 10), rigid(2, 10, 2, 1000), newcomer], 10, "pref", calls="event"
+    )
 
 
 def test_pref_first_attempt_gives_the_preferred_size_and_leaves_others_theirs() -> None:
@@ -153,7 +155,7 @@ def test_pref_takes_from_the_highest_priority_and_from_the_last_one_only_what_is
     ]
     # 2, on 4 again with r = 2, needs 81 / 2 s more and ends at 50.5. Then 1, with 20 + 40.5 s done, grows
     # to 6: 39.5 / 3 s more.
-    results = reference_schedule(jobs, 12, "pref")
+    results = reference_schedule(jobs, 12, "pref", calls="event")
     assert spans(results)[4] == (10, 210)
     assert results[2] == RefResult(
         0, 50.5, "completed", [(0, 2), (5, 4), (6, 6), (10, 4)], [(5, 2, 4), (6, 4, 6), (10, 6, 4)]
@@ -239,8 +241,8 @@ def test_without_counting_idle_nodes_the_whole_size_is_taken_from_running_jobs()
     # gives 4. Then 2 are idle again, but a job does not grow in the call that shrunk it: 1 waits until 8, when
     # 2 ends. By then it has done 3 + 5/2 s of its 70.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 4, 5)]
-    assert reference_schedule(jobs, 10, "pref")[1].resizes[0] == (3, 8, 6)
-    results = reference_schedule(jobs, 10, "pref", count_idle=False)
+    assert reference_schedule(jobs, 10, "pref", calls="event")[1].resizes[0] == (3, 8, 6)
+    results = reference_schedule(jobs, 10, "pref", calls="event", count_idle="no")
     assert results[1] == RefResult(0, 72.5, "completed", [(0, 8), (3, 4), (8, 8)], [(3, 8, 4), (8, 4, 8)])
     assert results[2] == RefResult(3, 8, "completed", [(3, 4)], [])
 
@@ -248,11 +250,11 @@ def test_without_counting_idle_nodes_the_whole_size_is_taken_from_running_jobs()
 def test_a_job_grows_in_the_call_that_started_it_only_with_the_option() -> None:
     # 8 nodes, 1 (2-4-8, 40 s) alone: 4 nodes until the end, or 8 from the start at twice the speed.
     job = malleable(1, 0, 4, 40, 2, 4, 8)
-    assert reference_schedule([job], 8, "pref")[1] == RefResult(0, 40, "completed", [(0, 4)], [])
-    grown = reference_schedule([job], 8, "pref", grow_at_start=True)[1]
+    assert reference_schedule([job], 8, "pref", calls="event")[1] == RefResult(0, 40, "completed", [(0, 4)], [])
+    grown = reference_schedule([job], 8, "pref", calls="event", grow_at_start=True)[1]
     assert grown == RefResult(0, 20, "completed", [(0, 8)], [(0, 4, 8)])
     # With points every 10 s it holds 8 at once and runs on them from 10: 10 s done, 30 at double speed.
-    late = reference_schedule([job], 8, "pref", grow_at_start=True, malleability_interval_s=10)[1]
+    late = reference_schedule([job], 8, "pref", calls="event", grow_at_start=True, malleability_interval_s=10)[1]
     assert late == RefResult(0, 25, "completed", [(0, 8)], [(0, 4, 8)])
 
 
@@ -323,7 +325,7 @@ def workloads(draw: st.DrawFn) -> list[RefJob]:
         {
             "interval_s": st.sampled_from([0.0, 3.0]),
             "malleability_interval_s": st.sampled_from([0.0, 2.5]),
-            "count_idle": st.booleans(),
+            "count_idle": st.sampled_from(["yes", "no", "head"]),
             "grow_at_start": st.booleans(),
             "over_limit": st.sampled_from(["extend", "kill", "again", "now"]),
         }

@@ -121,6 +121,7 @@ def test_a_run_without_ended_jobs_has_a_report() -> None:
     Outline(page)
 
 
+@pytest.mark.slow
 def test_many_rectangles_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     found = validated(fcfs_run(300), fcfs_run(300, stretch=1.02, real=False))
     drawn = len(report.render(found))

@@ -21,7 +21,10 @@ from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.simulation.simulator import Simulator
 
 MICROSECOND = 1e-6
-POLICY_PARAMETERS = {"promise", "backfill", "count_idle", "grow_at_start", "backfill_depth", "backfill_interval_s"}
+POLICY_PARAMETERS = {
+    *("promise", "backfill", "count_idle", "grow_at_start", "calls", "expected_end", "narrow", "ties"),
+    *("backfill_depth", "backfill_interval_s"),
+}
 
 
 def workload_of(jobs: list[RefJob], *, cores_per_node: int = 1, ids: list[str] | None = None) -> Workload:
@@ -149,8 +152,9 @@ def test_malleable_schedules_equal_the_reference(data: st.DataObject, machine: i
         "pref",
         interval_s=data.draw(st.sampled_from([0.0, 0.0, 4.0])),
         malleability_interval_s=data.draw(st.sampled_from([0.0, 0.0, 2.0, 3.7])),
-        count_idle=data.draw(st.booleans()),
+        count_idle=data.draw(st.sampled_from(["yes", "no", "head"])),
         grow_at_start=data.draw(st.booleans()),
+        calls=data.draw(st.sampled_from(["settle", "event"])),
         over_limit=data.draw(st.sampled_from(OverLimit)),
     )
 

@@ -175,8 +175,10 @@ def test_overheads_are_wall_seconds_times_the_speed() -> None:
 def test_the_overhead_of_a_reconfiguration_stops_the_job() -> None:
     jobs = [RefJob(0, 0.0, 100.0, 100.0, 1, True, 1, 2, 1)]  # alone, it grows to 2 nodes in the next call
     jobs.append(RefJob(1, 10.0, 0.0, 0.0, 1))
-    plain = predict(workload_of(jobs), machine(2), "pref")
-    slowed = predict(workload_of(jobs), machine(2), "pref", overheads=Overheads(reconfiguration_s=3.0))
+    events = {"calls": "event"}
+    plain = predict(workload_of(jobs), machine(2), "pref", policy_parameters=events)
+    slow = Overheads(reconfiguration_s=3.0)
+    slowed = predict(workload_of(jobs), machine(2), "pref", policy_parameters=events, overheads=slow)
     assert plain.jobs["end"][0] == 10.0 + 90.0 / 2
     assert slowed.jobs["end"][0] == 10.0 + 3.0 + 90.0 / 2
     assert slowed.reconfigurations["applied"].tolist() == [13.0]
@@ -339,8 +341,12 @@ def test_policies_come_by_name_with_typed_parameters() -> None:
     assert registry.parameters(pref) == {
         "promise": "pool",
         "backfill": "easy",
-        "count_idle": False,
+        "count_idle": "no",
         "grow_at_start": True,
+        "calls": "settle",
+        "expected_end": "scaled",
+        "narrow": False,
+        "ties": "start",
     }
     with pytest.raises(InputError, match="easy, fcfs, firstfit"):
         registry.load("best")
@@ -348,7 +354,7 @@ def test_policies_come_by_name_with_typed_parameters() -> None:
         registry.load("pref", {"count_idol": "no"})
     with pytest.raises(InputError, match="pool, direct, steal"):
         registry.load("pref", {"promise": "theft"})
-    with pytest.raises(InputError, match=r"pref.count_idle cannot be 'maybe' \(true or false\)"):
+    with pytest.raises(InputError, match=r"pref.count_idle cannot be 'maybe' \(one of yes, no, head\)"):
         registry.load("pref", {"count_idle": "maybe"})
 
 

@@ -309,6 +309,7 @@ def test_the_worst_case_decides_where_errors_cancel() -> None:
     assert " margins" in found.headline
 
 
+@pytest.mark.slow
 def test_a_claim_about_the_population_needs_eight_workloads() -> None:
     found = validate(suite(8))
     assert found.population is not None

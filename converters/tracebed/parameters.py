@@ -39,6 +39,8 @@ def with_parameters(noun: str, name: str, factory: Any, parameters: Mapping[str,
 def _parsed(value: Any, kind: Any, where: str) -> Any:
     """Return `value`, which may be a string, as `kind` (bool, int, float, str, or a `Literal` of strings)."""
     if choices := get_args(kind):
+        if {"yes", "no"} <= set(choices) and isinstance(value, bool | str) and str(value).lower() in WORDS:
+            return "yes" if WORDS[str(value).lower()] else "no"  # YAML reads yes and no as booleans
         if value in choices:
             return value
         raise InputError(f"{where} cannot be {value!r}", hint=f"one of {', '.join(choices)}")

@@ -85,6 +85,7 @@ def replay(
     if calibration is not None:
         options = replace(options, proposed_duty=calibration.duty or None)
     policy_name, chosen = registry.resolve(policy, policy_parameters)
+    registry.check(chosen, options.interval_s, options.over_limit)
     make_testbed = TESTBEDS.load(inventory.testbed)
     if "+" in inventory.execution:
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"

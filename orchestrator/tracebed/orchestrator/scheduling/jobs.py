@@ -132,6 +132,10 @@ class Jobs:
             speedup=[None] * count,
         )
 
+    def with_equal_rates(self) -> Jobs:
+        """Return the jobs with the rate 1 on any number of nodes."""
+        return replace(self, speedup=[speedup and _equal_rates for speedup in self.speedup])
+
     @classmethod
     def of(
         cls, workload: Workload, *, cores_per_node: int | None = None, over_limit: OverLimit = OverLimit.EXTEND
@@ -195,6 +199,10 @@ class Jobs:
             over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
         )
+
+
+def _equal_rates(nodes: int) -> float:
+    return 1.0
 
 
 def _if_known(values: FloatArray) -> list[float]:

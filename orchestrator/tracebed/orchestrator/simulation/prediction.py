@@ -81,6 +81,7 @@ def predict(
     bounds.check("speed", speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
     for key, value in {"interval_s": interval_s, "malleability_interval_s": malleability_interval_s}.items():
         bounds.check(key, value, 0, bounds.MAX_SECONDS)
+    registry.check(chosen, interval_s, over_limit)
     for key, value in asdict(overheads).items():
         bounds.check(f"overhead {key}", value, 0, bounds.MAX_SECONDS / speed)
     if overheads.grain_s and malleability_interval_s:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import sys
 import tempfile
 import zipfile
@@ -32,7 +33,8 @@ SUITE = """\
 # A suite for `tracebed validate`. Add a simulator: its predictions, or the command that makes them.
 workloads:
 {workloads}
-policies: [{policies}]
+policies:
+{policies}
 recorded: "real/{{workload}}-{{policy}}/rep-*"
 simulators:
   tracebed: {{{calibration}}}
@@ -55,7 +57,7 @@ def pack(campaign: Path, runs: Path, title: str) -> tuple[bytes, dict[str, Any]]
     spec = yaml.safe_load(campaign.read_text(encoding="utf-8"))
     defaults = spec.get("defaults", {})
     workloads: dict[str, str] = {}
-    policies: list[str] = []
+    policies: dict[str, dict[str, Any]] = {}
     count = jobs = 0
     created = []
     with tempfile.TemporaryDirectory(prefix="tracebed-packing-") as scratch:
@@ -69,13 +71,12 @@ def pack(campaign: Path, runs: Path, title: str) -> tuple[bytes, dict[str, Any]]
             if workload not in workloads:
                 workloads[workload] = f"workloads/{workload}.csv"
                 write_workload(read_workload(campaign.parent / cell["workload"]), folder / workloads[workload])
-            if policy not in policies:
-                policies.append(policy)
             repetitions = sorted((runs / case).glob("rep-*"))
             if not repetitions:
                 raise InputError(f"cell {case} has no runs", where=str(runs), hint="run `tracebed repeat` first")
             for path in repetitions:
                 run = Run.load(path)
+                policies[policy] = run.info.policy_parameters  # those of the runs, whatever the defaults are later
                 created.append(run.info.created or "")
                 (folder / REAL / case).mkdir(parents=True, exist_ok=True)
                 Run(run.info, run.jobs, run.allocations, run.reconfigurations).save(folder / REAL / case / path.name)
@@ -87,7 +88,7 @@ def pack(campaign: Path, runs: Path, title: str) -> tuple[bytes, dict[str, Any]]
         text = SUITE.format(
             title=title,
             workloads="\n".join(f"  {name}: {file}" for name, file in workloads.items()),
-            policies=", ".join(policies),
+            policies="\n".join(f"  {policy}: {json.dumps({'parameters': has})}" for policy, has in policies.items()),
             calibration="calibration: calibration.yaml" if calibration else "",
         )
         (folder / "suite.yaml").write_text(text, encoding="utf-8")

@@ -26,11 +26,15 @@ class Easy(Shown):
         yield from backfill(state)
 
 
-def backfill(state: State) -> Iterator[Start]:
+def backfill(state: State, *, narrow: bool = False) -> Iterator[Start]:
     """Yield the starts of EASY backfilling. A job starts on its preferred size, or on fewer nodes down to its minimum.
 
     The reservation of the head is for its minimum size. For a policy that does not decide sizes, the minimum and the
     preferred size of every job are the requested size.
+
+    Args:
+        state: the state of the cluster and the queue.
+        narrow: whether a job that would delay the head on the idle nodes may start on the extra nodes.
     """
     jobs, queue = state.jobs, state.queue
     yield from heads(state)
@@ -49,6 +53,8 @@ def backfill(state: State) -> Iterator[Start]:
     while state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
         nodes, behind = min(jobs.pref[job], state.idle), job
         in_time = state.now + jobs.limit[job] / jobs.rate(job, nodes) <= shadow
+        if narrow and not in_time and jobs.low[job] <= extra:
+            nodes = min(nodes, extra)
         if in_time or nodes <= extra:
             yield Start(job, nodes)
             extra -= 0 if in_time else nodes

@@ -7,6 +7,7 @@ size, and `avg` is `min` with a relative priority that is updated after each nod
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,10 +18,10 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.easy import backfill
 from tracebed.orchestrator.scheduling.policies.firstfit import first_fit
 from tracebed.orchestrator.scheduling.shown import Shown
-from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State
+from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State, Wake
 
 Sizes = dict[int, int]
-"""Running job -> nodes, in the order of start."""
+"""Running job -> nodes, in the order of start or of submission."""
 
 
 @dataclass(frozen=True)
@@ -31,37 +32,58 @@ class Pref(Shown):
         promise: the nodes promised to a waiting job for which running jobs shrink: any released nodes (`pool`),
             exactly the nodes released for it (`direct`), or these with exchange among the waiting jobs (`steal`).
         backfill: method by which waiting jobs start on idle nodes.
-        count_idle: whether idle nodes count towards the nodes needed by a waiting job.
+        count_idle: whether idle nodes count towards the nodes needed by a waiting job: `yes`, `no`, or for the head of
+            the queue only (`head`). With `head`, no job shrinks for a later job that fits the idle nodes.
         grow_at_start: whether a job may expand in the call in which it starts.
+        calls: when the policy is called. `event`: after each event. `settle`: also again at the same instant until it
+            decides nothing. `tick`: at each multiple of the interval of the scheduler.
+        expected_end: when the limit of a running job is expected to end: `scaled` by the speed of the job on its nodes,
+            or start + `limit` on any number of nodes.
+        narrow: whether a later job may start on fewer nodes than it prefers to fit the extra nodes.
+        ties: the order of running jobs of equal priority: by `start`, or by `id`, in the order of submission.
     """
 
     malleable: ClassVar[bool] = True
 
     promise: Literal["pool", "direct", "steal"] = "pool"
     backfill: Literal["easy", "firstfit"] = "easy"
-    count_idle: bool = True
+    count_idle: Literal["yes", "no", "head"] = "yes"
     grow_at_start: bool = False
+    calls: Literal["settle", "tick", "event"] = "settle"
+    expected_end: Literal["scaled", "limit"] = "scaled"
+    narrow: bool = False
+    ties: Literal["start", "id"] = "start"
 
     def view(self, jobs: Jobs) -> Jobs:
-        """Return the jobs unchanged."""
-        return jobs
+        """Return the jobs with the sizes and the expected run times that the policy counts with."""
+        return jobs.with_equal_rates() if self.expected_end == "limit" else jobs
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield starts, then shrinks and the starts that they allow, then expansions."""
+        """Yield starts, then shrinks and the starts that they allow, then expansions, and the next call."""
+        decided = False
+        for decision in self._steps(state):
+            decided = True
+            yield decision
+        if self.calls == "settle" and decided:
+            yield Wake(state.now)
+        elif self.calls == "tick" and state.size and (decided or len(state.queue)):
+            yield Wake(math.nextafter(state.now, math.inf))  # the scheduler calls at the first tick from there on
+
+    def _steps(self, state: State) -> Iterator[Start | Resize]:
         started: set[int] = set()
-        for start in backfill(state) if self.backfill == "easy" else first_fit(state):  # step 1
+        for start in backfill(state, narrow=self.narrow) if self.backfill == "easy" else first_fit(state):  # step 1
             started.add(start.job)
             yield start
         shrunk: set[int] = set()
         if len(state.queue):
-            for decision in self._shrink(state, _eligible(state, started)):
+            for decision in self._shrink(state, self._eligible(state, started)):
                 if isinstance(decision, Resize):
                     shrunk.add(decision.job)
                 else:
                     started.add(decision.job)
                 yield decision
         if state.idle:
-            yield from self._expand(state, _eligible(state, shrunk if self.grow_at_start else shrunk | started))
+            yield from self._expand(state, self._eligible(state, shrunk if self.grow_at_start else shrunk | started))
 
     def _shrink(self, state: State, size: Sizes) -> Iterator[Start | Resize]:
         """Yield step 2: shrinks for each waiting job, in queue order, and the promised starts."""
@@ -74,15 +96,19 @@ class Pref(Shown):
             return above_pref, sum(nodes - jobs.low[job] for job, nodes in size.items())
 
         above_pref, above_low = room()
+        head = state.queue.head
         for job in state.queue.jobs():
             if not above_low:
                 break
+            counts = self.count_idle == "yes" or (self.count_idle == "head" and job == head)
+            if self.count_idle == "head" and jobs.low[job] <= state.idle:
+                continue  # the reservation of step 1 refused the job, not a lack of nodes
             for target, floor, there in (
                 (jobs.pref[job], jobs.pref, above_pref),
                 (jobs.low[job], jobs.pref, above_pref),
                 (jobs.low[job], jobs.low, above_low),
             ):
-                need = target - (idle if self.count_idle else 0)
+                need = target - (idle if counts else 0)
                 if need <= 0:
                     break
                 if need <= there:
@@ -118,6 +144,11 @@ class Pref(Shown):
                 size[job] += given
                 idle -= given
 
+    def _eligible(self, state: State, besides: set[int]) -> Sizes:
+        """Return the resizable jobs without a pending resize, except `besides`, with their sizes, in order of ties."""
+        jobs = (job for job in state.resizable if job not in state.resizing and job not in besides)
+        return {job: state.size[job] for job in (sorted(jobs) if self.ties == "id" else jobs)}
+
     def _promise(self, job: int, target: int, taken: Sizes) -> Start:
         if self.promise == "pool":
             return Start(job, target)
@@ -129,7 +160,7 @@ class KeepPref(Pref):
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with their preferred size as the minimum."""
-        return replace(jobs, low=jobs.pref)
+        return replace(super().view(jobs), low=jobs.pref)
 
 
 class Min(Pref):
@@ -137,7 +168,7 @@ class Min(Pref):
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with their minimum as the preferred size."""
-        return replace(jobs, pref=jobs.low)
+        return replace(super().view(jobs), pref=jobs.low)
 
 
 class Avg(Min):
@@ -173,13 +204,8 @@ def _part(jobs: Jobs, job: int, size: Sizes) -> float:
     return (size[job] - jobs.low[job]) / (jobs.high[job] - jobs.low[job])
 
 
-def _eligible(state: State, besides: set[int]) -> Sizes:
-    """Return the resizable jobs without a pending resize, except `besides`, with their sizes, in order of start."""
-    return {job: state.size[job] for job in state.resizable if job not in state.resizing and job not in besides}
-
-
 def _resizes(state: State, size: Sizes) -> Iterator[Resize]:
-    """Yield a resize for each job with a new size, in order of start."""
+    """Yield a resize for each job with a new size."""
     for job, nodes in size.items():
         if nodes != state.size[job]:
             yield Resize(job, nodes)

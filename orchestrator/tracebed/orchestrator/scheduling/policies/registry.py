@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.parameters import with_parameters
 from tracebed.registry import Registry
@@ -62,6 +63,18 @@ def resolve(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] |
 def parameters(policy: Policy) -> dict[str, Any]:
     """Return the parameters of a policy: name -> value."""
     return {field.name: getattr(policy, field.name) for field in fields(policy)}  # type: ignore[arg-type]
+
+
+def check(policy: Policy, interval_s: float, over_limit: OverLimit) -> None:
+    """Raise InputError if the parameters of `policy` contradict the options of the scheduler.
+
+    A policy that is called at ticks needs an interval between calls. A policy that expects the end of a limit at any
+    number of nodes alike cannot be used where jobs are killed at their limits, which count at the speed of the job.
+    """
+    if getattr(policy, "calls", None) == "tick" and not interval_s:
+        raise InputError("calls=tick needs an interval between calls", hint="give --interval, or interval_s")
+    if getattr(policy, "expected_end", None) == "limit" and over_limit is OverLimit.KILL:
+        raise InputError("expected_end=limit contradicts --over-limit kill", hint="use expected_end=scaled")
 
 
 def _made(name: str, factory: Any, parameters: Mapping[str, Any] | None) -> Policy:

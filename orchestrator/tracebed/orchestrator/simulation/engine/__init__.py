@@ -7,7 +7,7 @@ if tracebed was built without a C compiler or the engine does not support the si
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -49,6 +49,8 @@ NAMES = {
     "state": {state.name for state in STATES},
     "runtime_model": {model.name for model in RuntimeModel},
     "over_limit": {way.name for way in OverLimit},
+    "count_idle": {"YES", "NO", "HEAD"},
+    "calls": {"EVENT", "SETTLE", "TICK"},
     "outcome": {"DONE", "MORE", "NO_MEMORY", "IMPOSSIBLE"},
 }
 """Enumeration in engine.c -> names of its values."""
@@ -78,7 +80,7 @@ def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> st
         return f"the compiled engine does not support the priority {priority}"
     if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > INT32_MAX:
         return f"the compiled engine supports jobs of at most {INT32_MAX} nodes or cores per node"
-    if sum(top + 1 - low for low, top in _sizes(seen_by(policy, jobs), total).values()) > MAX_SPEEDUP_VALUES:
+    if sum(top + 1 - low for low, top in _sizes(_with_sizes_seen(policy, jobs), total).values()) > MAX_SPEEDUP_VALUES:
         return "the workload has too many different speedup functions for the compiled engine"
     return ""
 
@@ -104,7 +106,7 @@ class CompiledSimulator:
         self.jobs = jobs
         self.cluster = Cluster(cores)
         self.record = Record(jobs)
-        self._seen = seen = seen_by(policy, jobs)
+        self._seen = seen = _with_sizes_seen(policy, jobs)
         overheads = overheads or Overheads()
         curve, speedup = _curves(seen, len(cores))
         uneven = min(cores, default=0) < max(jobs.cores, default=0)
@@ -135,8 +137,12 @@ class CompiledSimulator:
                 "runtime_model": numbers["runtime_model"][runtime_model.name],
                 "over_limit": numbers["over_limit"][jobs.over_limit.name],
                 "first_fit_only": pref.backfill == "firstfit",
-                "count_idle": pref.count_idle,
                 "grow_at_start": pref.grow_at_start,
+                "plan_by_limit": pref.expected_end == "limit",
+                "narrow": pref.narrow,
+                "ties_by_id": pref.ties == "id",
+                "count_idle": numbers["count_idle"][pref.count_idle.upper()],
+                "calls": numbers["calls"][pref.calls.upper()],
                 "backfill_depth": reserving.backfill_depth,
                 "backfill_interval_s": reserving.backfill_interval_s,
                 **asdict(overheads),
@@ -199,6 +205,12 @@ class CompiledSimulator:
             starts=results.array("held_since", held),
             ends=results.array("held_until", held),
         )
+
+
+def _with_sizes_seen(policy: Policy, jobs: Jobs) -> Jobs:
+    """Return `jobs` with the sizes as `policy` sees them, and their own speedup functions."""
+    seen = seen_by(policy, jobs)
+    return replace(seen, speedup=jobs.speedup) if policy.malleable else seen
 
 
 def _sizes(jobs: Jobs, total: int) -> dict[SpeedupFunction, tuple[int, int]]:

@@ -38,7 +38,8 @@
     _(const double *, parallel) /* share of the run time on the requested nodes in which all cores work */ \
     _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests */ \
     _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
-    _(int64_t, first_fit_only) _(int64_t, count_idle) _(int64_t, grow_at_start) /* of the Kassel family */ \
+    _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
+    _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative */ \
     _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
     _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
@@ -54,6 +55,8 @@
 #define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE)
 #define STATE(_) _(UNKNOWN) _(COMPLETED) _(KILLED) _(REJECTED) /* of a job */
 #define RUNTIME_MODEL(_) _(IDEAL) _(WORST_CASE)
+#define COUNT_IDLE(_) _(YES) _(NO) _(HEAD) /* towards the room for a waiting job */
+#define CALLS(_) _(EVENT) _(SETTLE) _(TICK) /* of the policy */
 #define OVER_LIMIT(_) _(EXTEND) _(KILL) _(AGAIN) _(NOW) /* jobs that exceed their limit */
 #define OUTCOME(_) _(DONE) _(MORE) _(NO_MEMORY) _(IMPOSSIBLE) /* of `advance` */
 
@@ -68,6 +71,8 @@ enum { POLICY(VALUE) };
 enum { STATE(VALUE) };
 enum { RUNTIME_MODEL(VALUE) };
 enum { OVER_LIMIT(VALUE) };
+enum { COUNT_IDLE(VALUE) };
+enum { CALLS(VALUE) };
 enum { OUTCOME(VALUE) };
 enum { END, POINT, RELEASED };                             /* events, in this order at one instant */
 enum { NONE, RESIZING, RELEASING };                        /* stages of a resize that is not complete */
@@ -127,7 +132,7 @@ struct engine {
     int32_t *class_of; int32_t *smallest; int32_t classes; int64_t blocks, groups;
     double *block_shortest, *group_shortest;       /* [class][block], [class][group] */
     /* scratch arrays of the policies */
-    int32_t *eligible; int64_t eligible_count;     /* in order of start */
+    int32_t *eligible; int64_t eligible_count;     /* in order of start or, with ties_by_id, of submission */
     struct candidate *candidates;
     int32_t *new_size;               /* of eligible jobs */
     int64_t calls, *started_in, *shrunk_in;        /* policy call that started, shrunk a job */
@@ -170,6 +175,11 @@ static double rate(const struct engine *e, int32_t job, int32_t nodes) {
     if (nodes == in->requested[job]) return 1.0;
     CHECK(in->malleable[job] && nodes >= in->low[job] && nodes <= in->high[job]);
     return in->speedup[in->curve[job] + nodes] / in->speedup[in->curve[job] + in->requested[job]];
+}
+
+/* Return the rate that the scheduler plans with. */
+static double planned_rate(const struct engine *e, int32_t job, int32_t nodes) {
+    return e->in.plan_by_limit ? 1.0 : rate(e, job, nodes);
 }
 
 /* Return the actual rate: with the share of the requested cores on the first `nodes` allocated, as `Jobs.rate`. */
@@ -452,7 +462,7 @@ static void reservation(struct engine *e, int64_t need) {
 
 /* Return the shortest limit of `job` over all sizes on which it may start. */
 static double shortest_limit(const struct setup *in, int64_t job) {
-    if (!in->malleable[job]) return in->limit[job];
+    if (!in->malleable[job] || in->plan_by_limit) return in->limit[job];
     int64_t zero = in->curve[job];
     double best = in->speedup[zero + in->low[job]];
     for (int32_t nodes = in->low[job] + 1; nodes <= in->pref[job]; nodes++)
@@ -574,6 +584,10 @@ static void expect(struct engine *e, int32_t job, double end) {
     e->expected_end[job] = end;
 }
 
+static double due(const struct engine *e, double at) {
+    return e->in.interval_s != 0.0 ? next_multiple(e->in.interval_s, at, 0.0, INT64_MIN) : at;
+}
+
 static double launch_overhead(const struct setup *in, int32_t ranks) {
     if (ranks == 1) return in->launch_s;
     return in->launch_s + (in->launch_join_s + in->launch_rank_s * (ranks - 2));
@@ -590,7 +604,7 @@ static void launch(struct engine *e, int32_t job, int32_t nodes) {
         e->place[job] = (int32_t)e->resizable_count;
         e->resizable[e->resizable_count++] = job;
     }
-    if (in->malleable[job]) e->limits[job] = (struct progress){0.0, e->now, rate(e, job, nodes)};
+    if (in->malleable[job]) e->limits[job] = (struct progress){0.0, e->now, planned_rate(e, job, nodes)};
     take(e, job, nodes);
     double begin = e->now + launch_overhead(in, nodes);
     e->start[job] = e->now;
@@ -636,7 +650,7 @@ static void serve(struct engine *e) {
         if (nodes <= e->cluster_idle) {
             e->sum_promised -= nodes;
             e->size[job] = nodes;
-            expect(e, job, e->now + e->in.limit[job] / rate(e, job, nodes));
+            expect(e, job, e->now + e->in.limit[job] / planned_rate(e, job, nodes));
             launch(e, job, nodes);
         } else {
             e->promised[kept] = job;
@@ -651,7 +665,7 @@ static void start(struct engine *e, int32_t job, int32_t nodes) {
     CHECK(e->waiting[job] && ((nodes >= e->in.low[job] && nodes <= e->in.high[job]) || nodes == e->in.requested[job]));
     queue_remove(e, job);
     e->decided = 1;
-    double end = e->now + e->in.limit[job] / rate(e, job, nodes);
+    double end = e->now + e->in.limit[job] / planned_rate(e, job, nodes);
     e->expected_end[job] = end;
     releases_add(e, job, end, nodes);
     e->started_in[job] = e->calls;
@@ -684,7 +698,7 @@ static void resized(struct engine *e, int32_t job) {
     }
     struct progress *limit = &e->limits[job];
     double done = limit->done + (e->now - limit->since) * limit->rate;
-    double r = rate(e, job, e->size[job]);
+    double r = planned_rate(e, job, e->size[job]);
     *limit = (struct progress){done, e->now, r};
     expect(e, job, e->now + (e->limit[job] - done) / r);
     came_free(e);
@@ -775,6 +789,11 @@ static void resize(struct engine *e, int32_t job, int32_t nodes) {
 
 /* -- policies --------------------------------------------------------------------------------------------------------- */
 
+static int by_value(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
 static int32_t at_most(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
 
 /* Start the heads of the queue that fit; return the first that does not, or -1 if the queue is empty. */
@@ -806,7 +825,8 @@ static void backfill(struct engine *e) {
     while (e->idle && (job = first_fit(e, behind, e->idle, shadow - e->now, extra)) >= 0) {
         int32_t nodes = at_most(e->in.pref[job], e->idle);
         behind = job;
-        int in_time = e->now + e->in.limit[job] / rate(e, job, nodes) <= shadow;
+        int in_time = e->now + e->in.limit[job] / planned_rate(e, job, nodes) <= shadow;
+        if (e->in.narrow && !in_time && e->in.low[job] <= extra) nodes = at_most(nodes, extra);
         if (in_time || nodes <= extra) {
             start(e, job, nodes);
             if (!in_time) extra -= nodes;
@@ -829,6 +849,7 @@ static void find_eligible(struct engine *e, int started_too, int shrunk_too) {
         e->new_size[job] = e->size[job];
     }
     e->resizable_count = kept;
+    if (e->in.ties_by_id) qsort(e->eligible, (size_t)e->eligible_count, sizeof *e->eligible, by_value);
 }
 
 static int less(const struct candidate *a, const struct candidate *b) {
@@ -918,10 +939,15 @@ static void shrink(struct engine *e) {
         above_low += size - in->low[job];
         if (size > in->pref[job]) above_pref += size - in->pref[job];
     }
-    int32_t job = -1;
+    int32_t job = -1, head = queue_first(e);
     while (above_low > 0) {
-        int64_t counted = in->count_idle ? idle : 0, most = counted + above_low;
+        int64_t counted = in->count_idle == YES || (in->count_idle == HEAD && job < head) ? idle : 0;
+        int64_t most = counted + above_low;
         if ((job = first_fit(e, job, most, 0.0, most)) < 0) break;  /* shrinking cannot help the jobs in between */
+        if (in->count_idle == HEAD && job != head) {
+            counted = 0;
+            if (in->low[job] <= e->idle || in->low[job] > above_low) continue;
+        }
         int32_t target = 0;
         for (int attempt = 0; attempt < 3 && !target; attempt++) {
             int32_t wanted = attempt == 0 ? in->pref[job] : in->low[job];
@@ -955,6 +981,9 @@ static void kassel(struct engine *e) {
     if (e->in.first_fit_only) fit_first(e); else backfill(e);
     if (e->waiting_count && !e->failed) shrink(e);
     if (e->idle && !e->failed) expand(e);
+    if (e->in.calls == SETTLE && e->decided) e->wake = due(e, e->now);
+    if (e->in.calls == TICK && e->chunk_count && (e->decided || e->waiting_count))
+        e->wake = due(e, nextafter(e->now, INFINITY));
 }
 
 /* -- conservative: expected idle nodes as a step function of time ----------------------------------------------------- */
@@ -1111,10 +1140,6 @@ static void plan_anew(struct engine *e) {
     }
 }
 
-static double due(const struct engine *e, double at) {
-    return e->in.interval_s != 0.0 ? next_multiple(e->in.interval_s, at, 0.0, INT64_MIN) : at;
-}
-
 static void conserve(struct engine *e, int woken) {
     double interval = e->in.backfill_interval_s;
     if (keeps_reservations(e)) {
@@ -1235,7 +1260,8 @@ int64_t tracebed_engine_submitted(const struct engine *e) { return e->next_job; 
 /* The lists above, one line each; items end with a semicolon. */
 const char *tracebed_engine_description(void) {
     return "setup:" SETUP(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\nstate:" STATE(NAMED)
-           "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\noutcome:" OUTCOME(NAMED);
+           "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\ncount_idle:"
+           COUNT_IDLE(NAMED) "\ncalls:" CALLS(NAMED) "\noutcome:" OUTCOME(NAMED);
 }
 
 int64_t tracebed_engine_setup_size(void) { return (int64_t)sizeof(struct setup); }
@@ -1256,11 +1282,6 @@ void tracebed_engine_free(struct engine *e) {
     };
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(e);
-}
-
-static int by_value(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
 }
 
 /* Set the classes of sizes: each size that occurs, or ranges of sizes if there are more than CLASSES. */

@@ -62,6 +62,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
         raise InputError(f"elastisim has no option {min(unknown)!r}", hint=f"options: {', '.join(OWN)}")
     path = program.find(options.options.get("program"))
     policy_name, chosen = registry.resolve(policy, options.policy_parameters)
+    registry.check(chosen, options.interval_s, options.over_limit)
     executor = _executor(workload, nodes, chosen, policy_name, options)
     count = _whole(options.options.get("iterations", str(ITERATIONS)))
     iterations = _iterations(executor, options.overheads.grain_s or options.malleability_interval_s, count)
