@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         make_malleable,
         read,
         scale,
+        shake,
         write,
     )
     from tracebed.converters.workload import System
@@ -100,6 +101,7 @@ __all__ = [
     "replay",
     "replay_on",
     "scale",
+    "shake",
     "simulate",
     "sweep",
     "validate",
@@ -119,7 +121,7 @@ _HOME = {
     "tracebed.api.verdicts": ("compare", "validate"),
     "tracebed.api.workloads": (
         *("audit", "clean", "clean_with_audit", "convert", "describe", "generate", "make_malleable"),
-        *("read", "scale", "write"),
+        *("read", "scale", "shake", "write"),
     ),
     "tracebed.converters.workload": ("System",),
     "tracebed.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),

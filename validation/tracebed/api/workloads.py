@@ -23,6 +23,7 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.models import moldability, tsafrir05
 from tracebed.converters.models.registry import MODELS, draw
+from tracebed.converters.shaking import Shaking, shaken
 from tracebed.converters.workload import Kind, System
 from tracebed.errors import InputError, tolerate
 from tracebed.registry import one_of
@@ -331,6 +332,32 @@ def scale(
         system=system,
     )
     return Workload.of(scaled if load is None else scaling.to_load(scaled, load))
+
+
+def shake(workload: converters.Workload, seed: int = 0, *, submit_s: float = 10.0, limit_s: float = 60.0) -> Workload:
+    """Return a workload with small random changes, which show how much of a simulated figure is accident.
+
+    Submissions move, jobs that are submitted at once change their order, and limits are rounded up (input shaking:
+    Tsafrir, Ouaknine and Feitelson 2007).
+
+    Args:
+        workload: the workload.
+        seed: seed of all draws.
+        submit_s: largest move of a submission, s.
+        limit_s: largest time to a multiple of which all limits are rounded up, s; below 1 they do not change.
+
+    Raises:
+        InputError: a value is out of its range.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.generate("cirne", jobs=30, nodes=16, seed=3)
+        >>> waits = [tb.simulate(tb.shake(w, seed), "easy").metrics()["mean_wait_s"] for seed in range(5)]
+        >>> len(set(waits))
+        5
+    """
+    check_seed(seed)
+    return Workload.of(shaken(workload, seed, Shaking(submit_s, limit_s)))
 
 
 def make_malleable(

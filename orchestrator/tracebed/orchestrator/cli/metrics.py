@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracebed.display import cell
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say
@@ -70,18 +71,33 @@ def metrics(
 ) -> None:
     """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
 
-    Several runs are shown side by side.
+    Several runs are shown side by side. The figures of a run of `tracebed simulate --shake` have the interval over the
+    runs with shaken input.
     """
+    from tracebed.validation.accidents import intervals, kept
+    from tracebed.validation.metrics import TAU
+
+    by_default = (tau, window, after, ended) == (TAU, "arrivals", 0.0, False)  # as the runs with shaken input
     found: dict[str, dict[str, Any]] = {}
     model = _power_model(power)
     for path in dict.fromkeys(runs):
         run = _load(path)
         with progress(f"measuring {path.name}"):
             found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended, power=model)
+        if by_default and (shaken := kept(path)) is not None:
+            found[str(path)]["shaken"] = intervals(shaken).to_dict("index")
     if as_json:
         print_json("tracebed-metrics/1", {"runs": [{"run": run, "metrics": figures} for run, figures in found.items()]})
     else:
         _show(found)
+
+
+def _with_interval(side: dict[str, Any], name: str) -> Any:
+    """Return a figure, as text with its interval if the run has one."""
+    interval = side.get("shaken", {}).get(name)
+    if interval is None or interval["low"] == interval["high"] == side[name]:
+        return side[name]
+    return f"{cell(side[name])} ({cell(interval['low'])} to {cell(interval['high'])})"
 
 
 def _load(path: Path) -> Run:
@@ -114,7 +130,7 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
 
     sides = list(found.values())
     rows: list[list[Any]] = [
-        [metric.title, *(side[name] for side in sides)]
+        [metric.title, *(_with_interval(side, name) for side in sides)]
         for name, metric in all_metrics().items()
         if not all(name in side["undefined"] for side in sides)
     ]

@@ -109,6 +109,28 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Simulator of another project that simulates the jobs: {names}.  [default: tracebed's]",
 )
+@click.option(
+    "--shake",
+    type=click.IntRange(2, 10_000),
+    metavar="N",
+    help="Simulate N times more with small random changes of the workload, and print the interval of each metric.",
+)
+@click.option(
+    "--shake-submit",
+    type=DURATION,
+    default=10.0,
+    show_default=True,
+    metavar="S",
+    help="Largest move of a submission. 0 changes only the order of jobs that are submitted at once.",
+)
+@click.option(
+    "--shake-limits",
+    type=DURATION,
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Largest time to a multiple of which all limits are rounded up. 0 leaves them as they are.",
+)
 @click.option("--timeout", type=DURATION, metavar="S", help="Time limit of that simulator.  [default: 1h]")
 @click.option("--keep", type=PATH, metavar="FOLDER", help="Keep the files of that simulator in this folder.")
 @click.option("--program", metavar="FILE", help="Program of that simulator.")
@@ -134,6 +156,9 @@ def simulate(
     calibration: Path | None,
     cloud: bool,
     simulator: str | None,
+    shake: int | None,
+    shake_submit: float,
+    shake_limits: float,
     timeout: float | None,
     keep: Path | None,
     program: str | None,
@@ -147,6 +172,9 @@ def simulate(
 
     --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
     of tracebed decides.
+
+    --shake shows how much of a figure is accident. `tracebed metrics` then prints the intervals of several runs side by
+    side.
 
     \b
     Example:
@@ -162,6 +190,8 @@ def simulate(
         end_on_signals()
     if inventory and (nodes or cores_per_node):
         raise InputError("both --inventory and a size are given", hint="give one of them")
+    if shake and as_json:
+        raise InputError("--shake prints a table", hint="leave out --json; the figures are in shaken.csv")
     if cloud and (calibration is None or as_json):
         raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
     members: Sequence[AnyCalibration] = ()
@@ -171,9 +201,11 @@ def simulate(
         members = cloud_of(calibration)
     jobs = load_workload(workload)
 
-    def predict(made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None) -> Run:
+    def predict(
+        made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None, of: tb.Workload = jobs
+    ) -> Run:
         return tb.simulate(
-            jobs,
+            of,
             policy,
             inventory or nodes,
             cores_per_node=cores_per_node,
@@ -203,6 +235,11 @@ def simulate(
     summary(run, output, as_json)
     if members:
         show_cloud(run, (predict(member) for member in members))
+    if shake:
+        from tracebed.orchestrator.cli.shaking import show_shaken
+
+        inputs = (tb.shake(jobs, seed, submit_s=shake_submit, limit_s=shake_limits) for seed in range(1, shake + 1))
+        show_shaken(run, output, (predict(calibration, of=changed) for changed in inputs), shake)
 
 
 @click.command()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracebed.display import cell
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say, warn
@@ -164,14 +165,23 @@ def _facts(
 
 
 def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
-    """Print means over seeds, without keys of a single value, and the published figures."""
+    """Print means over seeds, without keys of a single value, and the published figures.
+
+    If the workload was shaken, a mean has the interval over the changes.
+    """
     from tracebed.validation.metrics import all_metrics
-    from tracebed.validation.studies.published import GROUP, means
+    from tracebed.validation.studies.published import GROUP, intervals, means
 
     averaged = means(table)
     keys = [key for key in [*GROUP, "window"] if key == "policy" or averaged[key].nunique(dropna=False) > 1]
     columns = [*keys, *(all_metrics()[name].title for name in SHOWN)]
-    print_table(columns, averaged[[*keys, *SHOWN]].to_numpy(dtype=object).tolist(), spare=columns[-2:])
+    shown = averaged[[*keys, *SHOWN]].astype(object)
+    if table["shake"].nunique() > 1:
+        ranges = intervals(table, list(SHOWN))
+        for name in SHOWN:
+            sides = zip(shown[name], ranges[f"{name}_low"], ranges[f"{name}_high"], strict=True)
+            shown[name] = [f"{cell(value)} ({cell(low)} to {cell(high)})" for value, low, high in sides]
+    print_table(columns, shown.to_numpy(dtype=object).tolist(), spare=columns[-2:])
     if held is not None and len(held):
         click.echo("")
         rows = [

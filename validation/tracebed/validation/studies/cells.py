@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.malleability import Thresholds
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator import scheduling, simulation
@@ -71,14 +72,17 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
     """Return the cell of a point and the variant of the workload for the cell (None: the workload itself).
 
     A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload itself.
-    If all or none of the jobs become malleable, the seed has no effect.
+    If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
     """
     spec = study.policy(point)
     policy = registry.load(spec.policy, spec.parameters)
+    share, seed = 0.0, 0
+    if point.share and (policy.malleable or shares(policy)):
+        share, seed = point.share, point.seed if point.share < 1.0 else 0
     wanted = None
-    if point.share and (policy.malleable or shares(policy)) and study.malleable is not None:
-        seed = point.seed if point.share < 1.0 else 0
-        wanted = variant(base, point.share, seed, study.malleable.thresholds)
+    if share or point.shake:
+        thresholds = study.malleable.thresholds if study.malleable else Thresholds()
+        wanted = variant(base, share, seed, thresholds, point.shake, study.shaking.shaking)
     facts: dict[str, Any] = {
         "policy": spec.policy,
         "parameters": json.dumps(registry.parameters(policy), sort_keys=True),

@@ -11,8 +11,8 @@ from tracebed.validation.metrics import all_metrics
 from tracebed.validation.studies.specs import Published, as_list
 from tracebed.validation.studies.study import KEYS, Study
 
-GROUP = [key for key in KEYS if key != "seed"]
-"""Key columns of the means over seeds."""
+GROUP = [key for key in KEYS if key not in ("seed", "shake")]
+"""Key columns of the means over seeds and random changes."""
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s"]
 """Columns with a row per value for each published figure, unless `at` contains the column. So do windows."""
 COLUMNS = ["figure", "at", "window", "published", "ours", "difference", "note"]
@@ -26,9 +26,16 @@ def chosen(table: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def means(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the means over seeds: a row per window and point without seed, in the order of the table."""
+    """Return the means over seeds and changes: a row per window and point without these, in the order of the table."""
     figures = [column for column in table if column in all_metrics() or str(column).endswith(("_p25", "_p75"))]
     return table.groupby([*GROUP, "window"], sort=False, dropna=False)[figures].mean().reset_index()
+
+
+def intervals(table: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
+    """Return the middle 95 % of figures over seeds and changes: columns FIGURE_low and FIGURE_high, rows as `means`."""
+    groups = table.groupby([*GROUP, "window"], sort=False, dropna=False)[figures]
+    low, high = (groups.quantile(share).reset_index() for share in (0.025, 0.975))
+    return low.merge(high, on=[*GROUP, "window"], suffixes=("_low", "_high"))
 
 
 def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:

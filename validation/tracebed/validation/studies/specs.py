@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from tracebed.converters.malleability import Thresholds
 from tracebed.converters.models.registry import MODELS
+from tracebed.converters.shaking import Shaking
 from tracebed.validation.metrics import all_metrics
 
 MOST_POINTS = 1_000_000
@@ -29,6 +30,14 @@ def counted(value: Any) -> Any:
     if not 0 < value <= MOST_POINTS:
         raise ValueError(f"{value:,} seeds; use a number from 1 to {MOST_POINTS:,}, or a list such as [0]")
     return list(range(value))
+
+
+def shaken(value: Any) -> Any:
+    """Return the numbers 1, 2, ... of random changes for their count (0: none), and any other value unchanged."""
+    if value == 0 and not isinstance(value, bool):
+        return [0]
+    found = counted(value)
+    return found if found is value else [number + 1 for number in found]
 
 
 def _distinct(values: list[Any]) -> list[Any]:
@@ -128,6 +137,18 @@ class Malleable(Part):
     def thresholds(self) -> Thresholds:
         """Thresholds of the parallel efficiency."""
         return Thresholds(self.preferred, self.most, self.least)
+
+
+class ShakingSpec(Part):
+    """The largest changes of a workload: those of `shaking.Shaking`."""
+
+    submit_s: Seconds = Shaking.submit_s
+    limit_s: Seconds = Shaking.limit_s
+
+    @property
+    def shaking(self) -> Shaking:
+        """The changes."""
+        return Shaking(self.submit_s, self.limit_s)
 
 
 class PolicySpec(Part):

@@ -22,17 +22,19 @@ from tracebed.validation.studies.specs import (
     PolicySpec,
     Published,
     Seconds,
+    ShakingSpec,
     Where,
     WindowSpec,
     WorkloadSpec,
     counted,
     named,
+    shaken,
 )
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the grid. `share` and `seed` select the variant of the workload."""
+    """One point of the grid. `share`, `seed` and `shake` select the variant of the workload."""
 
     workload: str
     share: float | None
@@ -44,6 +46,8 @@ class Point:
     runtime_model: str
     interval_s: float
     malleability_interval_s: float
+    shake: int = 0
+    """Number of the random change of the workload; 0: none."""
 
     def fits(self, where: Mapping[str, Any]) -> bool:
         """Return whether the point matches `where`: key -> value, or list of accepted values."""
@@ -68,6 +72,8 @@ class Study(BaseModel):
     runtime_model: Annotated[list[str], *AXIS] = ["ideal"]
     interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     malleability_interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
+    shake: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], *AXIS, BeforeValidator(shaken)] = [0]
+    shaking: ShakingSpec = ShakingSpec()
     over_limit: Annotated[OverLimit, Field(strict=False)] = OverLimit.EXTEND
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
@@ -108,6 +114,7 @@ class Study(BaseModel):
             "runtime_model": self.runtime_model,
             "interval_s": self.interval_s,
             "malleability_interval_s": self.malleability_interval_s,
+            "shake": self.shake,
         }
 
     def policy(self, point: Point) -> PolicySpec:

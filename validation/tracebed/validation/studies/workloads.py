@@ -20,6 +20,7 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.models.registry import draw
 from tracebed.converters.scaling import scale
+from tracebed.converters.shaking import Shaking, shaken
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, tolerate
 from tracebed.files import replacing, sha256_of
@@ -40,7 +41,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant of a prepared workload with a share of malleable jobs, to be kept at `path`."""
+    """A variant of a prepared workload, to be kept at `path`: with malleable jobs, small random changes, or both."""
 
     base: Path
     path: Path
@@ -49,6 +50,9 @@ class Variant:
     share: float
     seed: int
     thresholds: Thresholds
+    shake: int
+    """Number of the random change; 0: none."""
+    shaking: Shaking
 
 
 def fingerprint(workload: Workload) -> str:
@@ -116,18 +120,26 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
     return Prepared(target, workload.sha256, len(workload), system)
 
 
-def variant(base: Prepared, share: float, seed: int, thresholds: Thresholds) -> Variant:
+def variant(
+    base: Prepared, share: float, seed: int, thresholds: Thresholds, shake: int = 0, shaking: Shaking | None = None
+) -> Variant:
     """Return the variant of a prepared workload; `make` writes it."""
-    key = json.dumps([base.sha256, base.system.nodes, share, seed, vars(thresholds), _maker()])
+    shaking = shaking or Shaking()
+    changes = [shake, vars(shaking)] if shake else []
+    key = json.dumps([base.sha256, base.system.nodes, share, seed, vars(thresholds), *changes, _maker()])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
-    return Variant(base.path, base.path.with_name(name), base.system.nodes, share, seed, thresholds)
+    return Variant(base.path, base.path.with_name(name), base.system.nodes, share, seed, thresholds, shake, shaking)
 
 
 def make(variant: Variant) -> Path:
     """Create the workload of a variant, and return its path."""
     base = read_workload(variant.base)
-    malleable = to_malleable(base, variant.share, variant.seed, nodes=variant.nodes, thresholds=variant.thresholds)
-    _keep(malleable, variant.path)
+    made = base
+    if variant.share:
+        made = to_malleable(base, variant.share, variant.seed, nodes=variant.nodes, thresholds=variant.thresholds)
+    if variant.shake:
+        made = shaken(made, variant.shake, variant.shaking)
+    _keep(made, variant.path)
     return variant.path
 
 

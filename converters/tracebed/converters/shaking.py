@@ -1,0 +1,68 @@
+"""Input shaking: small random changes of a workload, which show how much of a simulated figure is accident.
+
+A schedule depends on accidents of its input, such as the order of jobs that are submitted in the same second. Repeating
+a simulation with small changes that mean nothing gives the distribution of its figures (D. Tsafrir, K. Ouaknine and
+D. G. Feitelson, "Reducing performance evaluation sensitivity and variability by input shaking", MASCOTS 2007).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from tracebed.converters.workload import Step, Workload
+from tracebed.errors import InputError
+
+
+@dataclass(frozen=True)
+class Shaking:
+    """The largest changes.
+
+    Raises:
+        InputError: a number is negative or not finite.
+    """
+
+    submit_s: float = 10.0
+    """Each submission moves by at most this time, s, earlier or later. 0: only the order of ties changes."""
+    limit_s: float = 60.0
+    """Limits are rounded up to multiples of a time drawn up to this one, s. Below 1: they do not change."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name, value in asdict(self).items():
+            if not 0.0 <= value < np.inf:
+                raise InputError(f"{name} {value} is out of range", hint="give 0 or more seconds")
+
+
+def shaken(workload: Workload, seed: int, shaking: Shaking | None = None) -> Workload:
+    """Return `workload` with other submit times, an other order of ties, and other time limits.
+
+    Submissions move by a uniformly distributed time. If all submit times are whole seconds, as in most logs, this time
+    is too, so that ties remain. Jobs that are submitted at once are in random order. All limits are rounded up to the
+    same multiple, a whole number of seconds. Deadlines and earliest starts move with the submission. Logged times are
+    left out, because they belong to the submission in the log.
+
+    Args:
+        workload: any workload.
+        seed: seed of the numpy Generator.
+        shaking: the largest changes.
+    """
+    shaking = shaking or Shaking()
+    rng = np.random.default_rng(seed)
+    before, limit = workload.floats("submit_time"), workload.floats("time_limit")
+    if (before == np.rint(before)).all():
+        most = int(shaking.submit_s)
+        submit = before + rng.integers(-most, most, len(before), endpoint=True)
+    else:
+        submit = before + rng.uniform(-shaking.submit_s, shaking.submit_s, len(before))
+    submit = np.maximum(submit, 0.0)
+    multiple = int(rng.integers(1, max(1, int(shaking.limit_s)), endpoint=True))
+    if multiple > 1:
+        limit = np.ceil(limit / multiple) * multiple
+    with_submission = [name for name in ("deadline", "earliest_start") if name in workload.table]
+    moved = {name: workload.floats(name) + submit - before for name in with_submission}
+    changed = workload.table.assign(submit_time=submit, time_limit=limit, **moved)
+    changed = changed.drop(columns=["logged_start", "logged_end"], errors="ignore")
+    step = Step("shake", asdict(shaking), {"jobs": len(workload)}, seed)
+    return workload.with_step(step, changed.iloc[rng.permutation(len(changed))].reset_index(drop=True))
