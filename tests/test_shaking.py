@@ -18,7 +18,8 @@ from tracebed.converters.shaking import Shaking, shaken
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
-from tracebed.validation.accidents import FILE, intervals, kept
+from tracebed.orchestrator.run import SHAKEN
+from tracebed.validation.accidents import intervals, kept
 
 
 def workload(submit: list[float], **columns: Any) -> Workload:
@@ -93,7 +94,9 @@ def test_the_command_prints_and_keeps_intervals(tmp_path: Path, monkeypatch: pyt
     assert line.count(" to ") == 2
     [line] = [line for line in invoked("metrics", "easy", "--after", "60").output.splitlines() if "wait, mean" in line]
     assert " to " not in line  # the intervals are those of all jobs
-    (tmp_path / "easy" / FILE).write_text("a\nb\n")
+    invoked("simulate", "w.parquet", "--policy", "easy", "-o", "fcfs")
+    assert kept(tmp_path / "fcfs") is None  # another run has other intervals
+    (tmp_path / "easy" / SHAKEN).write_text("a\nb\n")
     with pytest.raises(InputError, match="not a table of metrics"):
         invoked("metrics", "easy")
 

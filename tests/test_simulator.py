@@ -246,7 +246,7 @@ def test_a_run_of_format_1_has_a_row_a_node_and_is_still_read(tmp_path: Path) ->
     (tmp_path / "run" / "run.json").write_text(json.dumps(facts | {"format": 1}))
     with pytest.warns(Tolerated, match="without a checksum"):
         again = Run.load(tmp_path / "run")
-    assert again.info.format == 2
+    assert again.info.format == 3
     pd.testing.assert_frame_equal(again.allocations.drop(columns="count"), old)
     assert again.allocations["count"].tolist() == [1] * len(old)
 

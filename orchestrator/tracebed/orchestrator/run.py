@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
@@ -29,11 +30,20 @@ from tracebed.orchestrator.run_checks import CLOCK_SKEW_S, ROUNDING_S, Facts, ch
 from tracebed.orchestrator.run_schema import TABLES, conform
 
 JOURNAL = "journal.sqlite"
+SHAKEN = "shaken.csv"
+"""Metrics of runs with shaken input, which belong to the run."""
 FILES = ("run.json", "jobs.parquet")
 """The files by which a folder is recognized as a run."""
-FORMAT = 2
+PARTS = (*(f"{name}.parquet" for name in TABLES), JOURNAL, SHAKEN)
+"""Further files of a run."""
+FORMAT = 3
 """Version of the folder layout; newer ones are rejected. Version 1 has one row per node in the allocations, and no
-count."""
+count; versions 1 and 2 list each node."""
+DIGITS = re.compile("[0-9]{1,18}")
+MANY = 100
+"""Smallest number of consecutive nodes that are written as a range."""
+MOST_NODES = 10_000_000
+"""Largest number of nodes of a range. A larger one in a damaged file would fill the memory."""
 
 
 class NodeFacts(NamedTuple):
@@ -44,14 +54,43 @@ class NodeFacts(NamedTuple):
     sockets: int = 1
 
     @classmethod
-    def from_json(cls, raw: Any) -> NodeFacts:
-        """Return the node in `raw`. Raises ValueError if `raw` is not a node."""
-        if isinstance(raw, dict) and raw.keys() <= {*cls._fields}:
-            name, cores, sockets = raw.get("name"), raw.get("cores"), raw.get("sockets", 1)
-            sized = all(type(size) is int and 1 <= size <= MAX_SIZE for size in (cores, sockets))
-            if isinstance(name, str) and name and sized:
-                return cls(**raw)
+    def from_json(cls, raw: Any) -> list[NodeFacts]:
+        """Return the node, or the range of nodes, in `raw`. Raises ValueError if `raw` is neither."""
+        known: dict[str, Any] = {"sockets": 1} | (raw if isinstance(raw, dict) else {})
+        sizes = [known.get("cores"), known["sockets"]]
+        if isinstance(known.get("name"), str) and all(type(size) is int and 1 <= size <= MAX_SIZE for size in sizes):
+            if known.keys() == {*cls._fields} and known["name"]:
+                return [cls(known["name"], *sizes)]
+            ends = [str(known.get(end)) for end in ("first", "last")]
+            if known.keys() == {*cls._fields, "first", "last"} and all(map(DIGITS.fullmatch, ends)):
+                (first, last), digits = map(int, ends), len(ends[0])
+                if first <= last < first + MOST_NODES:
+                    return [cls(f"{known['name']}{number:0{digits}d}", *sizes) for number in range(first, last + 1)]
         raise ValueError(f"{shown(raw)} is not a node: it needs a name, and cores and sockets from 1 to {MAX_SIZE:,}")
+
+
+def _ranges(nodes: list[NodeFacts]) -> list[dict[str, Any]]:
+    """Return the nodes for `run.json`: nodes that are alike and have consecutive numbers as a range, if they are many.
+
+    The digits of a number are kept: `n001` to `n900` is the name `n` with `first` 001 and `last` 900.
+    """
+    found: list[dict[str, Any]] = []
+    at = 0
+    while at < len(nodes):
+        name, cores, sockets = nodes[at]
+        prefix = name.rstrip("0123456789")
+        end, digits = at + 1, name[len(prefix) :]
+        if DIGITS.fullmatch(digits):
+            width, number = len(digits), int(digits)
+            while end < len(nodes) and nodes[end] == (f"{prefix}{number + end - at:0{width}d}", cores, sockets):
+                end += 1
+        if MANY <= end - at <= MOST_NODES:
+            last = nodes[end - 1].name[len(prefix) :]
+            found.append({"name": prefix, "first": digits, "last": last, "cores": cores, "sockets": sockets})
+        else:
+            found += [node._asdict() for node in nodes[at:end]]
+        at = end
+    return found
 
 
 @dataclass
@@ -133,7 +172,7 @@ class RunInfo:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of `run.json`."""
-        return vars(self) | {"nodes": [node._asdict() for node in self.nodes]}
+        return vars(self) | {"nodes": _ranges(self.nodes)}
 
     @classmethod
     def from_json(cls, raw: Any, *, where: str | None = None) -> RunInfo:
@@ -183,7 +222,7 @@ class RunInfo:
             if not isinstance(info.workload.get(name, kind()), kind):
                 raise damaged(f"{name} of the workload is {shown(info.workload[name])}")
         try:
-            info.nodes = [NodeFacts.from_json(node) for node in nodes]
+            info.nodes = [node for part in nodes for node in NodeFacts.from_json(part)]
         except ValueError as error:
             raise damaged(str(error)) from error
         if len({node.name for node in info.nodes}) < len(info.nodes):
@@ -257,7 +296,7 @@ class Run:
             InputError: `folder` exists and is not a run, or cannot be written.
         """
         folder = Path(folder)
-        with replacing_folder(folder, FILES, (*(f"{name}.parquet" for name in TABLES), JOURNAL), "a run") as scratch:
+        with replacing_folder(folder, FILES, PARTS, "a run") as scratch:
             for name in TABLES:
                 getattr(self, name).to_parquet(_table_file(scratch, name), index=False)
             facts = self.info.as_dict()

@@ -10,13 +10,11 @@ import pandas as pd
 
 from tracebed.errors import InputError
 from tracebed.files import replacing
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import SHAKEN, Run
 from tracebed.validation.metrics import all_metrics, metrics
 from tracebed.validation.metrics.jobs import TAU
 from tracebed.validation.statistics import percentile
 
-FILE = "shaken.csv"
-"""File in the folder of a run: the metrics of the runs with shaken input, a row per run."""
 PERCENTS = (2.5, 97.5)
 
 
@@ -43,7 +41,7 @@ def intervals(shaken: pd.DataFrame) -> pd.DataFrame:
 
 def keep(shaken: pd.DataFrame, folder: Path) -> None:
     """Write the metrics into the folder of the run whose input was shaken."""
-    with replacing(folder / FILE) as stream:
+    with replacing(folder / SHAKEN) as stream:
         shaken.to_csv(stream, index=False)
 
 
@@ -53,7 +51,7 @@ def kept(folder: Path) -> pd.DataFrame | None:
     Raises:
         InputError: the file is not a table of numbers.
     """
-    path = folder / FILE
+    path = folder / SHAKEN
     if not path.exists():
         return None
     try:

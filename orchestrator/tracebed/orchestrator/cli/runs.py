@@ -33,6 +33,7 @@ from tracebed.orchestrator.cli.watch import shown_live, watch_options
 if TYPE_CHECKING:
     from tracebed.api.calibrations import AnyCalibration
     from tracebed.api.runs import Balance, ClockName, NodeFailureName, OverLimitName, RuntimeModelName
+    from tracebed.converters.workload import Workload
     from tracebed.orchestrator.run import Run
     from tracebed.orchestrator.simulation.prediction import EngineChoice
 
@@ -202,7 +203,7 @@ def simulate(
     jobs = load_workload(workload)
 
     def predict(
-        made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None, of: tb.Workload = jobs
+        made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None, of: Workload = jobs
     ) -> Run:
         return tb.simulate(
             of,

@@ -22,7 +22,8 @@ def show_shaken(run: Run, output: Path, runs: Iterable[Run], count: int) -> None
         runs: the runs with shaken input.
         count: the number of these runs.
     """
-    from tracebed.validation.accidents import FILE, figures, intervals, keep
+    from tracebed.orchestrator.run import SHAKEN
+    from tracebed.validation.accidents import figures, intervals, keep
     from tracebed.validation.metrics import all_metrics, metrics
 
     with progress("simulating with shaken input", total=count) as bar:
@@ -37,6 +38,6 @@ def show_shaken(run: Run, output: Path, runs: Iterable[Run], count: int) -> None
     own = metrics(run)
     print_table(
         ["metric", "as it is", "median", "95 % of the runs: from", "to"],
-        [[all_metrics()[name].title, own[name], *row] for name, row in intervals(found).T.to_dict("list").items()],
+        [[all_metrics()[name].title, own[name], *row] for name, *row in intervals(found).itertuples()],
     )
-    say(f"{output / FILE}: {count} runs with shaken input")
+    say(f"{output / SHAKEN}: {count} runs with shaken input")
