@@ -94,3 +94,18 @@ def test_a_short_task_has_no_progress_bar(
         now[0] = 12.0
         bar.update(1.0)
     assert "reading" in capsys.readouterr().err
+
+
+def test_the_time_left_follows_from_the_pace_and_not_from_the_preparation(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One percent after 1.2 s of preparation and 0.03 s of work once meant 2 min left, of 3 s."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with progress("simulating", 100) as bar:
+        now[0] += 1.2
+        bar.update(1)
+        now[0] += 10.0
+        bar.update(21)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("simulating: ")[2] for line in lines] == ["1%", "21%, 39.5 s left"]

@@ -168,22 +168,24 @@ def _bar(what: str, total: float | None, begun: float) -> Iterator[Progress]:
 @contextmanager
 def _plain_lines(what: str, total: float | None, begun: float) -> Iterator[Progress]:
     due = begun + 1.0
+    first: tuple[float, float] | None = None  # time and progress; the preparation before it says nothing of the rest
 
     def line(done: float) -> None:
-        nonlocal due
+        nonlocal due, first
         now = time.monotonic()
+        first = first or (now, done)
         if now >= due:
             due = now + 10.0
-            say(f"{what}: {done / total:.0%}{_left(now - begun, done, total)}" if total else what)
+            say(f"{what}: {done / total:.0%}{_left(now - first[0], done - first[1], total - done)}" if total else what)
 
     yield Progress(line)
 
 
-def _left(passed: float, done: float, total: float) -> str:
-    """Return an estimate of the time left, in words; empty before anything is done."""
+def _left(passed: float, done: float, rest: float) -> str:
+    """Return an estimate of the time for the `rest`, in words; empty before anything is done."""
     from tracebed.orchestrator.cli.charts import spell
 
-    return f", {spell(passed * (total - done) / done)} left" if 0 < done < total else ""
+    return f", {spell(passed * rest / done)} left" if done > 0 and rest > 0 else ""
 
 
 def ready_streams() -> None:
