@@ -239,7 +239,7 @@ class Scheduler:
             self._expect_again()
         decided = 0
         for decision in self.policy.decide(state):
-            decided += type(decision) is not Wake
+            decided += 1
             if type(decision) is Start:
                 self._start(decision)
             elif type(decision) is Resize:
