@@ -238,7 +238,7 @@ class _Reference:
                 self.call()
                 self.serve_promises()
                 if self.calls_made == "settle" and self.decided:
-                    self.wake = self.tick(self.now)
+                    self.wake = self.now
                 if self.calls_made == "tick" and self.running:
                     self.wake = self.tick(math.nextafter(self.now, math.inf))
                 self.ended_since_call = False

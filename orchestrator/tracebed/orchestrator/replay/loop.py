@@ -234,13 +234,13 @@ class Replayer:
         return list(range(first, self._next_job))
 
     def act(self, submitted: Sequence[int]) -> None:
-        """Pass the events of this round to the scheduler, and call the policy if it is due."""
+        """Pass the events of this round to the scheduler, and call the policy while it is due."""
         now = self.rounds.now
         self._enforce_limits(now)
         if self._take_in(submitted):
             self.scheduler.serve()
             self._call = min(self._call, self.scheduler.due(now))
-        if self._call <= now:
+        while self._call <= now:
             self.rounds.note("call")
             self._call = self.scheduler.decide(now)
 

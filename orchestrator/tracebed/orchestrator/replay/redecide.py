@@ -82,7 +82,7 @@ def redecide(
         if events:
             scheduler.serve()
             call = min(call, scheduler.due(now))
-        if call <= now:
+        while call <= now:
             executor.log.call(now)
             call = scheduler.decide(now)
         yield from executor.log.decisions

@@ -257,7 +257,7 @@ class Scheduler:
                 self._check(decision.job in state.queue, decision, "is not waiting")
                 state.reserved[decision.job] = decision.at
             elif type(decision) is Wake:
-                self._wake = self.due(decision.at)
+                self._wake = now if decision.at <= now else self.due(decision.at)
             elif type(decision) is Note:
                 state.notes[decision.name] = decision.value
         state.arrived.clear()

@@ -981,7 +981,7 @@ static void kassel(struct engine *e) {
     if (e->in.first_fit_only) fit_first(e); else backfill(e);
     if (e->waiting_count && !e->failed) shrink(e);
     if (e->idle && !e->failed) expand(e);
-    if (e->in.calls == SETTLE && e->decided) e->wake = due(e, e->now);
+    if (e->in.calls == SETTLE && e->decided) e->wake = e->now;
     if (e->in.calls == TICK && e->chunk_count && (e->decided || e->waiting_count))
         e->wake = due(e, nextafter(e->now, INFINITY));
 }
