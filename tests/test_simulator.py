@@ -24,6 +24,7 @@ from tracebed.converters.workload import Provenance, Step, System, Workload
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import NodeFacts, Run, nodes_of
+from tracebed.orchestrator.scheduling import scheduler
 from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -538,3 +539,15 @@ def test_the_scheduler_forgets_a_job_that_leaves_unstarted() -> None:
     scheduler.unstarted(1, 1.0)
     assert scheduler.state.queue.head is None
     assert scheduler.state.idle == 1
+
+
+def test_a_policy_that_never_settles_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay would call it at one instant for ever."""
+
+    class Restless(Wilful):
+        def decide(self, state: State) -> Iterator[Decision]:
+            yield Wake(state.now)
+
+    monkeypatch.setattr(scheduler, "MOST_CALLS", 50)
+    with pytest.raises(PolicyError, match="asked for a call at 0 s 50 times"):
+        Simulator(Jobs.of(workload_of([RefJob(0, 0.0, 5.0, 5.0, 1)])), [1], Restless()).run()

@@ -63,6 +63,8 @@ class Executor(Protocol):
         """End the running `job`; the executor calls `Scheduler.end` when the job has ended."""
 
 
+MOST_CALLS = 100_000
+"""Largest number of calls at one instant that a policy may ask for."""
 COUNTABLE = 2.0**53
 """Largest number of steps that a float represents exactly. Above it, every instant counts as a multiple."""
 
@@ -115,6 +117,7 @@ class Scheduler:
         self._shares = shares(policy)
         self._resized_in_call = False
         self._wake = math.inf
+        self._again = (-math.inf, 0)  # an instant, and the number of calls that the policy asked for at it
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -225,7 +228,7 @@ class Scheduler:
     def decide(self, now: float) -> float:
         """Call the policy, execute each decision, and return the time of the next call without an event, s.
 
-        This time is infinite unless the policy decided `Wake`.
+        This time is infinite unless the policy decided `Wake`. For a `Wake` at or before `now`, it is `now`.
 
         Raises:
             PolicyError: a decision is impossible.
@@ -257,7 +260,7 @@ class Scheduler:
                 self._check(decision.job in state.queue, decision, "is not waiting")
                 state.reserved[decision.job] = decision.at
             elif type(decision) is Wake:
-                self._wake = now if decision.at <= now else self.due(decision.at)
+                self._wake = self._called_again(now) if decision.at <= now else self.due(decision.at)
             elif type(decision) is Note:
                 state.notes[decision.name] = decision.value
         state.arrived.clear()
@@ -268,6 +271,15 @@ class Scheduler:
         state.settled = not decided
         self._resized_in_call = False
         return self._wake
+
+    def _called_again(self, now: float) -> float:
+        """Return `now`, the time of the next call. A policy that never settles would be called for ever."""
+        instant, times = self._again
+        self._again = (now, times + 1 if instant == now else 1)
+        if self._again[1] > MOST_CALLS:
+            what = f"policy {type(self.policy).__name__} asked for a call at {now:g} s {MOST_CALLS:,} times"
+            raise PolicyError(what, hint="this is a defect of the policy: it decides at the same instant for ever")
+        return now
 
     def _start(self, decision: Start) -> None:
         state, jobs = self.state, self.jobs

@@ -78,7 +78,10 @@ class Reserve(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """Call the policy again at the instant `at`, s, even without an event. The decision is valid for one call."""
+    """Call the policy again at the instant `at`, s, even without an event. The decision is valid for one call.
+
+    If `at` is now, the next call is at the same instant, after the executed decisions.
+    """
 
     at: float
 
