@@ -48,7 +48,10 @@ def replayed(of: Workload, policy: str = "pref", noise: float = 0.0, seed: int =
     """Return a run like that of a replay with the overheads TRUTH, each drawn with a relative standard deviation."""
     random = np.random.default_rng(seed)
     drawn = {name: value * (1 + noise * random.standard_normal()) for name, value in TRUTH.items()}
-    run = predict(of, NODES, policy, overheads=Overheads(**drawn, grain_s=0.05), speed=SPEED)
+    # Called at events only, jobs expand less often, and the overheads of these runs are identified.
+    calls = {"calls": "event"} if policy == "pref" else {}
+    overheads = Overheads(**drawn, grain_s=0.05)
+    run = predict(of, NODES, policy, policy_parameters=calls, overheads=overheads, speed=SPEED)
     run.info.source, run.info.execution = "replay", "emulated"
     run.info.parameters = {key: run.info.parameters[key] for key in ("interval_s", "over_limit", "priority")}
     run.info.parameters |= {"grain_s": 0.05, "inventory": "emulated-8", "testbed": "local", "duty": 0.0}
@@ -74,7 +77,8 @@ def slow_loss(of: Workload, real: Mapping[str, Run], overheads: Mapping[str, flo
     """Return the mean relative error of the gated metrics, with the metrics that users see."""
     given: dict[str, Any] = dict(overheads)
     run = next(iter(real.values()))
-    predicted = metrics(predict(of, NODES, run.info.policy, overheads=Overheads(**given, grain_s=0.05), speed=SPEED))
+    overheads, chosen = Overheads(**given, grain_s=0.05), run.info.policy_parameters
+    predicted = metrics(predict(of, NODES, run.info.policy, policy_parameters=chosen, overheads=overheads, speed=SPEED))
     observed = [metrics(run) for run in real.values()]
     errors = []
     for name, floor in FLOORS.items():

@@ -165,6 +165,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     process = subprocess.Popen([*command, "--speed", "100"], cwd=folder, stderr=subprocess.DEVNULL)
     try:
         wait_for(folder, "effect", "*")
+        wait_for(folder, "end", "*")
     finally:
         process.kill()
         process.wait()

@@ -24,7 +24,7 @@ from test_scheduling import workload_of
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.runs import simulate
+from tracebed.orchestrator.cli.simulate import simulate
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit

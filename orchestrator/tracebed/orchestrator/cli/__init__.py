@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": (f"{CLI}.nodes", "Prepare the nodes of an inventory, check them, and take them down."),
     "bench": (f"{CLI}.bench", "Run a benchmark by hand: memory bandwidth, load balance."),
     "calibrate": (f"{CLI}.calibrate", "Measure the overheads and the work rate of a testbed."),
-    "simulate": (f"{CLI}.runs", "Simulate a workload under a policy, in virtual time."),
+    "simulate": (f"{CLI}.simulate", "Simulate a workload under a policy, in virtual time."),
     "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, with tables and plots."),
     "study": (f"{CLI}.study", "Repeat an experiment of a paper by real runs, beside its figures."),
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),

@@ -1,25 +1,20 @@
-"""Commands that make runs: simulate and replay."""
+"""Commands that replay workloads, and what all commands that make runs print."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.errors import ExitCode, InputError
+from tracebed.errors import ExitCode
 from tracebed.orchestrator.cli.console import load_workload, print_json, print_table
-from tracebed.orchestrator.cli.messages import progress, say, warn
+from tracebed.orchestrator.cli.messages import say, warn
 from tracebed.orchestrator.cli.options import (
-    DURATION,
     PATH,
-    SECONDS,
-    SIZE,
     SPEED,
-    ExtensionName,
-    ExtensionOption,
     inventory_option,
     json_option,
     output_option,
@@ -31,216 +26,8 @@ from tracebed.orchestrator.cli.schedulers import check_scheduler_options, replay
 from tracebed.orchestrator.cli.watch import shown_live, watch_options
 
 if TYPE_CHECKING:
-    from tracebed.api.calibrations import AnyCalibration
-    from tracebed.api.runs import Balance, ClockName, NodeFailureName, OverLimitName, RuntimeModelName
-    from tracebed.converters.workload import Workload
+    from tracebed.api.runs import Balance, ClockName, NodeFailureName, OverLimitName
     from tracebed.orchestrator.run import Run
-    from tracebed.orchestrator.simulation.prediction import EngineChoice
-
-
-@click.command()
-@workload_argument
-@policy_options
-@inventory_option(required=False)
-@click.option("--nodes", type=SIZE, help="Number of nodes, in place of an inventory.")
-@click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: the workload's system]")
-@click.option(
-    "--runtime-model",
-    type=click.Choice(["ideal", "worst-case"]),
-    default="ideal",
-    show_default=True,
-    help="Run-time model for jobs that hold fewer cores than requested.",
-)
-@click.option(
-    "--launch-overhead",
-    type=SECONDS,
-    default=0.0,
-    metavar="S",
-    help="Wall time from the start of a job to its first work.",
-)
-@click.option(
-    "--end-overhead",
-    type=SECONDS,
-    default=0.0,
-    metavar="S",
-    help="Wall time from the last work of a job until its nodes are idle.",
-)
-@click.option(
-    "--reconfiguration-overhead",
-    type=SECONDS,
-    default=0.0,
-    metavar="S",
-    help="Wall time that a job stands still at a resize.",
-)
-@click.option(
-    "--speed",
-    type=SPEED,
-    default=1.0,
-    show_default=True,
-    help="Trace seconds per wall second; converts the overhead options from wall to trace time.",
-)
-@click.option(
-    "--malleability-interval",
-    type=DURATION,
-    default=0.0,
-    metavar="S",
-    help="Time between malleability points of a job, in trace seconds. 0 (default) resizes jobs at once.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "compiled", "python"]),
-    default="auto",
-    show_default=True,
-    help="Simulator. auto uses the compiled one where it can; the results are the same.",
-)
-@click.option(
-    "--calibration",
-    type=PATH,
-    metavar="FILE",
-    help="Take all overheads and the distance of malleability points from this file of `tracebed calibrate`.",
-)
-@click.option(
-    "--cloud", is_flag=True, help="Print the range of each gated metric over the cloud of a fitted --calibration."
-)
-@click.option(
-    "--with",
-    "simulator",
-    cls=ExtensionOption,
-    type=ExtensionName("tracebed.simulators"),
-    metavar="NAME",
-    help="Simulator of another project that simulates the jobs: {names}.  [default: tracebed's]",
-)
-@click.option(
-    "--shake",
-    type=click.IntRange(2, 10_000),
-    metavar="N",
-    help="Simulate N times more with small random changes of the workload, and print the interval of each metric.",
-)
-@click.option(
-    "--shake-submit",
-    type=DURATION,
-    default=10.0,
-    show_default=True,
-    metavar="S",
-    help="Largest move of a submission. 0 changes only the order of jobs that are submitted at once.",
-)
-@click.option(
-    "--shake-limits",
-    type=DURATION,
-    default=60.0,
-    show_default=True,
-    metavar="S",
-    help="Largest time to a multiple of which all limits are rounded up. 0 leaves them as they are.",
-)
-@click.option("--timeout", type=DURATION, metavar="S", help="Time limit of that simulator.  [default: 1h]")
-@click.option("--keep", type=PATH, metavar="FOLDER", help="Keep the files of that simulator in this folder.")
-@click.option("--program", metavar="FILE", help="Program of that simulator.")
-@output_option("Folder of the run.")
-@json_option
-def simulate(
-    workload: Path,
-    policy: str,
-    policy_options: Sequence[str],
-    priority: str,
-    interval: float,
-    over_limit: OverLimitName,
-    inventory: Path | None,
-    nodes: int | None,
-    cores_per_node: int | None,
-    runtime_model: RuntimeModelName,
-    launch_overhead: float,
-    end_overhead: float,
-    reconfiguration_overhead: float,
-    speed: float,
-    malleability_interval: float,
-    engine: EngineChoice,
-    calibration: Path | None,
-    cloud: bool,
-    simulator: str | None,
-    shake: int | None,
-    shake_submit: float,
-    shake_limits: float,
-    timeout: float | None,
-    keep: Path | None,
-    program: str | None,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Simulate WORKLOAD under a policy, in virtual time.
-
-    The nodes are those of --inventory or --nodes, by default those of the workload's system. The same input gives
-    the same bytes.
-
-    --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
-    of tracebed decides.
-
-    --shake shows how much of a figure is accident. `tracebed metrics` then prints the intervals of several runs side by
-    side.
-
-    \b
-    Example:
-      tracebed simulate w.parquet --policy easy --nodes 64 --cores-per-node 48 -o runs/sim
-    """
-    import tracebed.api as tb
-    from tracebed.orchestrator.run import check_target
-
-    check_target(output)
-    if simulator is None and (timeout is not None or keep or program):
-        raise InputError("--timeout, --keep and --program are for the simulator of another project", hint="give --with")
-    if simulator is not None:
-        end_on_signals()
-    if inventory and (nodes or cores_per_node):
-        raise InputError("both --inventory and a size are given", hint="give one of them")
-    if shake and as_json:
-        raise InputError("--shake prints a table", hint="leave out --json; the figures are in shaken.csv")
-    if cloud and (calibration is None or as_json):
-        raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
-    members: Sequence[AnyCalibration] = ()
-    if cloud and calibration:
-        from tracebed.orchestrator.cli.fitting import cloud_of, show_cloud
-
-        members = cloud_of(calibration)
-    jobs = load_workload(workload)
-
-    def predict(
-        made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None, of: Workload = jobs
-    ) -> Run:
-        return tb.simulate(
-            of,
-            policy,
-            inventory or nodes,
-            cores_per_node=cores_per_node,
-            policy_parameters=parsed(policy_options),
-            priority=priority,
-            interval_s=interval,
-            over_limit=over_limit,
-            malleability_interval_s=malleability_interval,
-            runtime_model=runtime_model,
-            launch_overhead_s=launch_overhead,
-            end_overhead_s=end_overhead,
-            reconfiguration_overhead_s=reconfiguration_overhead,
-            calibration=made,
-            speed=speed,
-            engine=engine,
-            simulator=simulator or "tracebed",
-            simulator_options={"program": program} if program else {},
-            timeout_s=timeout,
-            keep=keep,
-            name=workload.name,
-            on_progress=on_progress,
-        )
-
-    with progress(f"simulating {policy}", total=len(jobs)) as bar:
-        run = predict(calibration, bar.update)
-    run.save(output)
-    summary(run, output, as_json)
-    if members:
-        show_cloud(run, (predict(member) for member in members))
-    if shake:
-        from tracebed.orchestrator.cli.shaking import show_shaken
-
-        inputs = (tb.shake(jobs, seed, submit_s=shake_submit, limit_s=shake_limits) for seed in range(1, shake + 1))
-        show_shaken(run, output, (predict(calibration, of=changed) for changed in inputs), shake)
 
 
 @click.command()
