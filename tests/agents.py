@@ -34,9 +34,26 @@ def until(condition: Callable[[], bool]) -> bool:
     return True
 
 
+def agents_of(process: psutil.Process) -> list[psutil.Process]:
+    """Return the agents that a process has started and that still run."""
+    found = []
+    for child in process.children():
+        with contextlib.suppress(psutil.Error):  # another child of the process, which has just ended
+            found += [child] if "tracebed.orchestrator.testbeds.agent" in " ".join(child.cmdline()) else []
+    return found
+
+
+def dead(process: psutil.Process) -> bool:
+    """Return whether a process has ended. Its parent, now init, may reap it late, and at any moment."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def gone(process: psutil.Process) -> bool:
-    """Wait for the end of a process that its parent, now init, may reap late."""
-    return until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    """Wait for the end of a process."""
+    return until(lambda: dead(process))
 
 
 def stopped(process: psutil.Process) -> bool:

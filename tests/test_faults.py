@@ -18,7 +18,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from agents import gone, until
+from agents import agents_of, gone, until
 from survival import shared_memory
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.kernels import compute
@@ -79,11 +79,7 @@ def jobs(run_times: Mapping[str, float] | None = None, **columns: Any) -> Worklo
 
 
 def agents() -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):
-            found += [child] if "tracebed.orchestrator.testbeds.agent" in " ".join(child.cmdline()) else []
-    return found
+    return agents_of(psutil.Process())
 
 
 def ranks() -> dict[str, psutil.Process]:

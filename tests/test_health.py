@@ -17,6 +17,7 @@ import psutil
 import pytest
 import yaml
 
+from agents import agents_of
 from redecided import emulated, workload
 from test_replayer import CPUS, GUARD_S, wait_for, write_case
 from tracebed.converters.workload import Workload
@@ -58,11 +59,7 @@ def state_of(run: Run, name: str) -> str | None:
 
 
 def agents() -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found += [child] if "testbeds.agent" in " ".join(child.cmdline()) else []
-    return found
+    return agents_of(psutil.Process())
 
 
 def ranks() -> list[psutil.Process]:

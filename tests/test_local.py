@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agents import launch_message
+from agents import dead, launch_message
 from tracebed.benchmarks.program import Program
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import base, link, links, local
@@ -114,7 +114,7 @@ def test_a_lost_agent_is_an_event_and_its_jobs_are_gone(tmp_path: Path) -> None:
         [event] = hear(testbed, "lost")
         assert event.node == 1 and event.message["reason"] == "was killed by SIGKILL"
         until = time.monotonic() + GUARD_S
-        while rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE:
+        while not dead(rank):
             assert time.monotonic() < until
         testbed.send(1, {"type": "kill", "job": "j", "reason": "too late"})  # the agent is gone: no effect
         launch(testbed, 0, "k", 10)  # other agents continue

@@ -15,6 +15,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from agents import agents_of
 from redecided import decided, decided_again, emulated, workload
 from runs import by_node
 from tracebed.converters.workload import Workload
@@ -200,7 +201,7 @@ def test_a_lost_agent_may_end_the_replay_as_unhealthy_and_its_events_are_kept(tm
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(tmp_path, "started", "long")
-        agents = [child for child in psutil.Process(process.pid).children() if "agent" in " ".join(child.cmdline())]
+        agents = agents_of(psutil.Process(process.pid))
         assert len(agents) == 2
         agents[0].kill()
         _, errors = process.communicate(timeout=GUARD_S)

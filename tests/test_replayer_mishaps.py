@@ -19,6 +19,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from agents import agents_of
 from runs import by_node
 from test_replayer import (
     CPUS,
@@ -199,10 +200,8 @@ def test_a_stopped_agent_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     nodes = Inventory("test", "agents", emulated(2).nodes, heartbeat_s=0.05)
 
     def stop_one(ended: int) -> None:
-        for child in psutil.Process().children():
-            if "testbeds.agent" in " ".join(child.cmdline()):
-                child.suspend()
-                return
+        for agent in agents_of(psutil.Process())[:1]:
+            agent.suspend()
 
     options = Options(0.1, on_node_failure="abort")
     run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", options=options, on_progress=stop_one)

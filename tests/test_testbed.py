@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import namespaces
-from agents import hear, hear_ends, launch_message
+from agents import dead, hear, hear_ends, launch_message
 from namespaces import OFFSET_S, needs_namespaces
 from redecided import workload
 from tracebed.benchmarks.program import Program
@@ -592,7 +592,7 @@ def test_a_lost_agent_is_replaced(
         hear(testbed, "back", 0)
         assert testbed.agents[name]["pid"] != agent.pid
         works(testbed, 0, "j")  # the earlier rank of this name is gone
-        assert not rank.is_running() or rank.status() == psutil.STATUS_ZOMBIE
+        assert dead(rank)
         assert where == "there" or not folder.exists()
 
 
