@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -27,7 +28,12 @@ from tracebed.orchestrator.simulation.engine.library import DescriptionError, Li
 from tracebed.orchestrator.simulation.prediction import predict
 
 pytestmark = pytest.mark.skipif(not engine.LIBRARY.exists(), reason="there was no C compiler")
-SOURCE = engine.LIBRARY.with_name("engine.c").read_text()
+SOURCE = re.sub(
+    r'#include "(.+)"',
+    lambda header: engine.LIBRARY.with_name(header[1]).read_text(),
+    engine.LIBRARY.with_name("engine.c").read_text(),
+)
+"""engine.c with its headers."""
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ POLICIES: dict[type[Any], str] = {
     Avg: "AVG",
     Conservative: "CONSERVATIVE",
 }
-"""Policy -> its name in engine.c. Derived classes are excluded, because they may decide differently."""
+"""Policy -> its name in base.h. Derived classes are excluded, because they may decide differently."""
 STATES = (JobState.UNKNOWN, JobState.COMPLETED, JobState.KILLED, JobState.REJECTED)
 """The final states of jobs in the engine."""
 NAMES = {
@@ -53,7 +53,7 @@ NAMES = {
     "calls": {"EVENT", "SETTLE", "TICK"},
     "outcome": {"DONE", "MORE", "NO_MEMORY", "IMPOSSIBLE"},
 }
-"""Enumeration in engine.c -> names of its values."""
+"""Enumeration in base.h -> names of its values."""
 INSTANTS = 4096
 """Number of instants simulated in one call of the engine. Between calls, Ctrl-C is handled and progress reported."""
 MAX_SPEEDUP_VALUES = 20_000_000

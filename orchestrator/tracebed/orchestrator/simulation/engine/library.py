@@ -1,6 +1,6 @@
 """Python binding of the shared library compiled from engine.c.
 
-The structures and enumerations are declared only in engine.c. The library exports a description of them, from which
+The structures and enumerations are declared only in base.h. The library exports a description of them, from which
 this module creates the ctypes structures.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 TYPECODES = {"double": "d", "int64_t": "q", "int32_t": "i", "uint8_t": "B"}
-"""Element type of an array in engine.c -> type code in `array` and NumPy."""
+"""Element type of an array in base.h -> type code in `array` and NumPy."""
 SCALARS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
 
 
@@ -53,7 +53,7 @@ class Library:
         setup, self._results = (_fields(lists.pop(name)) for name in ("setup", "results"))
         self._setup = setup
         self.numbers = {what: {name: number for number, name in enumerate(names)} for what, names in lists.items()}
-        """Enumeration in engine.c -> name -> number."""
+        """Enumeration in base.h -> name -> number."""
         self._setup_type, self._results_type = _structure("Setup", setup), _structure("Results", self._results)
         for kind, size in (
             (self._setup_type, functions.tracebed_engine_setup_size),
@@ -76,7 +76,7 @@ class Library:
     def setup(self, values: Mapping[str, Any]) -> ctypes.Structure:
         """Return a `struct setup` with `values`, one for each field: a number, or a sequence for an array (None: null).
 
-        Sequences are converted to arrays of the types in engine.c. The structure keeps references to these arrays.
+        Sequences are converted to arrays of the types in base.h. The structure keeps references to these arrays.
 
         Raises:
             ValueError: a field is missing in `values`, or a field is unknown.

@@ -1,0 +1,167 @@
+/* The declarations of the engine, and its memory. Part of engine.c. */
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if FLT_EVAL_METHOD != 0
+#error "double arithmetic is not IEEE double on this platform: use the Python simulator"
+#endif
+
+#ifdef TRACEBED_CHECK
+#include <stdio.h>
+#define CHECK(good) \
+    do { if (!(good)) { fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #good); abort(); } } while (0)
+#else
+#define CHECK(good) ((void)0)
+#endif
+
+/* Structures and enumerations shared with Python (library.py). Each is one list, which expands both to the declaration
+ * below and to the text that `tracebed_engine_description` returns. */
+#define SETUP(_) /* the workload and the options */ \
+    _(int64_t, jobs) _(int64_t, nodes) \
+    _(const double *, submit) _(const double *, run_time) _(const double *, work) _(const double *, limit) \
+    _(const int32_t *, requested) _(const int32_t *, low) _(const int32_t *, high) _(const int32_t *, pref) \
+    _(const int32_t *, job_cores) _(const uint8_t *, malleable) \
+    _(const int64_t *, curve) /* job -> index of S(0) in `speedup`, which has S(n) for the job's sizes */ \
+    _(const double *, speedup) \
+    _(const double *, parallel) /* share of the run time on the requested nodes in which all cores work */ \
+    _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests */ \
+    _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
+    _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
+    _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) /* of the Kassel family */ \
+    _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative */ \
+    _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
+    _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
+    _(double, interval_s) _(double, malleability_interval_s)
+#define RESULTS(_) /* the results so far, valid until the next `advance` */ \
+    _(int64_t, reconfigurations) _(int64_t, ranges) \
+    _(const double *, start) _(const double *, launched) _(const double *, end) _(const uint8_t *, state) /* of each job */ \
+    _(const int32_t *, row_job) _(const int32_t *, row_from) _(const int32_t *, row_to) /* of each reconfiguration */ \
+    _(const double *, row_asked) _(const double *, row_decided) _(const double *, row_applied) \
+    _(const double *, row_ended) \
+    _(const int32_t *, held_job) _(const int32_t *, held_first) _(const int32_t *, held_nodes) /* of each range of nodes */ \
+    _(const double *, held_since) _(const double *, held_until)
+#define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE)
+#define STATE(_) _(UNKNOWN) _(COMPLETED) _(KILLED) _(REJECTED) /* of a job */
+#define RUNTIME_MODEL(_) _(IDEAL) _(WORST_CASE)
+#define COUNT_IDLE(_) _(YES) _(NO) _(HEAD) /* towards the room for a waiting job */
+#define CALLS(_) _(EVENT) _(SETTLE) _(TICK) /* of the policy */
+#define OVER_LIMIT(_) _(EXTEND) _(KILL) _(AGAIN) _(NOW) /* jobs that exceed their limit */
+#define OUTCOME(_) _(DONE) _(MORE) _(NO_MEMORY) _(IMPOSSIBLE) /* of `advance` */
+
+#define DECLARED(type, name) type name;
+#define DESCRIBED(type, name) " " #type " " #name ";"
+#define VALUE(name) name,
+#define NAMED(name) " " #name ";"
+
+struct setup { SETUP(DECLARED) };
+struct results { RESULTS(DECLARED) };
+enum { POLICY(VALUE) };
+enum { STATE(VALUE) };
+enum { RUNTIME_MODEL(VALUE) };
+enum { OVER_LIMIT(VALUE) };
+enum { COUNT_IDLE(VALUE) };
+enum { CALLS(VALUE) };
+enum { OUTCOME(VALUE) };
+enum { END, POINT, RELEASED };                             /* events, in this order at one instant */
+enum { NONE, RESIZING, RELEASING };                        /* stages of a resize that is not complete */
+
+struct event { double time; int32_t what, job; };
+struct range { int64_t row; int32_t first, count, below; };   /* a job's nodes and ledger row; `below`: earlier range */
+struct progress { double done, since, rate; };
+struct release { double end; int32_t job, nodes; };
+struct candidate { double key; int32_t order, job; };          /* for a resize, smallest key first */
+
+/* Running jobs ordered by (expected end, job), in chunks of at most CHUNK with the sum of their nodes. */
+#define CHUNK 128
+struct chunk { int32_t count; int64_t nodes; struct release row[CHUNK]; };
+
+/* Waiting jobs in blocks of BLOCK, blocks in groups of GROUP. Each block and group has, for every class of sizes, the
+ * shortest limit of its waiting jobs of at most that size. After removals this is a lower bound until recomputed. */
+#define BLOCK 128
+#define GROUP 64
+#define CLASSES 128
+#define SLACK_S 1e-6
+#define SHORTEST_S 1.0    /* as in jobs.py */
+#define ROUNDING 1e-9     /* as in simulator.py */
+
+struct engine {
+    struct setup in;
+    /* simulator */
+    double now, call, wake;
+    int64_t next_job;
+    struct event *heap; int64_t heap_count, heap_room;
+    double *ends;                    /* the current end; NaN: no end is scheduled */
+    struct progress *progress;       /* of malleable jobs, actual */
+    uint8_t *pending;                /* stage of the resize: RESIZING until its malleability point, then RELEASING */
+    /* cluster */
+    uint64_t *idle_bits; int64_t words, lowest, cluster_idle;
+    struct range *ranges; int32_t range_count, range_room, range_free;
+    int32_t *held;                   /* job -> its last range; -1: none */
+    /* scheduler and state */
+    int64_t idle, returning;
+    int freed, resized_in_call, decided, settled;  /* as in state.py; `decided`: any decision in this call */
+    int adaptable;                   /* whether some job may start on fewer nodes than it prefers */
+    int32_t arrived;                 /* first job submitted since the policy's last call; -1: none */
+    int32_t *size;                   /* 0: not running */
+    double *expected_end;
+    struct progress *limits;         /* of malleable jobs, as the scheduler expects */
+    double *limit;                   /* progress at which a job reaches its limit, or with AGAIN its next one */
+    uint8_t *resizing;
+    int32_t *giving_back;            /* nodes that a pending shrink will release */
+    int64_t sum_promised, sum_giving_back;
+    int32_t *promised, *promised_nodes; int64_t promises, promise_room;
+    int32_t *resizable; int64_t resizable_count;   /* in order of start; -1: ended */
+    int32_t *place;                  /* job -> index in `resizable` */
+    struct chunk **chunks; int64_t chunk_count, chunk_room; int64_t changes;
+    int64_t question_need, question_idle, question_changes; double shadow; int64_t extra;
+    /* queue */
+    uint8_t *waiting; int64_t waiting_count; int32_t queue_head, queue_end;
+    double *shortest_limit;
+    int32_t *class_of; int32_t *smallest; int32_t classes; int64_t blocks, groups;
+    double *block_shortest, *group_shortest;       /* [class][block], [class][group] */
+    /* scratch arrays of the policies */
+    int32_t *eligible; int64_t eligible_count;     /* in order of start or, with ties_by_id, of submission */
+    struct candidate *candidates;
+    int32_t *new_size;               /* of eligible jobs */
+    int64_t calls, *started_in, *shrunk_in;        /* policy call that started, shrunk a job */
+    int32_t *promises_to, *promise_sizes;
+    double *times; int32_t *idle_then; int64_t step, steps, step_room, steps_merged;  /* the profile: [step, steps) */
+    double *reserved;                /* waiting job -> planned start; NaN: not planned */
+    int lapsed;                      /* whether all reservations and the profile are invalid */
+    /* record */
+    double *start, *launched, *end; uint8_t *state;
+    int64_t row_count, row_room;                    /* reconfigurations */
+    int32_t *row_job, *row_from, *row_to; double *row_asked, *row_decided, *row_applied, *row_ended;
+    int32_t *open;                   /* job -> its pending row; -1: none */
+    int64_t held_count, held_room;                  /* ledger */
+    int32_t *held_job, *held_first, *held_nodes; double *held_since, *held_until;
+    int failed;                      /* NO_MEMORY, IMPOSSIBLE; 0: neither */
+};
+
+/* -- memory and numbers -------------------------------------------------------------------------------------------- */
+
+static void *make(struct engine *e, int64_t count, size_t size) {
+    void *memory = calloc(count > 0 ? (size_t)count : 1, size);
+    if (!memory) e->failed = NO_MEMORY;
+    return memory;
+}
+
+/* Grow the array at `array` to hold more than `count` items. A failure is recorded and leaves the array unchanged. */
+static int grow(struct engine *e, void *array, int64_t room, size_t size) {
+    void **at = array;
+    void *larger = realloc(*at, (size_t)room * size);
+    if (!larger) { e->failed = NO_MEMORY; return 0; }
+    *at = larger;
+    return 1;
+}
+
+static int by_value(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int32_t at_most(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }

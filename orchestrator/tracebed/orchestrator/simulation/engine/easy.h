@@ -1,0 +1,39 @@
+/* FCFS, first fit and EASY. Part of engine.c. */
+
+/* Start the heads of the queue that fit; return the first that does not, or -1 if the queue is empty. */
+static int32_t heads(struct engine *e) {
+    int32_t head;
+    while ((head = queue_first(e)) >= 0 && e->in.low[head] <= e->idle) start(e, head, at_most(e->in.pref[head], e->idle));
+    return head;
+}
+
+static void fit_first(struct engine *e) {
+    int32_t job = -1;
+    if (!e->freed) job = (e->arrived >= 0 ? e->arrived : e->queue_end) - 1;
+    while (e->idle && (job = first_fit(e, job, e->idle, 0.0, e->idle)) >= 0)
+        start(e, job, at_most(e->in.pref[job], e->idle));
+}
+
+static void backfill(struct engine *e) {
+    int32_t head = heads(e), behind = head;
+    if (head < 0 || !e->idle || e->waiting_count == 1) return;
+    reservation(e, e->in.low[head]);
+    if (e->failed) return;
+    double shadow = e->shadow;
+    int64_t extra = e->extra;
+    if (!e->freed && (e->settled || !e->adaptable) && shadow > e->now) {
+        behind = e->arrived >= 0 ? e->arrived - 1 : e->queue_end - 1;
+        if (e->arrived >= 0 && behind < head) behind = head;
+    }
+    int32_t job;
+    while (e->idle && (job = first_fit(e, behind, e->idle, shadow - e->now, extra)) >= 0) {
+        int32_t nodes = at_most(e->in.pref[job], e->idle);
+        behind = job;
+        int in_time = e->now + e->in.limit[job] / planned_rate(e, job, nodes) <= shadow;
+        if (e->in.narrow && !in_time && e->in.low[job] <= extra) nodes = at_most(nodes, extra);
+        if (in_time || nodes <= extra) {
+            start(e, job, nodes);
+            if (!in_time) extra -= nodes;
+        }
+    }
+}

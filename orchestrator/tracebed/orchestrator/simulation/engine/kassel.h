@@ -1,0 +1,153 @@
+/* The policies of the Kassel family: shrink, then expand. Part of engine.c. */
+
+/* Collect the resizable running jobs; `started_too`, `shrunk_too`: including those started or shrunk in this call. */
+static void find_eligible(struct engine *e, int started_too, int shrunk_too) {
+    int64_t kept = 0;
+    e->eligible_count = 0;
+    for (int64_t at = 0; at < e->resizable_count; at++) {
+        int32_t job = e->resizable[at];
+        if (job < 0) continue;
+        e->resizable[kept] = job;
+        e->place[job] = (int32_t)kept++;
+        if (e->resizing[job] || (!started_too && e->started_in[job] == e->calls)
+            || (!shrunk_too && e->shrunk_in[job] == e->calls)) continue;
+        e->eligible[e->eligible_count++] = job;
+        e->new_size[job] = e->size[job];
+    }
+    e->resizable_count = kept;
+    if (e->in.ties_by_id) qsort(e->eligible, (size_t)e->eligible_count, sizeof *e->eligible, by_value);
+}
+
+static int less(const struct candidate *a, const struct candidate *b) {
+    return a->key != b->key ? a->key < b->key : a->order < b->order;
+}
+
+/* Sift down the candidate at `at` in a min-heap. */
+static void sink(struct candidate *heap, int64_t count, int64_t at) {
+    struct candidate moved = heap[at];
+    int64_t child;
+    while ((child = 2 * at + 1) < count) {
+        if (child + 1 < count && less(&heap[child + 1], &heap[child])) child++;
+        if (!less(&heap[child], &moved)) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+}
+
+/* Build a heap of the eligible jobs above `floor` or below `ceiling`, whichever is given. */
+static int64_t candidates(struct engine *e, const int32_t *floor, const int32_t *ceiling) {
+    int64_t count = 0;
+    for (int64_t at = 0; at < e->eligible_count; at++) {
+        int32_t job = e->eligible[at], size = e->new_size[job];
+        if (floor ? size <= floor[job] : size >= ceiling[job]) continue;
+        double part = (double)(size - e->in.low[job]) / (double)(e->in.high[job] - e->in.low[job]);
+        double key = e->in.policy == AVG ? part : (double)(size - e->in.pref[job]);
+        e->candidates[count++] = (struct candidate){floor ? -key : key, (int32_t)at, job};
+    }
+    for (int64_t at = count / 2; at-- > 0;) sink(e->candidates, count, at);
+    return count;
+}
+
+/* Take `need` nodes from jobs above `floor`: as many as possible from each in turn, or node by node under `avg`. */
+static void take_room(struct engine *e, const int32_t *floor, int64_t need, int64_t *above_pref, int64_t *above_low) {
+    int64_t count = candidates(e, floor, NULL);
+    struct candidate *heap = e->candidates;
+    while (need > 0) {
+        CHECK(count > 0);
+        int32_t job = heap[0].job, size = e->new_size[job], low = e->in.low[job], pref = e->in.pref[job];
+        int32_t given = e->in.policy == AVG ? 1 : at_most(need, size - floor[job]);
+        e->new_size[job] = size - given;
+        need -= given;
+        *above_low -= given;
+        *above_pref -= (size > pref ? size - pref : 0) - (size - given > pref ? size - given - pref : 0);
+        if (e->in.policy == AVG && size - given > floor[job])
+            heap[0].key = -((double)(size - given - low) / (double)(e->in.high[job] - low));
+        else
+            heap[0] = heap[--count];
+        sink(heap, count, 0);
+    }
+}
+
+/* Give `idle` nodes to jobs below `ceiling`: as many as possible to each in turn, or node by node under `avg`. */
+static int64_t give_room(struct engine *e, const int32_t *ceiling, int64_t idle) {
+    int64_t count = candidates(e, NULL, ceiling);
+    struct candidate *heap = e->candidates;
+    while (idle > 0 && count > 0) {
+        int32_t job = heap[0].job, size = e->new_size[job], low = e->in.low[job];
+        int32_t given = e->in.policy == AVG ? 1 : at_most(idle, ceiling[job] - size);
+        e->new_size[job] = size + given;
+        idle -= given;
+        if (e->in.policy == AVG && size + given < ceiling[job])
+            heap[0].key = (double)(size + given - low) / (double)(e->in.high[job] - low);
+        else
+            heap[0] = heap[--count];
+        sink(heap, count, 0);
+    }
+    return idle;
+}
+
+static void carry_out(struct engine *e) {
+    for (int64_t at = 0; at < e->eligible_count && !e->failed; at++) {
+        int32_t job = e->eligible[at];
+        if (e->new_size[job] < e->size[job]) e->shrunk_in[job] = e->calls;
+        if (e->new_size[job] != e->size[job]) resize(e, job, e->new_size[job]);
+    }
+}
+
+/* Step 2 of the Kassel family: shrink running jobs for each waiting job, in order. */
+static void shrink(struct engine *e) {
+    const struct setup *in = &e->in;
+    int64_t above_pref = 0, above_low = 0, idle = e->idle, promised = 0;
+    find_eligible(e, 0, 1);
+    for (int64_t at = 0; at < e->eligible_count; at++) {
+        int32_t job = e->eligible[at], size = e->size[job];
+        above_low += size - in->low[job];
+        if (size > in->pref[job]) above_pref += size - in->pref[job];
+    }
+    int32_t job = -1, head = queue_first(e);
+    while (above_low > 0) {
+        int64_t counted = in->count_idle == YES || (in->count_idle == HEAD && job < head) ? idle : 0;
+        int64_t most = counted + above_low;
+        if ((job = first_fit(e, job, most, 0.0, most)) < 0) break;  /* shrinking cannot help the jobs in between */
+        if (in->count_idle == HEAD && job != head) {
+            counted = 0;
+            if (in->low[job] <= e->idle || in->low[job] > above_low) continue;
+        }
+        int32_t target = 0;
+        for (int attempt = 0; attempt < 3 && !target; attempt++) {
+            int32_t wanted = attempt == 0 ? in->pref[job] : in->low[job];
+            int64_t need = wanted - counted;
+            if (need <= 0) break;
+            if (need > (attempt == 2 ? above_low : above_pref)) continue;
+            take_room(e, attempt == 2 ? in->low : in->pref, need, &above_pref, &above_low);
+            target = wanted;
+            idle -= target - need;
+        }
+        if (!target) continue;
+        e->promises_to[promised] = job;
+        e->promise_sizes[promised++] = target;
+    }
+    carry_out(e);
+    for (int64_t at = 0; at < promised && !e->failed; at++) {
+        start(e, e->promises_to[at], e->promise_sizes[at]);
+    }
+}
+
+/* Step 3: idle nodes go to running jobs. */
+static void expand(struct engine *e) {
+    find_eligible(e, (int)e->in.grow_at_start, 0);
+    int64_t idle = e->in.policy == AVG ? e->idle : give_room(e, e->in.pref, e->idle);
+    give_room(e, e->in.high, idle);
+    carry_out(e);
+}
+
+static void kassel(struct engine *e) {
+    e->calls++;
+    if (e->in.first_fit_only) fit_first(e); else backfill(e);
+    if (e->waiting_count && !e->failed) shrink(e);
+    if (e->idle && !e->failed) expand(e);
+    if (e->in.calls == SETTLE && e->decided) e->wake = e->now;
+    if (e->in.calls == TICK && e->chunk_count && (e->decided || e->waiting_count))
+        e->wake = due(e, nextafter(e->now, INFINITY));
+}

@@ -1,0 +1,43 @@
+/* The rates of jobs, and the multiples of a step. Part of engine.c. */
+
+/* Return the rate on whole nodes. */
+static double rate(const struct engine *e, int32_t job, int32_t nodes) {
+    const struct setup *in = &e->in;
+    if (nodes == in->requested[job]) return 1.0;
+    CHECK(in->malleable[job] && nodes >= in->low[job] && nodes <= in->high[job]);
+    return in->speedup[in->curve[job] + nodes] / in->speedup[in->curve[job] + in->requested[job]];
+}
+
+/* Return the rate that the scheduler plans with. */
+static double planned_rate(const struct engine *e, int32_t job, int32_t nodes) {
+    return e->in.plan_by_limit ? 1.0 : rate(e, job, nodes);
+}
+
+/* Return the actual rate: with the share of the requested cores on the first `nodes` allocated, as `Jobs.rate`. */
+static double rate_on_nodes(const struct engine *e, int32_t job, int32_t nodes) {
+    double r = rate(e, job, nodes);
+    if (!e->in.cores) return r;
+    int64_t held = 0, sum = 0, wanted = e->in.job_cores[job], poorest = wanted;
+    for (int32_t at = e->held[job]; at >= 0; at = e->ranges[at].below) held += e->ranges[at].count;
+    for (int32_t at = e->held[job]; at >= 0; at = e->ranges[at].below) {
+        const struct range *range = &e->ranges[at];
+        held -= range->count;  /* now the nodes taken before this range */
+        for (int64_t n = 0; n < range->count && held + n < nodes; n++) {
+            int64_t cores = e->in.cores[range->first + n];
+            sum += cores < wanted ? cores : wanted;
+            if (cores < poorest) poorest = cores;
+        }
+    }
+    double share = e->in.runtime_model == IDEAL ? (double)sum / (double)(wanted * nodes) : (double)poorest / (double)wanted;
+    if (share == 1.0) return r;
+    double parallel = e->in.parallel[job] * e->in.requested[job] / nodes * r;
+    return r * share / (share + parallel * (1.0 - share));
+}
+
+static double next_multiple(double step, double at, double origin, int64_t first) {
+    if ((at - origin) / step >= 0x1p53) return at; /* as in scheduler.py */
+    double k = ceil((at - origin) / step) - 1.0;
+    if (k < (double)first) k = (double)first;
+    while (origin + k * step < at) k += 1.0;
+    return origin + k * step;
+}

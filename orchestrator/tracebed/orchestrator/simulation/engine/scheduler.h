@@ -1,0 +1,222 @@
+/* The scheduler: starts, resizes and promises, and what follows from them. Part of engine.c. */
+
+static void set_aside(struct engine *e) {
+    int64_t to_hold = e->sum_promised - e->sum_giving_back;
+    e->idle = e->cluster_idle - (to_hold > 0 ? to_hold : 0);
+    e->returning = to_hold < 0 ? -to_hold : 0;
+}
+
+static void came_free(struct engine *e) {
+    e->freed = 1;
+    e->settled = 0;
+    set_aside(e);
+}
+
+static void expect(struct engine *e, int32_t job, double end) {
+    releases_remove(e, job, e->expected_end[job]);
+    releases_add(e, job, end, e->size[job]);
+    e->expected_end[job] = end;
+}
+
+static double due(const struct engine *e, double at) {
+    return e->in.interval_s != 0.0 ? next_multiple(e->in.interval_s, at, 0.0, INT64_MIN) : at;
+}
+
+static double launch_overhead(const struct setup *in, int32_t ranks) {
+    if (ranks == 1) return in->launch_s;
+    return in->launch_s + (in->launch_join_s + in->launch_rank_s * (ranks - 2));
+}
+
+static double end_overhead(const struct setup *in, int32_t ranks) {
+    return in->end_s + in->end_rank_s * (ranks - 1);
+}
+
+static void launch(struct engine *e, int32_t job, int32_t nodes) {
+    const struct setup *in = &e->in;
+    e->size[job] = nodes;
+    if (in->low[job] < in->high[job]) {
+        e->place[job] = (int32_t)e->resizable_count;
+        e->resizable[e->resizable_count++] = job;
+    }
+    if (in->malleable[job]) e->limits[job] = (struct progress){0.0, e->now, planned_rate(e, job, nodes)};
+    take(e, job, nodes);
+    double begin = e->now + launch_overhead(in, nodes);
+    e->start[job] = e->now;
+    e->launched[job] = begin;
+    double r = rate_on_nodes(e, job, nodes);
+    if (in->malleable[job]) e->progress[job] = (struct progress){0.0, begin, r};
+    end_at(e, job, begin + in->work[job] / r + end_overhead(in, nodes));
+}
+
+static double planned_s(const struct engine *e, int32_t job) {
+    return e->in.limit[job] > SHORTEST_S ? e->in.limit[job] : SHORTEST_S;
+}
+
+/* Expect every running job past its limit to run for another limit from now on. This drops all reservations. */
+static void expect_again(struct engine *e) {
+    int64_t count = 0;
+    for (int64_t at = 0; at < e->chunk_count && e->chunks[at]->row[0].end <= e->now; at++) {
+        const struct chunk *chunk = e->chunks[at];
+        for (int32_t row = 0; row < chunk->count && chunk->row[row].end <= e->now; row++)
+            if (e->size[chunk->row[row].job]) e->eligible[count++] = chunk->row[row].job;  /* else promised */
+    }
+    if (!count) return;
+    for (int64_t at = 0; at < count; at++) {
+        int32_t job = e->eligible[at];
+        double limit = planned_s(e, job), r = 1.0;
+        if (e->in.malleable[job]) {
+            const struct progress *p = &e->limits[job];
+            r = p->rate;
+            e->limit[job] = p->done + (e->now - p->since) * r + limit;
+        }
+        expect(e, job, e->now + limit / r);
+    }
+    e->lapsed = 1;
+    came_free(e);
+}
+
+/* Start every promised job for which enough nodes are idle, in the order of the promises. */
+static void serve(struct engine *e) {
+    if (!e->promises) return;
+    int64_t kept = 0, count = e->promises;
+    for (int64_t at = 0; at < count; at++) {
+        int32_t job = e->promised[at], nodes = e->promised_nodes[at];
+        if (nodes <= e->cluster_idle) {
+            e->sum_promised -= nodes;
+            e->size[job] = nodes;
+            expect(e, job, e->now + e->in.limit[job] / planned_rate(e, job, nodes));
+            launch(e, job, nodes);
+        } else {
+            e->promised[kept] = job;
+            e->promised_nodes[kept++] = nodes;
+        }
+    }
+    e->promises = kept;
+    set_aside(e);
+}
+
+static void start(struct engine *e, int32_t job, int32_t nodes) {
+    CHECK(e->waiting[job] && ((nodes >= e->in.low[job] && nodes <= e->in.high[job]) || nodes == e->in.requested[job]));
+    queue_remove(e, job);
+    e->decided = 1;
+    double end = e->now + e->in.limit[job] / planned_rate(e, job, nodes);
+    e->expected_end[job] = end;
+    releases_add(e, job, end, nodes);
+    e->started_in[job] = e->calls;
+    if (nodes <= e->idle) {
+        e->idle -= nodes;
+        launch(e, job, nodes);
+        return;
+    }
+    if (e->promises == e->promise_room) {
+        int64_t room = e->promise_room * 2;
+        if (!grow(e, &e->promised, room, 4) || !grow(e, &e->promised_nodes, room, 4)) return;
+        e->promise_room = room;
+    }
+    e->promised[e->promises] = job;
+    e->promised_nodes[e->promises++] = nodes;
+    e->sum_promised += nodes;
+    set_aside(e);
+    CHECK(e->idle >= 0);
+    serve(e);
+}
+
+/* Apply the pending resize of `job`: its dropped nodes become idle and its end changes. */
+static void resized(struct engine *e, int32_t job) {
+    e->resizing[job] = 0;
+    if (e->giving_back[job]) {
+        int32_t count = e->giving_back[job];
+        e->giving_back[job] = 0;
+        e->sum_giving_back -= count;
+        take_back(e, job, count);
+    }
+    struct progress *limit = &e->limits[job];
+    double done = limit->done + (e->now - limit->since) * limit->rate;
+    double r = planned_rate(e, job, e->size[job]);
+    *limit = (struct progress){done, e->now, r};
+    expect(e, job, e->now + (e->limit[job] - done) / r);
+    came_free(e);
+}
+
+/* Return the first malleability point of `job` at or after `ready`; INFINITY if the job ends before it. */
+static double point(const struct engine *e, int32_t job, double ready) {
+    const struct setup *in = &e->in;
+    if (in->grain_s != 0.0) {
+        double iterations = nearbyint(in->run_time[job] / in->grain_s);
+        if (iterations <= 1.0) return INFINITY;
+        const struct progress *p = &e->progress[job];
+        double step = in->run_time[job] / iterations, worked = ready - p->since;
+        double number = floor((p->done + (worked > 0.0 ? worked : 0.0) * p->rate) / step + ROUNDING) + 1.0;
+        if (number >= iterations) return INFINITY;
+        double at = p->since + (number * step - p->done) / p->rate;
+        return at > ready ? at : ready;
+    }
+    if (in->malleability_interval_s != 0.0) return next_multiple(in->malleability_interval_s, ready, e->start[job], 1);
+    return ready;
+}
+
+/* Continue `job` at the rate of its new size from now on. Return whether the resize is complete: not if nodes are still
+ * being released. */
+static int take_effect(struct engine *e, int32_t job) {
+    struct progress *p = &e->progress[job];
+    double worked = e->now - p->since;
+    double done = p->done + (worked > 0.0 ? worked : 0.0) * p->rate;
+    double begin = (p->since > e->now ? p->since : e->now) + e->in.reconfiguration_s;
+    double r = rate_on_nodes(e, job, e->size[job]), left = e->in.work[job] - done;
+    *p = (struct progress){done, begin, r};
+    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / r + end_overhead(&e->in, e->size[job]));
+    int32_t row = e->open[job];
+    e->row_decided[row] = e->now;
+    e->row_applied[row] = begin;
+    if (e->giving_back[job] && e->in.release_s != 0.0) {
+        e->pending[job] = RELEASING;
+        push(e, e->now + e->in.release_s, RELEASED, job);
+        return 0;
+    }
+    e->row_ended[row] = begin;
+    e->open[job] = -1;
+    return 1;
+}
+
+static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to) {
+    if (e->row_count == e->row_room) {
+        int64_t room = e->row_room * 2;
+        if (!grow(e, &e->row_job, room, 4) || !grow(e, &e->row_from, room, 4) || !grow(e, &e->row_to, room, 4)
+            || !grow(e, &e->row_asked, room, 8) || !grow(e, &e->row_decided, room, 8)
+            || !grow(e, &e->row_applied, room, 8) || !grow(e, &e->row_ended, room, 8)) return;
+        e->row_room = room;
+    }
+    int64_t row = e->row_count++;
+    e->open[job] = (int32_t)row;
+    e->row_job[row] = job;
+    e->row_from[row] = from;
+    e->row_to[row] = to;
+    e->row_asked[row] = e->now;
+    e->row_decided[row] = e->row_applied[row] = e->row_ended[row] = NAN;
+}
+
+static void resize(struct engine *e, int32_t job, int32_t nodes) {
+    int32_t from = e->size[job], added = nodes - from;
+    CHECK(from > 0 && added && !e->resizing[job] && nodes >= e->in.low[job] && nodes <= e->in.high[job]);
+    CHECK(added <= e->idle);
+    e->resized_in_call = e->decided = 1;
+    if (added > 0) {
+        e->idle -= added;
+        take(e, job, added);
+    } else {
+        e->giving_back[job] = -added;
+        e->sum_giving_back -= added;
+    }
+    e->size[job] = nodes;
+    e->resizing[job] = 1;
+    expect(e, job, e->expected_end[job]);
+    note_resize(e, job, from, nodes);
+    if (e->failed) return;
+    double at = point(e, job, e->now + (added > 0 ? e->in.expand_s + e->in.expand_rank_s * (added - 1) : 0.0));
+    if (at <= e->now && e->in.malleability_interval_s == 0.0) {
+        if (take_effect(e, job)) resized(e, job);
+    } else {
+        e->pending[job] = RESIZING;
+        if (at < INFINITY) push(e, at, POINT, job);
+    }
+}
