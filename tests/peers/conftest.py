@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-HEADER = "workload policy program      CPU s    jobs/s   times  mean wait s  other starts  apart s"
+from peer_schedules import HEADER
+
 LINES = pytest.StashKey[list[str]]()
 
 

@@ -11,21 +11,18 @@ import collections
 import collections.abc
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from tracebed.converters.cleaning.audit import clean
-from tracebed.converters.cleaning.recipes import load_recipe
-from tracebed.converters.formats.reading import read_raw, read_workload
+from peer_schedules import Machine, Schedule, cirne, ricc
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
-from tracebed.converters.models import registry
-from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
@@ -40,18 +37,6 @@ from accasim.base.simulator_class import Simulator  # noqa: E402
 DISPATCHERS = {"fcfs": FirstInFirstOut, "easy": EASYBackfilling}
 READ_BY_BOTH = ["job_id", "submit_time", "run_time", "time_limit", "nodes"]
 ROUNDS = 3
-
-
-class Machine(NamedTuple):
-    nodes: int
-    cores: int
-
-
-class Schedule(NamedTuple):
-    """The start of each job by id, in s, and the CPU time from SWF to schedule, in s, the best of all rounds."""
-
-    starts: Mapping[str, float]
-    seconds: float
 
 
 class Starts(AdditionalData):  # type: ignore[misc]
@@ -130,19 +115,6 @@ def hand_written(folder: Path, *jobs: tuple[float, float, float, int]) -> Path:
     return write_swf(Workload(table.assign(job_id=[str(number + 1) for number in range(len(jobs))])), folder)
 
 
-def cirne(_: Callable[[str], Path]) -> tuple[Workload, Machine]:
-    """Return 1,000 jobs at a load of 0.9."""
-    drawn = registry.draw("cirne", 1_000, site="anl", nodes=128, seed=1)
-    load = float((drawn.floats("run_time") * drawn.ints("nodes")).sum() / 128 / np.ptp(drawn.floats("submit_time")))
-    return scale(drawn, arrivals=load / 0.9), Machine(128, 1)
-
-
-def ricc(reference_data: Callable[[str], Path]) -> tuple[Workload, Machine]:
-    """Return the recipe's 10,000 jobs, by core: sizes are not rounded up to whole nodes."""
-    log = read_raw([reference_data("logs/RICC-2010-2.swf.gz")], by="core")
-    return clean(log, load_recipe("ricc-sept").steps).workload, Machine(1_024, 8)
-
-
 @pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
 @pytest.mark.parametrize("policy", ["fcfs", "easy"])
 @pytest.mark.parametrize("drawn", [cirne, ricc])
@@ -164,13 +136,7 @@ def test_schedules_and_speed(
     if policy == "easy":  # similar to AccaSim's policy
         programs["firstfit"] = timed(ours, swf, machine, "firstfit")
     for name, schedule in programs.items():
-        assert len(schedule.starts) == len(submits)
-        wait = (pd.Series(schedule.starts) - submits).mean()
-        apart = (pd.Series(schedule.starts) - pd.Series(peer.starts)).abs()
-        report(
-            f"{drawn.__name__:9}{policy:7}{name:11}{schedule.seconds:8.3f}{len(submits) / schedule.seconds:10,.0f}"
-            f"{peer.seconds / schedule.seconds:8.1f}{wait:13,.2f}{(apart > 0).sum():13,}{apart.mean():10,.1f}"
-        )
+        report(schedule.line(drawn.__name__, policy, name, submits, peer))
     assert python.starts == own.starts
     if policy == "fcfs":
         assert peer.starts == own.starts
