@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracebed.api as tb
-from tracebed.converters.shaking import Shaking, shaken
+from runs import fcfs_run
+from test_schemas import problems
+from tracebed.converters.shaking import Shaking, accident, shaken
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import SHAKEN
-from tracebed.validation.accidents import intervals, kept
+from tracebed.validation.accidents import (
+    INPUT,
+    LEAST,
+    apart,
+    differences,
+    figures,
+    intervals,
+    keep,
+    kept,
+    paired,
+)
 
 
 def workload(submit: list[float], **columns: Any) -> Workload:
@@ -90,8 +103,9 @@ def test_the_command_prints_and_keeps_intervals(tmp_path: Path, monkeypatch: pyt
     assert rows["mean_wait_s"].tolist() == pytest.approx([figures["mean_wait_s"] for figures in expected])
     found = intervals(rows).loc["mean_wait_s"]
     assert rows["mean_wait_s"].min() <= found["low"] < found["median"] < found["high"] <= rows["mean_wait_s"].max()
-    [line] = [line for line in invoked("metrics", "fcfs", "easy").output.splitlines() if line.startswith("wait, mean")]
-    assert line.count(" to ") == 2
+    lines = invoked("metrics", "fcfs", "easy").output.splitlines()
+    side_by_side, against = [line for line in lines if line.startswith("wait, mean")]
+    assert side_by_side.count(" to ") == 2 and against.count(" to ") == 1
     [line] = [line for line in invoked("metrics", "easy", "--after", "60").output.splitlines() if "wait, mean" in line]
     assert " to " not in line  # the intervals are those of all jobs
     invoked("simulate", "w.parquet", "--policy", "easy", "-o", "fcfs")
@@ -99,6 +113,150 @@ def test_the_command_prints_and_keeps_intervals(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "easy" / SHAKEN).write_text("a\nb\n")
     with pytest.raises(InputError, match="not a table of metrics"):
         invoked("metrics", "easy")
+
+
+values = st.lists(st.integers(-20, 20).map(float) | st.just(float("nan")), min_size=1, max_size=30).map(np.array)
+
+
+def middle(values: Any) -> tuple[float, float]:
+    """Return the middle 95 % of values, interpolated between the ordered values: slow and obvious."""
+    ordered = sorted(values)
+    ends = []
+    for share in (0.025, 0.975):
+        place = share * (len(ordered) - 1)
+        before = int(place)
+        after = min(before + 1, len(ordered) - 1)
+        ends.append(ordered[before] + (place - before) * (ordered[after] - ordered[before]))
+    return ends[0], ends[1]
+
+
+@given(values, values)
+def test_groups_that_are_not_pairs_differ_where_their_intervals_part(first: Any, second: Any) -> None:
+    found = apart(first, second)
+    one, two = ([value for value in group if value == value] for group in (first, second))
+    if not one or not two:
+        assert found is None
+        return
+    (low_1, high_1), (low_2, high_2) = middle(one), middle(two)
+    part = low_2 > high_1 + 1e-6 or high_2 < low_1 - 1e-6
+    assert found is not None and found.differ == (part if max(len(one), len(two)) >= LEAST else None)
+    assert found.change == pytest.approx(np.mean(two) - np.mean(one), abs=1e-6)
+    assert found.low - 1e-6 <= found.change <= found.high + 1e-6 or len(one) + len(two) > 2
+
+
+@given(values, st.integers(0, 1000))
+def test_pairs_differ_where_the_interval_of_their_differences_has_no_zero(first: Any, seed: int) -> None:
+    second = first + np.random.default_rng(seed).integers(-2, 6, len(first))
+    found = paired(first, second)
+    known = [b - a for a, b in zip(first, second, strict=True) if a == a]
+    if not known:
+        assert found is None
+        return
+    low, high = middle(known)
+    assert found is not None and found.pairs == len(known)
+    assert found.differ == (low > 1e-6 or high < -1e-6 if len(known) >= LEAST else None)
+
+
+def test_pairs_show_a_difference_that_is_smaller_than_the_accidents() -> None:
+    accidents = np.random.default_rng(1).normal(1000, 200, 20)
+    names = [f"input {number}" for number in range(20)]
+    base = pd.DataFrame({INPUT: names, "mean_wait_s": accidents})
+    other = pd.DataFrame({INPUT: names, "mean_wait_s": accidents + 10}).iloc[::-1]
+    found = differences(base, other)["mean_wait_s"]
+    assert (found.pairs, found.differ) == (20, True)
+    assert found.change == pytest.approx(10)
+    assert differences(base.drop(columns=INPUT), other)["mean_wait_s"].differ is False
+    elsewhere = other.assign(**{INPUT: [f"other {name}" for name in other[INPUT]]})
+    assert (found := differences(base, elsewhere)["mean_wait_s"]).pairs == 0 and found.differ is False
+
+
+def test_one_value_has_no_accidents_of_its_own() -> None:
+    ours = pd.DataFrame({"mean_wait_s": np.arange(100.0, 120.0)})
+    for printed, differ in ((99.0, True), (105.0, False), (121.0, True)):
+        assert differences(pd.DataFrame({"mean_wait_s": [printed]}), ours)["mean_wait_s"].differ is differ
+    assert differences(ours[:1], ours[1:2])["mean_wait_s"].differ is None
+
+
+def test_the_order_of_sums_is_no_difference() -> None:
+    first = np.full(10, 1565.0)
+    found = paired(first, first * (1 + 1e-14))
+    assert found is not None and (found.low, found.high, found.differ) == (0.0, 0.0, False)
+
+
+def test_accidents_are_named_by_the_submissions_alone() -> None:
+    rigid = tb.generate("lublin99", jobs=60, nodes=16, seed=2)
+    malleable = tb.make_malleable(rigid, 0.5, 0)
+    names = [accident(tb.shake(jobs, seed)) for jobs in (rigid, malleable) for seed in range(5)]
+    assert names[:5] == names[5:]
+    assert len(set(names)) == 5
+
+
+def test_metrics_says_where_runs_differ_by_more_than_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tb.write(tb.generate("lublin99", jobs=150, nodes=16, seed=2), "w.parquet")
+    for policy in ("fcfs", "easy"):
+        invoked("simulate", "w.parquet", "--policy", policy, "--shake", "8", "-o", policy)
+        invoked("simulate", "w.parquet", "--policy", policy, "-o", f"{policy}-once")
+    found = json.loads(invoked("metrics", "fcfs", "easy", "fcfs-once", "--json").stdout)
+    assert problems(found, "tracebed-metrics-1.json") == []
+    easy, once = found["differences"]
+    assert (easy["run"], easy["against"], once["run"]) == ("easy", "fcfs", "fcfs-once")
+    wait = easy["metrics"]["mean_wait_s"]
+    rows = {policy: kept(tmp_path / policy) for policy in ("fcfs", "easy")}
+    assert rows["fcfs"] is not None and rows["easy"] is not None
+    each = (rows["easy"]["mean_wait_s"] - rows["fcfs"]["mean_wait_s"]).tolist()
+    assert (wait["pairs"], wait["differ"]) == (8, True)
+    assert (wait["low"], wait["high"]) == pytest.approx(middle(each))
+    assert once["metrics"]["mean_wait_s"] | {"pairs": 0, "differ": False} == once["metrics"]["mean_wait_s"]
+    text = invoked("metrics", "fcfs", "easy", "fcfs-once").output
+    assert "8 pairs" in text and "accident: " in text
+    assert "accidents are unknown" in invoked("metrics", "fcfs-once", "easy-once").output
+    alone = json.loads(invoked("metrics", "fcfs-once", "easy-once", "--json").stdout)
+    assert {each["differ"] for each in alone["differences"][0]["metrics"].values()} == {None}
+    assert problems(alone, "tracebed-metrics-1.json") == []
+
+
+def test_the_json_of_a_run_has_its_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tb.write(tb.generate("lublin99", jobs=60, nodes=16, seed=2), "w.parquet")
+    arguments = ["simulate", "w.parquet", "--policy", "easy", "--json"]
+    plain = json.loads(invoked(*arguments, "-o", "plain").stdout)
+    found = json.loads(invoked(*arguments, "--shake", "6", "--shake-limits", "0", "-o", "shaken").stdout)
+    assert problems(plain, "tracebed-run-1.json") == problems(found, "tracebed-run-1.json") == []
+    rows = kept(tmp_path / "shaken")
+    assert rows is not None
+    shaken = found.pop("shaken")
+    assert found | {"run": "plain"} == plain
+    assert (shaken["runs"], shaken["submit_s"], shaken["limit_s"]) == (6, 10.0, 0.0)
+    assert shaken["metrics"] == intervals(rows).to_dict("index")
+
+
+def test_a_verdict_says_whether_the_error_may_be_an_accident(tmp_path: Path) -> None:
+    for seed in range(5):
+        fcfs_run(60, stretch=1 + seed / 1000).save(tmp_path / f"real/rep-0{seed + 1}")
+    predicted = fcfs_run(60, stretch=1.1, real=False)
+    predicted.save(tmp_path / "sim")
+    arguments = ["compare", "--real", str(tmp_path / "real"), "--predicted", str(tmp_path / "sim")]
+    assert "accidents are unknown" in invoked(*arguments).output
+    assert json.loads(invoked(*arguments, "--json").stdout)["accidents"] is None
+    keep(figures(fcfs_run(60, stretch=1.1 + seed / 1000, real=False) for seed in range(6)), tmp_path / "sim")
+    found = json.loads(invoked(*arguments, "--json").stdout)
+    assert problems(found, "tracebed-verdict-1.json") == []
+    assert found["accidents"]["mean_run_s"]["differ"] is True
+    assert found["accidents"]["mean_run_s"]["relative"] == pytest.approx(0.1, abs=0.01)
+    keep(figures(fcfs_run(60, stretch=1 + seed / 50, real=False) for seed in range(6)), tmp_path / "sim")
+    output = invoked(*arguments).output
+    assert "with shaken input" in output and "accident: " in output and "accidents are unknown" not in output
+    assert json.loads(invoked(*arguments, "--json").stdout)["accidents"]["mean_run_s"]["differ"] is False
+    other_tau = json.loads(invoked(*arguments, "--tau", "20", "--json").stdout)
+    assert other_tau["accidents"] is None  # the figures of the runs with shaken input have the default tau
+
+
+def test_two_predictions_are_compared_by_their_metrics(tmp_path: Path) -> None:
+    fcfs_run(10, real=False).save(tmp_path / "sim")
+    with pytest.raises(InputError, match="is a prediction") as caught:
+        invoked("compare", "--real", str(tmp_path / "sim"), "--predicted", str(tmp_path / "sim"))
+    assert caught.value.hint is not None and "tracebed metrics" in caught.value.hint
 
 
 def test_a_study_has_a_point_for_each_change(tmp_path: Path) -> None:

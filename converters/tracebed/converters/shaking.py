@@ -66,3 +66,12 @@ def shaken(workload: Workload, seed: int, shaking: Shaking | None = None) -> Wor
     changed = changed.drop(columns=["logged_start", "logged_end"], errors="ignore")
     step = Step("shake", asdict(shaking), {"jobs": len(workload)}, seed)
     return workload.with_step(step, changed.iloc[rng.permutation(len(changed))].reset_index(drop=True))
+
+
+def accident(workload: Workload) -> str:
+    """Return a short hash of the ids and submit times of the jobs, in their order.
+
+    Shaken workloads with the same hash had the same accident, also if their jobs differ otherwise, such as in the share
+    of malleable jobs.
+    """
+    return workload.digest(("job_id", "submit_time"))[:16]

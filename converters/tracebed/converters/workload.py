@@ -7,6 +7,7 @@ take the default of `SCHEMA`; only the columns in `REQUIRED` must be present.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from html import escape
@@ -146,8 +147,12 @@ class Workload:
         A missing column counts as its default. The other columns (status, logged times, users, queues, `extra_`)
         and the provenance do not change the hash.
         """
+        return self.digest(REQUESTED)
+
+    def digest(self, names: Iterable[str]) -> str:
+        """Return the hash of columns in the order of submission; a missing column counts as its default."""
         digest = hashlib.sha256(f"{len(self)} jobs".encode())
-        for name in REQUESTED:
+        for name in names:
             digest.update(f"\n{name}\n".encode())
             digest.update(_canonical(self.column(name)))
         return digest.hexdigest()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
+
+import pandas as pd
 
 from tracebed.api.results import Validation
 from tracebed.api.runs import AnyRun
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
+from tracebed.validation.accidents import differences, figures, kept
+from tracebed.validation.metrics import TAU
 from tracebed.validation.repetitions.store import run_folders
 from tracebed.validation.simulators.reading import import_run, simulator_at
 from tracebed.validation.simulators.simulator import ReadOptions, Side
@@ -37,7 +42,8 @@ def compare(
     Args:
         real: the repetitions of a replay, or a log as a run; runs, their folders, or the folder of a cell with its
             repetitions. A verdict on one case needs five. A file, such as a table of jobs, is imported (`import_run`).
-        predicted: the run of a simulator, or several runs of a stochastic one; runs, their folders, or files.
+        predicted: the run of a simulator, or several runs of a stochastic one; runs, their folders, or files. For a
+            folder of `tracebed simulate --shake`, the result has `accidents`.
         tolerances: margins and constants of the decision, or their file; by default those of the metrics.
         margins: metric -> margin that replaces that of the tolerances: `{"wait": "15%"}`.
         noise: noise profile of the testbed, or its file, for a case with few repetitions.
@@ -60,15 +66,19 @@ def compare(
     observed = _named(real, "real")
     predictions = _named(predicted, "predicted", observed[0][1] if observed else None)
     case = Case.of([run for _, run in observed], [run for _, run in predictions], names=_distinct(observed))
-    return Validation.of(
-        validate_cases(
-            [case],
-            (chosen if isinstance(chosen, Tolerances) else Tolerances.load(chosen)).replaced(margins or {}),
-            profile=noise,
-            tau=tau,
-            allow_different_workloads=allow_different_workloads,
-        )
+    found = validate_cases(
+        [case],
+        (chosen if isinstance(chosen, Tolerances) else Tolerances.load(chosen)).replaced(margins or {}),
+        profile=noise,
+        tau=tau,
+        allow_different_workloads=allow_different_workloads,
     )
+    shaken = [kept(folder) for folder, _ in predictions if folder is not None and folder.is_dir()]
+    known = [each for each in shaken if each is not None]
+    if known and tau == TAU:  # the figures of the runs with shaken input have this tau
+        included = [each.run for each in found.cases[0].repetitions if not each.excluded] or case.real
+        found = replace(found, accidents=differences(figures(included), pd.concat(known, ignore_index=True)))
+    return Validation.of(found)
 
 
 def validate(

@@ -1,13 +1,28 @@
-"""How much of a figure is accident: the metrics of runs whose input was shaken, and the interval of each."""
+"""How much of a figure is accident: the metrics of runs whose input was shaken, their intervals, and differences.
+
+Two figures differ if the interval of their difference, the middle 95 % over the accidents, does not contain zero:
+
+- paired: where both runs were simulated with the same shaken inputs, the difference is taken input by input, so that
+  an accident that both have in common cancels;
+- else, the interval reaches from the lowest to the highest difference of a value in one interval and a value in the
+  other, so that the figures differ where their intervals have no value in common.
+
+The decision is whether another accident may turn the order round. The mean difference of many runs would become
+significant for any effect, if only there are enough runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.orchestrator.run import SHAKEN, Run
@@ -16,6 +31,38 @@ from tracebed.validation.metrics.jobs import TAU
 from tracebed.validation.statistics import percentile
 
 PERCENTS = (2.5, 97.5)
+INPUT = "input"
+"""Column that names the shaken input of a run. Runs with the same one are pairs."""
+LEAST = 6
+"""Smallest number of runs or pairs for a decision. Of five differences without a cause, all have one sign in 6 %."""
+
+ROUNDING = 1e-9
+"""Differences below this share of a figure are those of sums of floating-point numbers in different orders."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference of a metric between two groups of runs, second - first."""
+
+    change: float
+    """Difference of the means, in the unit of the metric."""
+    low: float
+    """Lower end of the interval of the difference, in the unit of the metric."""
+    high: float
+    base: float
+    """Mean of the first group, in the unit of the metric."""
+    pairs: int
+    """Number of pairs of runs with the same shaken input; 0 if the runs are not paired."""
+    differ: bool | None
+    """Whether the interval does not contain zero; None if the accidents are unknown."""
+
+    def relative(self, value: float) -> float:
+        """Return a value in the unit of the metric as a share of the first mean; NaN if this mean is 0."""
+        return value / abs(self.base) if self.base else math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the difference as JSON values, with `relative`, the change as a share of the first mean."""
+        return asdict(self) | {"relative": self.relative(self.change)}
 
 
 def figures(runs: Iterable[Run], tau: float = TAU) -> pd.DataFrame:
@@ -23,6 +70,71 @@ def figures(runs: Iterable[Run], tau: float = TAU) -> pd.DataFrame:
     return pd.DataFrame(
         [{name: found[name] for name in all_metrics()} for found in (metrics(run, tau) for run in runs)]
     )
+
+
+def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Difference]:
+    """Return the difference of each metric that is defined in both groups of runs.
+
+    Args:
+        first, second: a row per run, as from `figures`; `INPUT` names the shaken inputs, if there are any. A group of
+            one run has no accidents: the interval of a figure that was computed, or printed, once is this figure.
+    """
+    shared = _shared(first, second)
+    found = {}
+    for name in all_metrics():
+        if name not in first or name not in second:
+            continue
+        if len(shared):
+            sides = (frame.set_index(INPUT)[name].loc[shared].to_numpy() for frame in (first, second))
+            difference = paired(*sides)
+        else:
+            difference = apart(first[name].to_numpy(), second[name].to_numpy())
+        if difference is not None:
+            found[name] = difference
+    return found
+
+
+def _shared(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
+    """Return the inputs that both groups have, empty if they are too few for pairs."""
+    if INPUT not in first or INPUT not in second:
+        return []
+    others = set(second[INPUT])
+    shared = [each for each in dict.fromkeys(first[INPUT]) if each in others]
+    return shared if len(shared) >= LEAST else []
+
+
+def paired(first: FloatArray, second: FloatArray) -> Difference | None:
+    """Return the difference of a metric over pairs of runs; None if it is undefined in each pair.
+
+    Args:
+        first, second: the metric, shape (pairs,), NaN where it is undefined.
+    """
+    known = ~np.isnan(first) & ~np.isnan(second)
+    if not known.any():
+        return None
+    each = (second - first)[known]
+    low, high = np.percentile(each, PERCENTS)
+    return _difference(each.mean(), low, high, first[known].mean(), len(each), known=len(each) >= LEAST)
+
+
+def apart(first: FloatArray, second: FloatArray) -> Difference | None:
+    """Return the difference of a metric between runs that are not pairs; None if one group has no value.
+
+    Args:
+        first, second: the metric, shapes (runs of the group,), NaN where it is undefined.
+    """
+    one, two = (values[~np.isnan(values)] for values in (first, second))
+    if not len(one) or not len(two):
+        return None
+    (low_1, high_1), (low_2, high_2) = (np.percentile(values, PERCENTS) for values in (one, two))
+    enough = max(len(one), len(two)) >= LEAST
+    return _difference(two.mean() - one.mean(), low_2 - high_1, high_2 - low_1, one.mean(), 0, known=enough)
+
+
+def _difference(change: float, low: float, high: float, base: float, pairs: int, *, known: bool) -> Difference:
+    small = ROUNDING * abs(base)
+    change, low, high = (0.0 if abs(value) <= small else float(value) for value in (change, low, high))
+    return Difference(change, low, high, float(base), pairs, low > 0.0 or high < 0.0 if known else None)
 
 
 def intervals(shaken: pd.DataFrame) -> pd.DataFrame:
@@ -45,8 +157,14 @@ def keep(shaken: pd.DataFrame, folder: Path) -> None:
         shaken.to_csv(stream, index=False)
 
 
+def figures_of(folder: Path, own: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the metrics of the runs with shaken input in the folder of a run, else of the run alone (`own`)."""
+    shaken = kept(folder)
+    return pd.DataFrame([{name: own[name] for name in all_metrics()}]) if shaken is None else shaken
+
+
 def kept(folder: Path) -> pd.DataFrame | None:
-    """Return the metrics in the folder of a run, or None if there are none.
+    """Return the metrics in the folder of a run, with the names of the inputs, or None if there are none.
 
     Raises:
         InputError: the file is not a table of numbers.
@@ -55,6 +173,7 @@ def kept(folder: Path) -> pd.DataFrame | None:
     if not path.exists():
         return None
     try:
-        return pd.read_csv(path).astype(np.float64)
+        found = pd.read_csv(path, dtype={INPUT: str})
+        return found.astype({name: np.float64 for name in found if name != INPUT})
     except ValueError as error:
         raise InputError(f"not a table of metrics: {error}", where=str(path), hint="simulate again") from error

@@ -13,6 +13,7 @@ from tracebed.orchestrator.cli.console import load_workload, print_json
 from tracebed.orchestrator.cli.gate import gate_options
 from tracebed.orchestrator.cli.messages import progress, say
 from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, tau_option
+from tracebed.orchestrator.cli.shaking import UNKNOWN
 
 if TYPE_CHECKING:
     from tracebed.api import ErrorBudget, Validation
@@ -81,6 +82,9 @@ def compare(
     A verdict needs repetitions of the real run: five for one case. With fewer, or with a noise that is too large for
     the margins, it is inconclusive. `tracebed metrics --definitions` prints the margins.
 
+    With a prediction of `tracebed simulate --shake`, the table has the difference between the real runs and the runs
+    with shaken input, which is marked where it may be an accident. The verdict does not depend on it.
+
     \b
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
     """
@@ -109,6 +113,8 @@ def compare(
         print_json(SCHEMA, validation.to_json())
     else:
         show(validation)
+        if validation.accidents is None:
+            say(f"tracebed: {UNKNOWN}")
     if report is not None:
         _report(validation, report, real, workload)
     gate.write([validation], markdown, junit)

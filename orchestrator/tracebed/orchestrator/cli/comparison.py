@@ -9,6 +9,7 @@ import click
 
 from tracebed.orchestrator.cli.console import print_table
 from tracebed.orchestrator.cli.messages import warn
+from tracebed.orchestrator.cli.shaking import change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -34,8 +35,13 @@ def show(validation: Validation, said: Collection[str] = ()) -> None:
     single = len(validation.cases) == 1
     for line in _sides(validation):
         click.echo(line)
-    columns = ("metric", *(SINGLE if single else SEVERAL), "verdict")
-    print_table(columns, [_row(item, single) for item in validation.metrics], spare=("predicted", "noise"))
+    columns = ["metric", *(SINGLE if single else SEVERAL), "verdict"]
+    rows = [list(_row(item, single)) for item in validation.metrics]
+    if validation.accidents is not None:
+        columns.append("with shaken input")
+        for item, row in zip(validation.metrics, rows, strict=True):
+            row.append(change(validation.accidents.get(item.name)))
+    print_table(columns, rows, spare=("predicted", "noise", "with shaken input"))
     for part in (_notes, _dependence, _evidence):
         for line in part(validation):
             click.echo(line)

@@ -12,9 +12,13 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say
 from tracebed.orchestrator.cli.options import DURATION, duration, json_option, tau_option
+from tracebed.orchestrator.cli.shaking import UNKNOWN, change
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tracebed.api import Run
+    from tracebed.validation.accidents import Difference
     from tracebed.validation.metrics import PowerModel
 
 CORE_CHANGES = {"applied": "applied", "median_s": "median (s)", "p99_s": "p99 (s)", "max_s": "longest (s)"}
@@ -72,24 +76,57 @@ def metrics(
     """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
 
     Several runs are shown side by side. The figures of a run of `tracebed simulate --shake` have the interval over the
-    runs with shaken input.
+    runs with shaken input, and a second table says where the other runs differ from the first by more than accident.
     """
-    from tracebed.validation.accidents import intervals, kept
+    from tracebed.validation.accidents import differences, figures_of, intervals
     from tracebed.validation.metrics import TAU
 
     by_default = (tau, window, after, ended) == (TAU, "arrivals", 0.0, False)  # as the runs with shaken input
     found: dict[str, dict[str, Any]] = {}
+    groups: dict[str, pd.DataFrame] = {}
     model = _power_model(power)
     for path in dict.fromkeys(runs):
         run = _load(path)
         with progress(f"measuring {path.name}"):
             found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended, power=model)
-        if by_default and (shaken := kept(path)) is not None:
-            found[str(path)]["shaken"] = intervals(shaken).to_dict("index")
+        groups[str(path)] = group = figures_of(path, found[str(path)])
+        if by_default and len(group) > 1:
+            found[str(path)]["shaken"] = intervals(group).to_dict("index")
+    first, *others = groups
+    against = {run: differences(groups[first], groups[run]) for run in others} if by_default else {}
     if as_json:
-        print_json("tracebed-metrics/1", {"runs": [{"run": run, "metrics": figures} for run, figures in found.items()]})
-    else:
-        _show(found)
+        sides = [{"run": run, "metrics": figures} for run, figures in found.items()]
+        facts = [
+            {"run": run, "against": first, "metrics": {name: each.to_json() for name, each in metrics.items()}}
+            for run, metrics in against.items()
+        ]
+        print_json("tracebed-metrics/1", {"runs": sides} | ({"differences": facts} if others else {}))
+        return
+    _show(found)
+    if any(each.differ is not None for metrics in against.values() for each in metrics.values()):
+        _show_differences(first, against)
+    elif others:
+        say(UNKNOWN)
+
+
+def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> None:
+    """Print the differences between the first run and the others."""
+    from tracebed.validation.metrics import all_metrics
+
+    rows = [
+        [metric.title, *(change(found.get(name)) for found in against.values())]
+        for name, metric in all_metrics().items()
+        if any(found[name].differ is not None for found in against.values() if name in found)
+    ]
+    click.echo("")
+    print_table([f"against {Path(first).name}", *(Path(run).name for run in against)], rows)
+    for run, found in against.items():
+        if pairs := max((each.pairs for each in found.values()), default=0):
+            say(f"{run}: {pairs} pairs of runs with the same shaken input")
+        elif all(each.differ is None for each in found.values()):
+            say(f"{run}: {UNKNOWN}")
+        else:
+            say(f"{run}: not the same shaken inputs; it differs where the intervals have no value in common")
 
 
 def _with_interval(side: dict[str, Any], name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -241,8 +241,8 @@ def end_on_signals() -> None:
             click.get_current_context().call_on_close(partial(signal.signal, number, before))
 
 
-def summary(run: Run, output: Path, as_json: bool) -> None:
-    """Print what the run amounts to, and its warnings."""
+def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
+    """Print what the run amounts to, and its warnings; with `more` keys of the JSON document."""
     info = run.info
     for warning in info.warnings:
         warn(warning)
@@ -267,7 +267,7 @@ def summary(run: Run, output: Path, as_json: bool) -> None:
     for cause in info.health.get("causes", []):
         warn(f"the run is {cause['state']}: {cause['text']}")
     if as_json:
-        print_json("tracebed-run/1", facts | ({"health": info.health} if info.health else {}))
+        print_json("tracebed-run/1", facts | ({"health": info.health} if info.health else {}) | dict(more or {}))
     else:
         titles = {name: metric.title for name, metric in all_metrics().items()}
         print_table(["", ""], [[titles.get(name, name.replace("_", " ")), value] for name, value in facts.items()])

@@ -1,4 +1,4 @@
-"""Intervals of metrics over runs with shaken input, for the command line."""
+"""Intervals of metrics over runs with shaken input, and differences between such runs, for the command line."""
 
 from __future__ import annotations
 
@@ -6,38 +6,73 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracebed.display import cell
 from tracebed.orchestrator.cli.console import print_table
 from tracebed.orchestrator.cli.messages import progress, say
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tracebed.orchestrator.run import Run
+    from tracebed.validation.accidents import Difference
+
+UNKNOWN = "accidents are unknown: `tracebed simulate --shake` shows by how much the figures of a run change with them"
 
 
-def show_shaken(run: Run, output: Path, runs: Iterable[Run], count: int) -> None:
-    """Print each metric of a run with its interval over runs with shaken input, and keep their metrics.
+def shaken_runs(output: Path, runs: Iterable[tuple[str, Run]], count: int) -> pd.DataFrame:
+    """Keep the metrics of runs with shaken input in the folder of their run, and return them.
 
     Args:
-        run: the run with the workload as it is.
-        output: its folder.
-        runs: the runs with shaken input.
+        output: the folder.
+        runs: the name of each shaken input, and its run.
         count: the number of these runs.
     """
-    from tracebed.orchestrator.run import SHAKEN
-    from tracebed.validation.accidents import figures, intervals, keep
-    from tracebed.validation.metrics import all_metrics, metrics
+    from tracebed.validation.accidents import INPUT, figures, keep
 
+    names = []
     with progress("simulating with shaken input", total=count) as bar:
 
         def counted() -> Iterator[Run]:
-            for number, shaken in enumerate(runs, start=1):
+            for number, (name, shaken) in enumerate(runs, start=1):
+                names.append(name)
                 yield shaken
                 bar.update(number)
 
         found = figures(counted())
+    found.insert(0, INPUT, names)
     keep(found, output)
+    return found
+
+
+def show_shaken(run: Run, output: Path, shaken: pd.DataFrame) -> None:
+    """Print each metric of a run with its interval over the runs with shaken input."""
+    from tracebed.orchestrator.run import SHAKEN
+    from tracebed.validation.accidents import intervals
+    from tracebed.validation.metrics import all_metrics, metrics
+
     own = metrics(run)
     print_table(
         ["metric", "as it is", "median", "95 % of the runs: from", "to"],
-        [[all_metrics()[name].title, own[name], *row] for name, *row in intervals(found).itertuples()],
+        [[all_metrics()[name].title, own[name], *row] for name, *row in intervals(shaken).itertuples()],
     )
-    say(f"{output / SHAKEN}: {count} runs with shaken input")
+    say(f"{output / SHAKEN}: {len(shaken)} runs with shaken input")
+
+
+def change(found: Difference | None) -> str:
+    """Return a difference as text: `-12 % (-15 to -9)`, marked if it may be an accident."""
+    if found is None or found.differ is None:
+        return "-"
+    if found.low == found.high == 0.0:
+        return "equal"
+    values = (found.change, found.low, found.high)
+    if found.base:
+        middle, low, high = (percent(found.relative(value)) for value in values)
+        middle = f"{middle} %"
+    else:
+        middle, low, high = map(cell, values)
+    return f"{'' if found.differ else 'accident: '}{middle} ({low} to {high})"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent with its sign and three significant digits: `-12.3`, `+1,344`."""
+    return f"{100 * share:+,.{0 if abs(share) >= 1 else 3}{'f' if abs(share) >= 1 else 'g'}}"

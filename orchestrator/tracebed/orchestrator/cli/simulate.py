@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -189,8 +189,6 @@ def simulate(
         end_on_signals()
     if inventory and (nodes or cores_per_node):
         raise InputError("both --inventory and a size are given", hint="give one of them")
-    if shake and as_json:
-        raise InputError("--shake prints a table", hint="leave out --json; the figures are in shaken.csv")
     if cloud and (calibration is None or as_json):
         raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
     members: Sequence[AnyCalibration] = ()
@@ -231,11 +229,23 @@ def simulate(
     with progress(f"simulating {policy}", total=len(jobs)) as bar:
         run = predict(calibration, bar.update)
     run.save(output)
-    summary(run, output, as_json)
+    if not as_json:
+        summary(run, output, False)
     if members:
         show_cloud(run, (predict(member) for member in members))
+    more: dict[str, Any] = {}
     if shake:
-        from tracebed.orchestrator.cli.shaking import show_shaken
+        from tracebed.converters.shaking import accident
+        from tracebed.orchestrator.cli.shaking import shaken_runs, show_shaken
+        from tracebed.validation.accidents import intervals
 
-        inputs = (tb.shake(jobs, seed, submit_s=shake_submit, limit_s=shake_limits) for seed in range(1, shake + 1))
-        show_shaken(run, output, (predict(calibration, of=changed) for changed in inputs), shake)
+        seeds = range(1, shake + 1)
+        inputs = (tb.shake(jobs, seed, submit_s=shake_submit, limit_s=shake_limits) for seed in seeds)
+        runs = ((accident(changed), predict(calibration, of=changed)) for changed in inputs)
+        found = shaken_runs(output, runs, shake)
+        largest = {"submit_s": shake_submit, "limit_s": shake_limits}
+        more = {"shaken": {"runs": shake, **largest, "metrics": intervals(found).to_dict("index")}}
+        if not as_json:
+            show_shaken(run, output, found)
+    if as_json:
+        summary(run, output, True, more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -11,6 +12,7 @@ from typing import Any
 
 from tracebed.display import cell
 from tracebed.errors import ExitCode
+from tracebed.validation.accidents import Difference
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.comparison import Comparison
@@ -246,6 +248,8 @@ class Validation:
     """Parts that are imposed, or the same code on both sides."""
     same_scheduler: bool
     """Whether the same scheduler code decided on both sides."""
+    accidents: Mapping[str, Difference] | None = None
+    """Metric -> difference between the real runs and the predictions with shaken input; None: not simulated."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -319,5 +323,6 @@ class Validation:
             "could_fail": self.could_fail,
             "could_not_fail": self.could_not_fail,
             "same_scheduler": self.same_scheduler,
+            "accidents": {name: each.to_json() for name, each in self.accidents.items()} if self.accidents else None,
             "warnings": self.warnings,
         }
