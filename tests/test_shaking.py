@@ -259,6 +259,47 @@ def test_two_predictions_are_compared_by_their_metrics(tmp_path: Path) -> None:
     assert caught.value.hint is not None and "tracebed metrics" in caught.value.hint
 
 
+def test_a_study_compares_policies_and_printed_figures_over_the_same_changes(tmp_path: Path) -> None:
+    study: dict[str, Any] = {
+        "workloads": {"w": {"model": "lublin99", "options": {"jobs": 150, "nodes": 16}}},
+        "policies": ["fcfs", "easy"],
+        "shake": 8,
+        "published": [
+            {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy"}, "note": "far"},
+            {"figure": "mean_wait_s", "value": -0.01, "at": {"policy": "easy"}, "relative_to": {"policy": "fcfs"}},
+        ],
+    }
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(study))
+    arguments = ["sweep", str(path), "-o", str(tmp_path / "out"), "--workers", "1"]
+    output = invoked(*arguments).output
+    table = pd.read_parquet(tmp_path / "out/s/table.parquet")
+    waits = {policy: rows.sort_values("shake")["mean_wait_s"] for policy, rows in table.groupby("policy")}
+    each = [b - a for a, b in zip(waits["fcfs"], waits["easy"], strict=True)]
+    differing = pd.read_csv(tmp_path / "out/s/differences.csv").set_index(["policy", "figure"])
+    row = differing.loc[("easy", "mean_wait_s")]
+    assert (row["against"], row["pairs"], row["differ"]) == ("fcfs", 8, max(each) < 0)
+    assert (row["low"], row["high"]) == pytest.approx(middle(each))
+    assert "against fcfs, over the same seeds and changes" in output
+    held = pd.read_csv(tmp_path / "out/s/published.csv")
+    assert (held["low"][0], held["high"][0]) == pytest.approx(middle(waits["easy"]))
+    shares = [b / a - 1 for a, b in zip(waits["fcfs"], waits["easy"], strict=True)]
+    assert (held["low"][1], held["high"][1]) == pytest.approx(middle(shares))
+    assert held["differ"].tolist() == [True, True] and "(ours " in output
+    ours = float(np.mean(waits["easy"]))
+    study["published"][0]["value"] = ours
+    path.write_text(yaml.safe_dump(study))
+    found = json.loads(invoked(*arguments, "--json").stdout)
+    assert found["published"][0]["differ"] is False
+    assert [each["differ"] for each in found["differences"] if each["figure"] == "jobs"] == [False]
+    assert "accident: +0.0%" in invoked(*arguments).output
+    path.write_text(yaml.safe_dump(study | {"shake": 0}))
+    alone = invoked(*arguments).output
+    assert "accidents are unknown" in alone and "over the same seeds" not in alone
+    assert not (tmp_path / "out/s/differences.csv").exists()  # those of another sweep
+    assert json.loads(invoked(*arguments, "--json").stdout)["published"][0]["differ"] is None
+
+
 def test_a_study_has_a_point_for_each_change(tmp_path: Path) -> None:
     study = {
         "workloads": {"w": {"model": "lublin99", "options": {"jobs": 150, "nodes": 16}}},

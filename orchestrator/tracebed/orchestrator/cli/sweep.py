@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from tracebed.orchestrator.cli.options import json_option, output_option
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tracebed.validation.accidents import Difference
     from tracebed.validation.studies.pools import Pool
     from tracebed.validation.studies.study import Point
     from tracebed.validation.studies.study_file import StudyFile
@@ -113,17 +114,25 @@ def sweep(
 
 
 def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: bool) -> ExitCode:
-    """Write plots and published figures, and print results, warnings and failures."""
+    """Write plots, published figures and differences, and print results, warnings and failures."""
+    import pandas as pd
+
     from tracebed.files import replacing
     from tracebed.validation.studies import plots, store
-    from tracebed.validation.studies.published import beside
+    from tracebed.validation.studies.published import against_first, beside, is_shaken
 
     own = folder / file.name
     held = beside(file.study, done.table) if len(done.table) else None
+    against = against_first(file.study, done.table) if len(done.table) and is_shaken(done.table) else {}
     drawn: list[Path] = []
     if held is not None and len(held):
         with replacing(own / "published.csv") as stream:
             held.to_csv(stream, index=False)
+    differing = _records(file, against)
+    (own / "differences.csv").unlink(missing_ok=True)
+    if differing:
+        with replacing(own / "differences.csv") as stream:
+            pd.DataFrame(differing).to_csv(stream, index=False)
 
     def jobs(point: Point) -> pd.DataFrame | None:
         cell = plan.cells.get(point)
@@ -137,9 +146,12 @@ def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: boo
     for warning, count in done.warnings.items():
         warn(f"{warning} (in {count:,} cells)")
     if as_json:
-        print_json("tracebed-sweep/1", _facts(file, plan, done, held, drawn, own))
+        print_json("tracebed-sweep/1", _facts(file, plan, done, held, drawn, own) | {"differences": differing})
     elif len(done.table):
         _print(done.table, held)
+        _print_differences(file, against)
+        if not is_shaken(done.table) and ((held is not None and len(held)) or len(file.study.policies) > 1):
+            say("accidents are unknown: `shake: 20` in the study shows which differences they explain")
         say(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
     for reason, points in done.failed.items():
         say(f"tracebed: {reason}: no row for {len(points):,} points, the first {_spelt(points[0])}")
@@ -184,11 +196,55 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
     print_table(columns, shown.to_numpy(dtype=object).tolist(), spare=columns[-2:])
     if held is not None and len(held):
         click.echo("")
+        columns = ["published", "of", "window", "printed", "ours", "difference", "note"]
         rows = [
-            [all_metrics()[figure].title, at, window, published, ours, f"{difference:+.1%}", note]
-            for figure, at, window, published, ours, difference, note in held.itertuples(index=False)
+            [
+                all_metrics()[row["figure"]].title,
+                *(row[key] for key in ("at", "window", "published", "ours")),
+                _held(row),
+                row["note"],
+            ]
+            for row in held.to_dict("records")
         ]
-        print_table(["published", "of", "window", "printed", "ours", "difference", "note"], rows, spare=("note",))
+        print_table(columns, rows, spare=("note",))
+
+
+def _held(row: Mapping[Any, Any]) -> str:
+    """Return the difference from a published figure as text, with the interval of our figure if there is one."""
+    text = f"{row['difference']:+.1%}"
+    if row["differ"] is None:
+        return text
+    return f"{'' if row['differ'] else 'accident: '}{text} (ours {cell(row['low'])} to {cell(row['high'])})"
+
+
+def _records(file: StudyFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> list[dict[str, Any]]:
+    """Return the differences of the policies from the first one: a row per point, window and metric."""
+    from tracebed.validation.studies.published import GROUP
+
+    first = {"against": file.study.policies[0].name}
+    return [
+        {**dict(zip([*GROUP, "window"], at, strict=True)), **first, "figure": name, **difference.to_json()}
+        for at, found in against.items()
+        for name, difference in found.items()
+    ]
+
+
+def _print_differences(file: StudyFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> None:
+    """Print the differences of the policies from the first one, over the same seeds and changes."""
+    from tracebed.orchestrator.cli.shaking import change
+    from tracebed.validation.metrics import all_metrics
+    from tracebed.validation.studies.published import GROUP
+
+    if not against:
+        return
+    keys = [*GROUP, "window"]
+    shown = [place for place, key in enumerate(keys) if key == "policy" or len({at[place] for at in against}) > 1]
+    rows = [
+        [*(_cell(at[place]) for place in shown), *(change(found.get(name)) for name in SHOWN)]
+        for at, found in against.items()
+    ]
+    click.echo(f"\nagainst {file.study.policies[0].name}, over the same seeds and changes")
+    print_table([*(keys[place] for place in shown), *(all_metrics()[name].title for name in SHOWN)], rows)
 
 
 def _dry_run(file: StudyFile, points: Sequence[Point], as_json: bool) -> None:

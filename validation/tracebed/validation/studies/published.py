@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
+from tracebed.validation.accidents import INPUT, Difference, apart, differences
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.studies.specs import Published, as_list
 from tracebed.validation.studies.study import KEYS, Study
 
-GROUP = [key for key in KEYS if key not in ("seed", "shake")]
+REPLICATE = ["seed", "shake"]
+"""Key columns of which each pair of values is one accident."""
+GROUP = [key for key in KEYS if key not in REPLICATE]
 """Key columns of the means over seeds and random changes."""
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s"]
 """Columns with a row per value for each published figure, unless `at` contains the column. So do windows."""
-COLUMNS = ["figure", "at", "window", "published", "ours", "difference", "note"]
+COLUMNS = ["figure", "at", "window", "published", "ours", "difference", "low", "high", "differ", "note"]
 
 
 def chosen(table: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
@@ -38,13 +43,39 @@ def intervals(table: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
     return low.merge(high, on=[*GROUP, "window"], suffixes=("_low", "_high"))
 
 
+def against_first(study: Study, table: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Difference]]:
+    """Return the differences of each policy from the first one of the study, over the same seeds and changes.
+
+    Returns:
+        (values of `GROUP`, window) of each point of the other policies -> metric -> difference.
+    """
+    keys = [*GROUP, "window"]
+    named = table.assign(**{INPUT: table["seed"].astype(str) + " " + table["shake"].astype(str)})
+    grouped = named.groupby(keys, sort=False, dropna=False)
+    groups = {tuple(None if key != key else key for key in at): rows for at, rows in grouped}  # NaN is no key
+    first, place = study.policies[0].name, keys.index("policy")
+    found = {}
+    for at, rows in groups.items():
+        base = groups.get((*at[:place], first, *at[place + 1 :]))
+        if base is not None and at[place] != first:
+            found[at] = differences(base, rows)
+    return found
+
+
+def is_shaken(table: pd.DataFrame) -> bool:
+    """Return whether the rows of a table have several random changes of the workload."""
+    return bool(table["shake"].nunique() > 1)
+
+
 def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """Return the published figures and those of the table: a row per figure and window.
 
     `difference` is ours / published - 1, or ours - published for a relative change. `at` lists only computed values. If
-    others are missing, the `note` contains a remark.
+    others are missing, the `note` contains a remark. If the workload was shaken, `low` to `high` is the interval of
+    ours over seeds and changes, and `differ` is whether the printed value is outside; else these are missing.
     """
     averaged = means(table)
+    single = [rows for _, rows in table.groupby(REPLICATE, sort=False)] if is_shaken(table) else []
     varying = [key for key in SETTINGS if averaged[key].nunique() > 1]
     rows = []
     for published in study.published:
@@ -52,34 +83,54 @@ def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:
         for values in dict.fromkeys(tuple(row[key] for key in each) for row in averaged.to_dict("records")):
             settings = dict(zip(each, values, strict=True))
             for window in study.windows:
-                row = _beside(published, averaged[averaged["window"] == window], settings, window)
-                rows += [] if row is None else [row]
+                found = _found(published, averaged[averaged["window"] == window], settings)
+                if found is None:
+                    continue
+                each_of = [_found(published, rows[rows["window"] == window], settings) for rows in single]
+                accidents = apart(np.array([published.value]), np.array([one.ours for one in each_of if one]))
+                rows.append(_row(published, found, window, accidents))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _beside(published: Published, averaged: pd.DataFrame, settings: Mapping[str, Any], window: str) -> list[Any] | None:
-    """Return the row of a published figure for the settings and the window, or None if no such point was computed."""
+class _Found(NamedTuple):
+    """Our figure beside a published one."""
+
+    ours: float
+    at: str
+    note: str
+
+
+def _row(published: Published, found: _Found, window: str, accidents: Difference | None) -> list[Any]:
+    if published.relative_to is not None:
+        difference = found.ours - published.value
+    else:
+        difference = found.ours / published.value - 1.0 if published.value else math.nan
+    low, high, differ = math.nan, math.nan, None
+    if accidents is not None and accidents.differ is not None:
+        low, high = published.value + accidents.low, published.value + accidents.high
+        differ = accidents.differ
+    about = [published.figure, found.at, window, published.value, found.ours, difference]
+    return [*about, low, high, differ, found.note]
+
+
+def _found(published: Published, averaged: pd.DataFrame, settings: Mapping[str, Any]) -> _Found | None:
+    """Return our figure for the settings, or None if no such point was computed."""
     rows = chosen(averaged, {**settings, **published.at}).dropna(subset=published.figure)
     if not len(rows):
         return None
-    found = rows[published.figure]
-    ours = float({"mean": found.mean, "least": found.min, "greatest": found.max}[published.take]())
-    if published.relative_to is None:
-        difference = ours / published.value - 1.0 if published.value else float("nan")
-    else:
+    figures = rows[published.figure]
+    ours = float({"mean": figures.mean, "least": figures.min, "greatest": figures.max}[published.take]())
+    at, whole = _label({**published.at, **settings}, rows)
+    at = f"{published.take} of {at}" if published.take != "mean" else at
+    if published.relative_to is not None:
         base = chosen(averaged, {**settings, **published.relative_to}).dropna(subset=published.figure)
         if not len(base):
             return None
         ours = ours / float(base[published.figure].mean()) - 1.0
-        difference = ours - published.value
-    at, whole = _label({**published.at, **settings}, rows)
-    at = f"{published.take} of {at}" if published.take != "mean" else at
-    if published.relative_to is not None:
         label, whole_base = _label(published.relative_to, base)
         at, whole = f"{at} against {label}", whole and whole_base
     notes = [published.note] if whole else ["only some of these points were computed", published.note]
-    note = "; ".join(filter(None, notes))
-    return [published.figure, at, window, published.value, ours, difference, note]
+    return _Found(ours, at, "; ".join(filter(None, notes)))
 
 
 def _label(where: Mapping[str, Any], rows: pd.DataFrame) -> tuple[str, bool]:
