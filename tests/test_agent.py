@@ -251,6 +251,14 @@ def test_a_rank_that_dies_has_failed(agent: Agent) -> None:
     agent.children()[0].kill()
     ended = agent.hear("ended")
     assert ended["state"] == "failed" and "signal 9" in ended["reason"]
+    assert ended["done"] is None
+
+
+def test_the_end_of_the_work_of_a_rank_is_before_its_agent_has_reaped_it(agent: Agent) -> None:
+    """Another rank may take its CPUs between the two."""
+    agent.launch("a", Program("pils", 0, 100, 10, rate=1e6))
+    started, ended = agent.hear("started"), agent.hear("ended")
+    assert started["time"] <= ended["done"] <= ended["time"]
 
 
 @pytest.mark.parametrize("way", ["end of input", "bye", "SIGTERM"])

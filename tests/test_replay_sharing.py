@@ -71,7 +71,8 @@ class Watched(AgentTestbed):
             elif message["type"] == "ended":
                 self.running.remove(key)
                 if message["state"] == "completed":
-                    self.changes[key].append((message["time"], set()))
+                    done = message["done"]  # the agent may answer a request after the end that it does not know yet
+                    self.changes[key] = [*(change for change in self.changes[key] if change[0] <= done), (done, set())]
                 else:  # it ended before this time, and its CPUs may belong to another rank
                     self.changes[key] = []
                     del self.launched[key]
@@ -86,8 +87,9 @@ class Watched(AgentTestbed):
         held: dict[tuple[int, str], set[int]] = {}
         for at, key, cpus in sorted(steps, key=itemgetter(0)):
             held[key] = cpus
-            others = [mask for other, mask in held.items() if other[0] == key[0] and other != key]
-            assert not any(cpus & mask for mask in others), (at, key, cpus, held)
+            others = {other: mask for other, mask in held.items() if other[0] == key[0] and other != key}
+            shared = {other: self.changes[other] for other, mask in others.items() if cpus & mask}
+            assert not shared, (at, key, cpus, self.changes[key], shared)
 
 
 class Deadly(Watched):

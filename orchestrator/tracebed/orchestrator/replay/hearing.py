@@ -86,7 +86,10 @@ class Hearing:
             self.ranks.check_ended(job)
         elif kind == "ended":
             if event.node in active.masks and self.orders.record.cores.has_shared(job):
-                self._mask_changed(job, active, event.node, None, self.timeline.at(message["time"]))
+                # Another rank may take the CPUs as soon as the process has ended, before its agent has reaped it.
+                done = message.get("done")
+                at = self.timeline.at(message["time"] if done is None else done)
+                self._mask_changed(job, active, event.node, None, at)
             self._rank_ended(job, active, event.node, message)
 
     def _mask_changed(

@@ -53,7 +53,7 @@ STAGES = ("decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_m
 """Figures of the stages of a resize in nodes, in wall seconds and MiB."""
 CHECKSUM = re.compile("[0-9a-f]{16}")
 """The checksum of a result."""
-FIGURES = ("exit_code", "units_done", "cpu_s", "planned_s", "late_s", "overruns", "residual_s", "termination_s")
+FIGURES = ("exit_code", "units_done", "cpu_s", "planned_s", "late_s", "overruns", "residual_s", "termination_s", "done")
 OPTIONAL: dict[str, Types] = {
     "n": (int,),
     "job": (str,),

@@ -212,6 +212,7 @@ class Jobs:
                 units_done=rank.units_done(),
                 cpu_s=usage.ru_utime + usage.ru_stime,
                 termination_s=rank.termination_s(),
+                done=rank.finished.get("time"),
                 **{name: rank.finished.get(name) for name in OF_RANK},
             )
             self.masks.ended(pid)
