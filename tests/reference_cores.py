@@ -68,6 +68,7 @@ class CoreJob:
     """rigid, moldable or malleable."""
     fraction: float = 1.0
     """f in Amdahl's law."""
+    user: str = ""
 
     def speed(self, share: float) -> float:
         """Return the speed on the requested nodes with the given share of the cores: 1 with all cores."""
@@ -322,8 +323,12 @@ class CoresReference:
             if node.owner is not None
         ]
         head = None
-        depth = self.options["depth"] or len(self.queue)
-        for at, job in enumerate(list(self.queue)):
+        bounds: set[float] = set()
+        waiting = list(self.queue)
+        if most := self.options.get("bf_max_job_user", 0):
+            waiting = [job for job in waiting if [one for one in waiting if one.user == job.user].index(job) < most]
+        depth = self.options["depth"] or len(waiting)
+        for at, job in enumerate(waiting):
             if in_slurm and at >= depth:
                 break
             in_time = (
@@ -335,7 +340,10 @@ class CoresReference:
                 continue
             chosen = self.mates(job, float(cut_off), head) if job.kind != "rigid" and at < depth else None
             planned = self.earliest(busy, job) if at < depth else math.inf
-            if chosen and self.now + chosen[1] < planned + job.limit:
+            window = self.options.get("bf_window", 0) * 60 or math.inf
+            if planned > self.now + window:
+                planned = math.inf
+            if chosen and (self.now + chosen[1] < planned + job.limit or not self.options.get("if_earlier", True)):
                 lent, _, own = chosen
                 hosts = dict.fromkeys(self.nodes[number].owner for number in lent)
                 before = {host: self.running[host].expected_end for host in hosts if host is not None}
@@ -346,7 +354,19 @@ class CoresReference:
                 ]
                 continue
             head = head or job
-            busy.append((planned, planned + max(job.limit, 1.0), job.nodes))
+            if planned == math.inf:
+                continue
+            slots = self.options.get("bf_node_space_size", 0)
+            if slots and 1 + len(bounds) >= slots:
+                break
+            first, last = planned, planned + max(job.limit, 1.0)
+            if unit := self.options.get("bf_resolution", 0):
+                first, last = (
+                    max(self.now, math.floor(first / unit) * unit),
+                    max(self.now, math.floor(last / unit) * unit),
+                )
+            bounds |= {instant for instant in (first, last) if self.now < instant < self.now + window}
+            busy.append((first, last, job.nodes))
 
     def earliest(self, busy: list[tuple[float, float, int]], job: CoreJob) -> float:
         def idle_at(instant: float) -> int:
@@ -368,7 +388,8 @@ class CoresReference:
         for run in self.running.values():
             nodes = self.held(run.job.id)
             shares = any(node.guest is not None for node in nodes)
-            if run.job.kind != "malleable" or shares or len(nodes) > job.nodes or run.job.limit == 0:
+            too_large = len(nodes) > job.nodes and not options.get("partial")
+            if run.job.kind != "malleable" or shares or too_large or run.job.limit == 0:
                 continue
             used = min(run.job.cores, self.cores)
             most = min(math.floor(used * options["sharing_factor"] + 1e-9), used - 1)
@@ -382,7 +403,7 @@ class CoresReference:
                 delayed = run.expected_end - (run.start + run.job.limit)  # by earlier guests
                 wait = run.start - run.job.submit + delayed
                 mate = (run, given, given / wanted, own_rate, wait, run.expected_end - self.now, len(nodes))
-                penalty = self.penalty([mate], job, cut_off)
+                penalty = self.penalty([mate], job, cut_off, weigh=False)
                 if penalty is not None:
                     single.append((penalty, run.start, run.job.id, mate))
         single.sort(key=lambda entry: entry[:3])
@@ -392,9 +413,11 @@ class CoresReference:
             for picked in itertools.combinations(range(len(tried)), size):
                 some = [tried[at] for at in picked]
                 own = job.nodes - sum(mate[6] for mate in some)
+                if options.get("partial") and own < 0 < own + some[-1][6]:
+                    own = 0  # the last mate shares some of its nodes
                 if own < 0 or (own > 0 and not (options["include_free_nodes"] and own <= self.idle())):
                     continue
-                impact = self.penalty(some, job, cut_off)
+                impact = self.penalty(some, job, cut_off, weigh=True)
                 duration = job.limit / min(mate[2] for mate in some)
                 if impact is None or (own and not self.may_start_behind(duration, own, head)):
                     continue
@@ -403,21 +426,22 @@ class CoresReference:
         if best is None:
             return None
         some = [tried[at] for at in best[1]]
-        lent = {
-            number: mate[1] for mate in some for number, node in enumerate(self.nodes) if node.owner == mate[0].job.id
-        }
+        parts = [
+            (number, mate[1]) for mate in some for number, node in enumerate(self.nodes) if node.owner == mate[0].job.id
+        ]
+        lent = dict(parts[: job.nodes])
         return lent, job.limit / min(mate[2] for mate in some), job.nodes - len(lent)
 
     def penalty(
-        self, some: list[tuple[Run, int, float, float, float, float, int]], job: CoreJob, cut_off: float
+        self, some: list[tuple[Run, int, float, float, float, float, int]], job: CoreJob, cut_off: float, *, weigh: bool
     ) -> float | None:
         """Return the sum of the penalties of these mates, or None if one is above the cutoff or ends too early."""
         duration = job.limit / min(mate[2] for mate in some)
         total = 0.0
-        for run, _, _, rate, wait, left, _ in some:
+        for run, _, _, rate, wait, left, nodes in some:
             p = (wait + duration * (1 - rate) + run.job.limit) / run.job.limit
             needed = {"after": duration * rate, "before": duration, "off": -math.inf}[self.options["inside"]]
             if p >= cut_off * (1 - 1e-9) or left < needed:
                 return None
-            total += p
+            total += p * (nodes if self.options.get("weighted") and weigh else 1)
         return total

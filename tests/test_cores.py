@@ -52,6 +52,7 @@ def workload_of(jobs: list[CoreJob]) -> Workload:
                 "kind": [job.kind for job in jobs],
                 "speedup": ["linear" if job.fraction == 1 else "amdahl" for job in jobs],
                 "speedup_parameters": ["" if job.fraction == 1 else str(job.fraction) for job in jobs],
+                "user": [job.user for job in jobs],
             }
         )
     )
@@ -138,9 +139,12 @@ def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[st
     )
 
 
-def compare(seed: int, policy: str) -> int:
+Case = tuple[list[CoreJob], dict[str, Any], dict[str, Any]]
+
+
+def compare(seed: int, policy: str, drawn_case: Case | None = None) -> int:
     """Compare one drawn case with the slow reference; return the number of jobs that shared nodes."""
-    jobs, machine, parameters = case(seed, policy)
+    jobs, machine, parameters = drawn_case or case(seed, policy)
     record, simulator = simulated(jobs, POLICIES[policy](**parameters), **machine)
     expected = CoresReference(jobs, policy=policy, **machine, **parameters).go()
     held = pieces(simulator)
@@ -155,6 +159,27 @@ def compare(seed: int, policy: str) -> int:
             mine = sum(part for start, end, _, part in held.get(job.id, []) if start <= since + MICROSECOND < end)
             assert mine == cores or since + 2 * MICROSECOND > want.end, (seed, job, since)
     return len({simulator.cluster.ledger.jobs[entry] for entry in simulator.cluster.ledger.parts})
+
+
+def as_slurm_ran(seed: int) -> tuple[list[CoreJob], dict[str, Any], dict[str, Any]]:
+    """Return a drawn case of sd with any options of the paper's program and of Slurm's passes."""
+    jobs, machine, parameters = case(seed, "sd")
+    rng = random.Random(seed)
+    for job in jobs:
+        job.user = rng.choice("ab")
+    parameters |= {"if_earlier": rng.random() < 0.5, "partial": rng.random() < 0.5, "weighted": rng.random() < 0.5}
+    parameters["mates"] = rng.choice([0, 1, 2, 2, 2, 3])
+    if rng.random() < 0.7:
+        parameters |= {"backfill_interval_s": 4.0, "depth": rng.choice([0, 0, 5])}
+        parameters |= {"bf_window": rng.choice([0, 1, 1, 2]), "bf_resolution": rng.choice([0, 1, 5, 60])}
+        parameters |= {"bf_node_space_size": rng.choice([0, 1, 3, 6]), "bf_max_job_user": rng.choice([0, 0, 2])}
+    return jobs, machine, parameters
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_the_options_of_the_papers_program_equal_the_slow_reference(block: int) -> None:
+    shared = [compare(seed, "sd", as_slurm_ran(seed)) for seed in range(1000 + block * 60, 1000 + (block + 1) * 60)]
+    assert sum(count > 0 for count in shared) > 8  # enough cases share nodes
 
 
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])
@@ -524,7 +549,15 @@ def test_dmr_starts_at_the_maximum_and_shrinks_to_the_preferred_size() -> None:
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"max_slowdown": "often"}, {"sharing_factor": 1.0}, {"sharing_factor": 0.0}, {"mates": 0}, {"depth": -1}],
+    [
+        {"max_slowdown": "often"},
+        {"sharing_factor": 1.0},
+        {"sharing_factor": 0.0},
+        {"mates": -1},
+        {"depth": -1},
+        {"bf_window": 1},
+        {"backfill_interval_s": 30.0, "bf_node_space_size": -1},
+    ],
 )
 def test_parameters_of_sd_out_of_range(parameters: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="sd"):

@@ -6,6 +6,7 @@ Source: the SD-Policy paper, sections 3.1 to 3.4.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -18,12 +19,15 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.policies.conservative import slurm_call
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
-from tracebed.orchestrator.scheduling.profile import Profile
+from tracebed.orchestrator.scheduling.policies.sd_plan import Plan
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
 from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
 SLACK = 1e-9
 """Relative margin for rounding errors in comparisons of penalties."""
+OF_A_PASS = ("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user")
+"""Parameters of the passes of Slurm's backfill."""
 Request = tuple[int, int, float]
 """Nodes, cores per node, and time limit of a waiting job, s."""
 
@@ -36,7 +40,7 @@ class SlowdownDriven(Shown):
         max_slowdown: MAX_SLOWDOWN, upper bound of the penalty of a mate: a number, `inf`, or `dynamic` (DynAVGSD, the
             average predicted slowdown of the running jobs).
         sharing_factor: SharingFactor, the largest share of its cores on a node that a mate can lose.
-        mates: m, the largest number of mates of a job.
+        mates: m, the largest number of mates of a job; 0: no job is a guest, which is static backfill.
         candidates: nm, the number of candidates for mates, those with the smallest penalties; 0: all.
         include_free_nodes: whether idle nodes may be used in addition to the nodes of mates.
         inside: whether a job must end before its mates, with the expected ends of the mates before (`before`) or after
@@ -44,6 +48,13 @@ class SlowdownDriven(Shown):
         depth: number of waiting jobs tried as guests in a call; 0: all.
         backfill_interval_s: > 0: interval of the passes of Slurm's backfill, s; each tries the first `depth` jobs. 0:
             EASY, and jobs are tried in every call.
+        bf_window: how far a pass looks ahead, minutes; a job that would start later has no reservation. 0: no limit.
+        bf_resolution: reservations of a pass begin and end at multiples of it, s; 0: anywhere.
+        bf_node_space_size: largest number of slots of the plan of a pass; 0: no limit.
+        bf_max_job_user: most jobs of one user in a pass; 0: any number.
+        if_earlier: whether a guest must end before it would end if it waited for nodes of its own (listing 1).
+        partial: whether a mate may share some of its nodes only.
+        weighted: whether the penalty of a mate counts once for each of its nodes.
     """
 
     malleable: ClassVar[bool] = False
@@ -57,15 +68,26 @@ class SlowdownDriven(Shown):
     inside: Literal["before", "after", "off"] = "after"
     depth: int = 100
     backfill_interval_s: float = 0.0
+    bf_window: int = 0
+    bf_resolution: int = 0
+    bf_node_space_size: int = 0
+    bf_max_job_user: int = 0
+    if_earlier: bool = True
+    partial: bool = False
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
         if not 0 < self.sharing_factor < 1:
             raise InputError(f"sd.sharing_factor cannot be {self.sharing_factor}", hint="above 0, below 1")
-        if self.mates < 1 or self.candidates < 0 or self.depth < 0:
-            raise InputError("sd.mates must be at least 1, sd.candidates and sd.depth at least 0", hint="0: all")
+        for name in ("mates", "candidates", "depth", *OF_A_PASS):
+            if getattr(self, name) < 0:
+                raise InputError(f"sd.{name} cannot be {getattr(self, name)}", hint="use a number from 0 on")
         if not 0.0 <= self.backfill_interval_s < math.inf:
             raise InputError(f"sd.backfill_interval_s cannot be {self.backfill_interval_s}", hint="seconds; 0: EASY")
+        for name in OF_A_PASS:
+            if getattr(self, name) and not self.backfill_interval_s:
+                raise InputError(f"sd.{name} needs passes of backfill", hint="set sd.backfill_interval_s above 0")
         if self.max_slowdown != "dynamic":
             try:
                 positive = float(self.max_slowdown) > 0.0
@@ -87,9 +109,9 @@ class SlowdownDriven(Shown):
         trial = Trial(self, state)
         refused = trial.refused_before()
         head, job = None, -1
-        for job in waiting[: self.depth or None]:
+        for job in first_of_users(waiting, jobs.user, self.bf_max_job_user)[: self.depth or None]:
             nodes, limit = jobs.nodes[job], jobs.limit[job]
-            if job not in refused:
+            if job not in refused and not trial.is_hopeless(job):
                 if trial.fits(job, head):
                     yield Start(job, nodes)
                     trial.started(job)
@@ -99,35 +121,10 @@ class SlowdownDriven(Shown):
                     trial.shared(share)
                     continue
             head = job if head is None else head
-            trial.plan.add(None, max(limit, SHORTEST_S), nodes)
+            if not trial.plan.reserve(nodes, max(limit, SHORTEST_S)):
+                break
         if self.depth and len(waiting) > self.depth and not in_slurm:
             yield from backfill_behind(state, job, head)
-
-
-class Plan:
-    """The reservations made in one call of the policy, computed lazily."""
-
-    def __init__(self, state: State) -> None:
-        """Start with the expected ends of the running jobs."""
-        ends, nodes, _ = state.releases.rows
-        self._profile: Profile | None = None
-        self._begin = (state.now, state.idle + state.returning, ends, nodes)
-        self._to_come: list[tuple[float | None, float, int]] = []
-
-    def add(self, start: float | None, duration: float, nodes: int) -> None:
-        """Reserve `nodes` nodes for `duration` seconds from `start` (None: the earliest possible time)."""
-        self._to_come.append((start, duration, nodes))
-
-    def start_of(self, nodes: int, duration: float) -> float:
-        """Return the earliest instant from which `nodes` nodes are idle for `duration` seconds."""
-        if self._profile is None:
-            now, idle, ends, freed = self._begin
-            self._profile = Profile(now, idle, zip(ends.tolist(), freed.tolist(), strict=True))
-        profile = self._profile
-        for start, long, count in self._to_come:
-            profile.occupy(profile.earliest(count, long) if start is None else start, long, count)
-        self._to_come.clear()
-        return profile.earliest(nodes, duration)
 
 
 class Mates(NamedTuple):
@@ -162,10 +159,12 @@ class Trial:
     def __init__(self, policy: SlowdownDriven, state: State) -> None:
         """Compute the upper bound of the penalties for the call."""
         self.policy, self.state = policy, state
-        self.plan = Plan(state)
+        self.plan = Plan(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
         self.cut_off = average_slowdown(state) if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
         self._found: dict[tuple[Request, int | None], tuple[float, Share] | None] = {}
         self._hosts: Mates | None = None
+        self._offered: dict[int, Mates] = {}  # requested cores per node -> the mates of such a guest
+        self._sums: dict[int, tuple[list[float], list[int]]] = {}
         self._ends: dict[int, float] = {}  # mate of the last share -> its expected end before
 
     def refused_before(self) -> Collection[int]:
@@ -178,6 +177,8 @@ class Trial:
         ends, _, _ = state.releases.rows
         if not state.settled or not state.queue.by_submission or (len(ends) and ends[0] <= state.now):
             return ()
+        if any(getattr(self.policy, name) for name in OF_A_PASS):
+            return ()  # later a pass may consider other jobs
         return set(state.queue.jobs()) - set(state.arrived)
 
     def fits(self, job: int, head: int | None) -> bool:
@@ -192,6 +193,14 @@ class Trial:
         shadow, extra = state.reservation(state.jobs.nodes[head])
         return nodes <= extra or state.now + limit <= shadow
 
+    def is_hopeless(self, job: int) -> bool:
+        """Return whether `job` cannot start now for a reason that is known already. It saves the trials."""
+        jobs = self.state.jobs
+        nodes, limit = jobs.nodes[job], jobs.limit[job]
+        return self.plan.is_beyond(nodes, max(limit, SHORTEST_S)) and not (
+            self.policy.mates and self._may_suffice((nodes, jobs.cores[job], limit))
+        )
+
     def started(self, job: int) -> None:
         """Note that `job` started on idle nodes."""
         self._changed()
@@ -200,23 +209,31 @@ class Trial:
     def _changed(self) -> None:
         self._found.clear()
         self._hosts = None
+        self._offered.clear()
+        self._sums.clear()
 
     def share(self, job: int, head: int | None) -> Share | None:
         """Return the share that starts `job` as a guest now. None: impossible, or `job` would not end earlier."""
         state, jobs = self.state, self.state.jobs
+        if not self.policy.mates:
+            return None
         nodes, limit = jobs.nodes[job], jobs.limit[job]
         request = (nodes, jobs.cores[job], limit)
         if (request, head) not in self._found:
-            self._found[request, head] = self._pick(request, head)
+            self._found[request, head] = self._pick(request, head) if self._may_suffice(request) else None
         if (found := self._found[request, head]) is None:
             return None
         duration, share = found
-        mall_end = state.now + duration
-        no_earlier, _ = state.releases.reservation(nodes, state.idle + state.returning, state.now)
-        if mall_end >= no_earlier + limit and mall_end >= self.plan.start_of(nodes, max(limit, SHORTEST_S)) + limit:
+        if self.policy.if_earlier and not self._earlier(state.now + duration, nodes, limit):
             return None
         self._ends = {loan.owner: state.expected_end[loan.owner] for loan in share.loans}
         return share._replace(job=job)
+
+    def _earlier(self, mall_end: float, nodes: int, limit: float) -> bool:
+        """Return whether `mall_end` is before the end of a job that waits for nodes of its own."""
+        state = self.state
+        no_earlier, _ = state.releases.reservation(nodes, state.idle + state.returning, state.now)
+        return mall_end < no_earlier + limit or mall_end < self.plan.start_of(nodes, max(limit, SHORTEST_S)) + limit
 
     def shared(self, share: Share) -> None:
         """Note that `share` was carried out: its idle nodes are taken, and its mates end later."""
@@ -232,7 +249,8 @@ class Trial:
         policy, state = self.policy, self.state
         wanted, _, limit = request
         mates = self._candidates(request)
-        penalties = self._penalties(mates, limit / mates.guest_rate).tolist()
+        weights = mates.nodes if policy.weighted else np.ones(len(mates.nodes))
+        penalties = (self._penalties(mates, limit / mates.guest_rate) * weights).tolist()
         nodes = mates.nodes.tolist()
         idle = state.idle if policy.include_free_nodes else 0
         shadow, extra = (math.inf, 0) if head is None else state.reservation(state.jobs.nodes[head])
@@ -245,8 +263,9 @@ class Trial:
             if free and free > extra and state.now + duration > shadow:
                 return
             impact = self._penalties(some, np.full(len(chosen), duration))
-            if impact.sum() < best[0] and bool(self._fit(some, impact, duration).all()):
-                best = (float(impact.sum()), duration, chosen)
+            total = float((impact * weights[chosen]).sum())
+            if total < best[0] and bool(self._fit(some, impact, duration).all()):
+                best = (total, duration, chosen)
 
         alike: dict[int, list[int]] = defaultdict(list)  # nodes -> the mates that have as many
         for mate, count in enumerate(nodes):
@@ -254,12 +273,15 @@ class Trial:
 
         def extend(chosen: list[int], first: int, missing: int, impact: float) -> None:
             is_last = len(chosen) + 1 == policy.mates
-            for mate in alike.get(missing, ()) if is_last and not idle else range(first, len(nodes)):
+            exact = is_last and not idle and not policy.partial
+            for mate in alike.get(missing, ()) if exact else range(first, len(nodes)):
                 if impact + penalties[mate] >= best[0]:
+                    if policy.weighted:
+                        continue  # the order is that of the penalties without weights
                     return
                 rest = missing - nodes[mate]
-                if mate >= first and 0 <= rest <= idle:
-                    try_out([*chosen, mate], rest)
+                if mate >= first and rest <= idle and (rest >= 0 or policy.partial):
+                    try_out([*chosen, mate], max(rest, 0))
                 if rest > 0 and not is_last:
                     extend([*chosen, mate], mate + 1, rest, impact + penalties[mate])
 
@@ -268,31 +290,64 @@ class Trial:
         _, duration, chosen = best
         if not chosen:
             return None
-        loans = tuple(
-            Lend(int(mates.job[mate]), tuple(state.cluster.owned(int(mates.job[mate]))), int(mates.cores[mate]))
-            for mate in chosen
-        )
-        return duration, Share(-1, wanted - sum(nodes[mate] for mate in chosen), loans)
+        loans = []
+        for mate in chosen:
+            owner = int(mates.job[mate])
+            shared = tuple(state.cluster.owned(owner))[:wanted]  # fewer than all only of the last mate, if `partial`
+            loans.append(Lend(owner, shared, int(mates.cores[mate])))
+            wanted -= len(shared)
+        return duration, Share(-1, wanted, tuple(loans))
 
     def _candidates(self, request: Request) -> Mates:
         """Return the possible mates, least penalty first; ties by start, then by submission."""
         nodes, cores, limit = request
-        hosts = self._hosts = self._hosts or self._all_hosts()
-        wanted = np.minimum(cores, hosts.cores)
-        used = hosts.cores - hosts.spare
-        lost = np.minimum(np.maximum(wanted - hosts.spare, 0), hosts.can_lose)
-        given = np.minimum(wanted, hosts.spare + lost)
-        there = ((given > 0) & (hosts.nodes <= nodes)).nonzero()[0]
-        mates = hosts.at(there)._replace(
-            cores=given[there],
-            guest_rate=given[there] / wanted[there],
-            rate=(used - lost)[there] / used[there],
-        )
+        mates = self._offers(cores)
+        if not self.policy.partial:
+            mates = mates.at(mates.nodes <= nodes)
         duration = limit / mates.guest_rate
         penalty = self._penalties(mates, duration)
         fit = self._fit(mates, penalty, duration).nonzero()[0]
         order = np.lexsort((mates.job[fit], self.state.started[mates.job[fit]], penalty[fit]))
         return mates.at(fit[order[: self.policy.candidates or None]])
+
+    def _offers(self, cores: int) -> Mates:
+        """Return what each running job can lend to a guest that requests `cores` cores per node."""
+        if cores not in self._offered:
+            hosts = self._hosts = self._hosts or self._all_hosts()
+            wanted = np.minimum(cores, hosts.cores)
+            used = hosts.cores - hosts.spare
+            lost = np.minimum(np.maximum(wanted - hosts.spare, 0), hosts.can_lose)
+            given = np.minimum(wanted, hosts.spare + lost)
+            there = (given > 0).nonzero()[0]
+            self._offered[cores] = hosts.at(there)._replace(
+                cores=given[there],
+                guest_rate=given[there] / wanted[there],
+                rate=(used - lost)[there] / used[there],
+            )
+        return self._offered[cores]
+
+    def _may_suffice(self, request: Request) -> bool:
+        """Return whether one or two mates that end late enough have as many nodes as the job: a necessary condition.
+
+        It saves the search for mates. It is computed once for all jobs that request as many cores per node.
+        """
+        nodes, cores, limit = request
+        policy = self.policy
+        if policy.partial or policy.include_free_nodes or policy.mates > 2:
+            return True
+        if cores not in self._sums:
+            mates = self._offers(cores)
+            work = mates.guest_rate / (1.0 if policy.inside == "before" else mates.rate)
+            longest = np.full(len(work), math.inf) if policy.inside == "off" else mates.left * work * (1 + SLACK)
+            order = np.argsort(-longest)
+            singles, sums = 0, [0]  # bit n: one mate, or one or two, of the first mates have n nodes
+            for count in mates.nodes[order].tolist():
+                pairs = singles << count if policy.mates == 2 else 0
+                singles |= 1 << count
+                sums.append(sums[-1] | 1 << count | pairs)
+            self._sums[cores] = (-longest[order]).tolist(), sums
+        longest_first, sums = self._sums[cores]
+        return bool(sums[bisect_right(longest_first, -limit)] >> nodes & 1)
 
     def _all_hosts(self) -> Mates:
         """Return the running jobs that can lend cores, before any loan."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill, first_of_users
 from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.scheduler import next_multiple
 from tracebed.orchestrator.scheduling.shown import Shown
@@ -213,15 +213,7 @@ class Slurm(Shown):
         """Return the jobs of a pass up to the last one that could start on the idle nodes."""
         jobs, last = state.jobs, 0
         found: list[Pending] = []
-        per_user: dict[str, int] = {}
-        for job in state.queue.jobs():
-            if len(found) == self.bf_max_job_test:
-                break
-            if self.bf_max_job_user:
-                user = jobs.user[job]
-                per_user[user] = per_user.get(user, 0) + 1
-                if per_user[user] > self.bf_max_job_user:
-                    continue
+        for job in first_of_users(state.queue.jobs(), jobs.user, self.bf_max_job_user)[: self.bf_max_job_test]:
             found.append(Pending(job, jobs.nodes[job], self._limit(state, job), not self._young(state, job)))
             if jobs.nodes[job] <= state.idle:
                 last = len(found)

@@ -6,7 +6,8 @@ All instants are whole seconds, as in Slurm. Sets of nodes are bit masks.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit
@@ -100,6 +101,19 @@ class Slots:
                 self.ends.insert(slot, at)
                 self.nodes.insert(slot, self.nodes[slot])
                 return
+
+
+def first_of_users(waiting: Sequence[int], user: Sequence[str], most: int) -> Sequence[int]:
+    """Return the jobs `waiting` without those of a user beyond the first `most` (0: any number), in the same order."""
+    if not most:
+        return waiting
+    jobs_of: Counter[str] = Counter()
+    found = []
+    for job in waiting:
+        jobs_of[user[job]] += 1
+        if jobs_of[user[job]] <= most:
+            found.append(job)
+    return found
 
 
 def backfill(
