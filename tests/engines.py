@@ -25,7 +25,9 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 
-KNOWN = ("fcfs", "firstfit", "easy", "conservative", *MALLEABLE)
+SHARING = ("sd", "drom-share")
+KINDS = ("rigid", "evolving", "moldable", "malleable")
+KNOWN = ("fcfs", "firstfit", "easy", "conservative", *MALLEABLE, *SHARING)
 
 
 def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[str, Any]:
@@ -33,33 +35,53 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
     rng = random.Random(f"engine {seed}")
     policy = policy or rng.choice(KNOWN)
     drawn = draw(seed, policy)
-    jobs, machine = (many_jobs(rng, policy in MALLEABLE)) if large else (drawn.jobs, drawn.machine)
+    jobs, machine = (many_jobs(rng, policy in MALLEABLE + SHARING)) if large else (drawn.jobs, drawn.machine)
     options = drawn.options | {"priority": "fcfs"} | ({"promise": "pool"} if policy in MALLEABLE else {})
     parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
     cores = rng.choice([[4], [4], [2, 4, 8]])
     workload = workload_of(jobs)
     workload.table["cores_per_node"] = [rng.choice([1, 3, 4, 8]) for _ in jobs]
+    sockets = [1]
+    if policy in SHARING:
+        parameters, sockets = sharing_parameters(rng, policy), rng.choice([[1], [2], [1, 2]])
+        workload.table["kind"] = rng.choices(KINDS, [1, 1, 1, 7], k=len(jobs))
     return {
         "workload": workload,
-        "nodes": [NodeFacts(f"n{number}", rng.choice(cores)) for number in range(machine)],
+        "nodes": [NodeFacts(f"n{number}", rng.choice(cores), sockets=rng.choice(sockets)) for number in range(machine)],
         "policy": policy,
         "policy_parameters": parameters,
         "runtime_model": rng.choice(list(RuntimeModel)),
         **options,
-        **overheads(rng, options),
+        **overheads(rng, options, grain=policy not in SHARING),
         "speed": rng.choice([1.0, 3.0]),
         "over_limit": OverLimit(options["over_limit"]),
     }
 
 
-def overheads(rng: random.Random, options: dict[str, Any]) -> dict[str, Any]:
+def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
+    """Return parameters of a policy that shares nodes."""
+    if policy == "drom-share":
+        return {"mode": rng.choice(["share"] * 5 + ["serial"]), "split": rng.choice(["even", "asked"])}
+    return {
+        "max_slowdown": rng.choice(["dynamic", "inf", "10", "10", "2", "1.2"]),
+        "sharing_factor": rng.choice([0.5, 0.5, 0.3, 0.9]),
+        "mates": rng.choice([0, 1, 2, 2, 2, 3, 9]),
+        "candidates": rng.choice([0, 1, 4, 64]),
+        "include_free_nodes": rng.random() < 0.5,
+        "inside": rng.choice(["before", "after", "off"]),
+        "depth": rng.choice([0, 2, 5, 100]),
+        "backfill_interval_s": rng.choice([0.0, 0.0, 3.0, 5.0, 30.0]),
+    }
+
+
+def overheads(rng: random.Random, options: dict[str, Any], *, grain: bool) -> dict[str, Any]:
     """Return overheads: none, some fields, or all. A grain replaces the malleability interval."""
     if rng.random() < 0.4:
         return {"overheads": None}
     chosen = {
         field.name: rng.choice([0.25, 0.5, 1.5, rng.uniform(0.0, 3.0)])
         for field in fields(Overheads)
-        if rng.random() < 0.5
+        if rng.random() < 0.5 and (grain or field.name != "grain_s")
     }
     interval = 0.0 if "grain_s" in chosen else options["malleability_interval_s"]
     return {"overheads": Overheads(**chosen), "malleability_interval_s": interval}

@@ -21,11 +21,15 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
+from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.simulation import engine
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library
+from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Overheads
 
 pytestmark = pytest.mark.skipif(not engine.LIBRARY.exists(), reason="there was no C compiler")
 SOURCE = re.sub(
@@ -165,6 +169,24 @@ def test_the_error_names_what_the_engine_does_not_implement(monkeypatch: pytest.
     monkeypatch.setattr(engine, "LIBRARY", Path("absent"))
     assert "no C compiler" in engine.obstacle(Jobs.of(small()), Easy(), 1)
     assert predict(small(), NODES, "easy").info.engine == "python"
+
+
+def test_what_the_engine_does_not_implement_of_sharing_runs_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, sd = Jobs.of(small()), SlowdownDriven()
+    assert not engine.obstacle(jobs, sd, 1) and not engine.obstacle(jobs, DromShare(), 1)
+    assert "grain" in engine.obstacle(jobs, sd, 1, overheads=Overheads(grain_s=1.0))
+    factors = Interference({"compute": {"compute": 0.5}})
+    jobs.application, jobs.parameters = ["", ""], ["", ""]
+    assert not engine.obstacle(jobs, sd, 1, interference=factors)
+    jobs.application, jobs.parameters = ["simulation", ""], ["data=static", ""]
+    assert "interference" in engine.obstacle(jobs, sd, 1, interference=factors)
+    assert "application simulation" in engine.obstacle(jobs, DromShare(), 1)
+    assert not engine.obstacle(jobs, Easy(), 1, overheads=Overheads(grain_s=1.0), interference=factors)
+    jobs.parameters = ["", ""]
+    assert not engine.obstacle(jobs, sd, 1)
+    monkeypatch.setattr(engine, "SD_FIELDS", engine.SD_FIELDS - {"mates"})
+    assert not engine.obstacle(jobs, sd, 1)
+    assert "mates=3" in engine.obstacle(jobs, SlowdownDriven(mates=3), 1)
 
 
 def test_simulate_uses_the_requested_engine(tmp_path: Path) -> None:

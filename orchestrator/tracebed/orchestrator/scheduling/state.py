@@ -136,7 +136,7 @@ LOOK = 64
 
 
 class Releases:
-    """The running jobs sorted by expected end, in arrays, for the computation of reservations."""
+    """The running jobs sorted by expected end, then by number, in arrays, for the computation of reservations."""
 
     def __init__(self, capacity: int) -> None:
         """Start without jobs. `capacity` is the largest number of running jobs (two per node)."""
@@ -148,6 +148,9 @@ class Releases:
         """Add `job`, expected to release `nodes` nodes at `end`."""
         rows, count = self._rows, self._count
         at = int(rows[0, :count].searchsorted(end, "right"))
+        if at and rows[0, at - 1] == end and rows[2, at - 1] > job:
+            first = int(rows[0, :at].searchsorted(end))
+            at = first + int(rows[2, first:at].searchsorted(job))
         rows[:, at + 1 : count + 1] = rows[:, at:count]
         rows[0, at] = end
         rows[1, at] = nodes

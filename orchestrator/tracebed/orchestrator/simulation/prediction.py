@@ -89,7 +89,9 @@ def predict(
     if 0 < overheads.grain_s < SHORTEST_GRAIN_S:
         raise InputError(f"grain_s is {overheads.grain_s:g}", hint=f"use 0, or at least {SHORTEST_GRAIN_S:g} s")
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in machine), over_limit=over_limit)
-    simulator_class = _simulator(engine, obstacle(jobs, chosen, len(machine), priority))
+    interference = Interference.of(calibration.facts()) if calibration else None
+    reason = obstacle(jobs, chosen, len(machine), priority, overheads=overheads, interference=interference)
+    simulator_class = _simulator(engine, reason)
     simulator = simulator_class(
         jobs,
         [node.cores for node in machine],
@@ -99,10 +101,9 @@ def predict(
         interval_s=interval_s,
         malleability_interval_s=malleability_interval_s,
         priority=priority,
+        sockets=[node.sockets for node in machine],
+        interference=interference,
     )
-    simulator.cluster.sockets = [node.sockets for node in machine]
-    if isinstance(simulator, Simulator) and calibration:  # jobs of the compiled engine share no nodes
-        simulator.interference = Interference.of(calibration.facts())
     with _no_collection():
         record = simulator.run(on_progress)
     if (np.array(record.end) > MAX_EXACT).any():

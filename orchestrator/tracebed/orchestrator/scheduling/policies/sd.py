@@ -242,7 +242,8 @@ class Trial:
         if share.free:
             self.plan.add(state.now, state.expected_end[share.job] - state.now, share.free)
         for mate, end in self._ends.items():
-            self.plan.add(end, state.expected_end[mate] - end, state.jobs.nodes[mate])
+            if (begin := max(end, state.now)) < state.expected_end[mate]:  # a mate may be overdue
+                self.plan.add(begin, state.expected_end[mate] - begin, state.jobs.nodes[mate])
 
     def _pick(self, request: Request, head: int | None) -> tuple[float, Share] | None:
         """Return the run time beside the mates with the least sum of penalties (equations 1 to 3), and the share."""
@@ -263,7 +264,7 @@ class Trial:
             if free and free > extra and state.now + duration > shadow:
                 return
             impact = self._penalties(some, np.full(len(chosen), duration))
-            total = float((impact * weights[chosen]).sum())
+            total = in_order(impact * weights[chosen])
             if total < best[0] and bool(self._fit(some, impact, duration).all()):
                 best = (total, duration, chosen)
 
@@ -395,7 +396,13 @@ def average_slowdown(state: State) -> float:
     arrays = state.jobs.arrays
     limit = arrays.limit[running]
     response = np.maximum(ends, state.now) - arrays.submit[running]
-    return float((response[limit > 0] / limit[limit > 0]).mean()) if (limit > 0).any() else math.inf
+    slowdown = response[limit > 0] / limit[limit > 0]
+    return in_order(slowdown) / len(slowdown) if len(slowdown) else math.inf
+
+
+def in_order(values: FloatArray) -> float:
+    """Return the sum of `values` (not empty) from the first to the last, as other languages compute it to the bit."""
+    return float(values.cumsum()[-1])
 
 
 def backfill_behind(state: State, after: int, head: int | None) -> Iterator[Start]:

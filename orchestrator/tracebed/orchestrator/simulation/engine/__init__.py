@@ -6,31 +6,38 @@ if tracebed was built without a C compiler or the engine does not support the si
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracebed.converters.speedup import SpeedupFunction
+from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
+from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
+from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record, Resizes
-from tracebed.orchestrator.scheduling.state import Policy, seen_by
+from tracebed.orchestrator.scheduling.state import Policy, seen_by, shares
+from tracebed.orchestrator.simulation.cores_in_use import is_divided
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
+from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
-from tracebed.states import JobState
+from tracebed.states import ChangeCause, JobState
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
 POLICIES: dict[type[Any], str] = {
@@ -40,13 +47,20 @@ POLICIES: dict[type[Any], str] = {
     **dict.fromkeys((Pref, Min, KeepPref), "PREF"),
     Avg: "AVG",
     Conservative: "CONSERVATIVE",
+    SlowdownDriven: "SD",
+    DromShare: "DROM_SHARE",
 }
 """Policy -> its name in base.h. Derived classes are excluded, because they may decide differently."""
 STATES = (JobState.UNKNOWN, JobState.COMPLETED, JobState.KILLED, JobState.REJECTED)
 """The final states of jobs in the engine."""
+CAUSES = (ChangeCause.LEND, ChangeCause.RETURN, ChangeCause.INHERIT)
+"""The causes of changes of cores in the engine."""
 NAMES = {
     "policy": set(POLICIES.values()),
     "state": {state.name for state in STATES},
+    "kind": {kind.name for kind in Kind},
+    "cause": {cause.name for cause in CAUSES},
+    "inside": {"BEFORE", "AFTER", "OFF"},
     "runtime_model": {model.name for model in RuntimeModel},
     "over_limit": {way.name for way in OverLimit},
     "count_idle": {"YES", "NO", "HEAD"},
@@ -54,6 +68,11 @@ NAMES = {
     "outcome": {"DONE", "MORE", "NO_MEMORY", "IMPOSSIBLE"},
 }
 """Enumeration in base.h -> names of its values."""
+SD_FIELDS = {
+    *("max_slowdown", "sharing_factor", "mates", "candidates", "include_free_nodes", "inside"),
+    *("depth", "backfill_interval_s"),
+}
+"""The parameters of `sd` in the engine. Another one must have its default."""
 INSTANTS = 4096
 """Number of instants simulated in one call of the engine. Between calls, Ctrl-C is handled and progress reported."""
 MAX_SPEEDUP_VALUES = 20_000_000
@@ -62,9 +81,18 @@ INT32_MAX = 2**31 - 1
 """Largest number of nodes or cores in the engine."""
 
 Array: TypeAlias = NDArray[Any]
+T = TypeVar("T")
 
 
-def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> str:
+def obstacle(
+    jobs: Jobs,
+    policy: Policy,
+    total: int,
+    priority: str = FCFS,
+    *,
+    overheads: Overheads | None = None,
+    interference: Interference | None = None,
+) -> str:
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if _library() is None:
         if LIBRARY.exists():
@@ -78,10 +106,30 @@ def obstacle(jobs: Jobs, policy: Policy, total: int, priority: str = FCFS) -> st
         return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
     if priority != FCFS:
         return f"the compiled engine does not support the priority {priority}"
+    if shares(policy) and (reason := _obstacle_of_sharing(jobs, policy, overheads, interference)):
+        return reason
     if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > INT32_MAX:
         return f"the compiled engine supports jobs of at most {INT32_MAX} nodes or cores per node"
     if sum(top + 1 - low for low, top in _sizes(_with_sizes_seen(policy, jobs), total).values()) > MAX_SPEEDUP_VALUES:
         return "the workload has too many different speedup functions for the compiled engine"
+    return ""
+
+
+def _obstacle_of_sharing(
+    jobs: Jobs, policy: Policy, overheads: Overheads | None, interference: Interference | None
+) -> str:
+    """Return the reason why the engine cannot simulate jobs that share nodes; empty if it can."""
+    if isinstance(policy, SlowdownDriven):
+        for field in fields(policy):
+            if field.name not in SD_FIELDS and getattr(policy, field.name) != field.default:
+                return f"the compiled engine does not support {field.name}={getattr(policy, field.name)}"
+    if overheads and overheads.grain_s:
+        return "the compiled engine does not support a grain under policies that share nodes"
+    if interference and any(jobs.application):
+        return "the compiled engine does not support interference"
+    for name, parameters in set(zip(jobs.application, jobs.parameters, strict=True)):
+        if name and is_divided(name, parameters):
+            return f"the compiled engine does not support the application {name} under policies that share nodes"
     return ""
 
 
@@ -99,19 +147,23 @@ class CompiledSimulator:
         interval_s: float = 0.0,
         malleability_interval_s: float = 0.0,
         priority: str = FCFS,
+        sockets: list[int] | None = None,
+        interference: Interference | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
-        if reason := obstacle(jobs, policy, len(cores), priority):
+        if reason := obstacle(jobs, policy, len(cores), priority, overheads=overheads, interference=interference):
             raise ValueError(reason)
         self.jobs = jobs
-        self.cluster = Cluster(cores)
+        self.cluster = Cluster(cores, sockets)
         self.record = Record(jobs)
+        self._shares = shares(policy)
         self._seen = seen = _with_sizes_seen(policy, jobs)
         overheads = overheads or Overheads()
         curve, speedup = _curves(seen, len(cores))
-        uneven = min(cores, default=0) < max(jobs.cores, default=0)
-        pref = policy if isinstance(policy, Pref) else Pref()
-        reserving = policy if isinstance(policy, Conservative) else Conservative()
+        needs_cores = self._shares or min(cores, default=0) < max(jobs.cores, default=0)
+        pref = _as(Pref, policy)
+        sd, drom = _as(SlowdownDriven, policy), _as(DromShare, policy)
+        reserving = _as(Conservative, policy)
         library = _library()
         assert library is not None
         self._library, numbers = library, library.numbers
@@ -132,7 +184,7 @@ class CompiledSimulator:
                 "curve": curve,
                 "speedup": speedup,
                 "parallel": jobs.parallel,
-                "cores": cores if uneven else None,
+                "cores": cores if needs_cores else None,
                 "policy": numbers["policy"][POLICIES[type(policy)]],
                 "runtime_model": numbers["runtime_model"][runtime_model.name],
                 "over_limit": numbers["over_limit"][jobs.over_limit.name],
@@ -143,8 +195,19 @@ class CompiledSimulator:
                 "ties_by_id": pref.ties == "id",
                 "count_idle": numbers["count_idle"][pref.count_idle.upper()],
                 "calls": numbers["calls"][pref.calls.upper()],
-                "backfill_depth": reserving.backfill_depth,
-                "backfill_interval_s": reserving.backfill_interval_s,
+                "backfill_depth": min(sd.depth, INT32_MAX) if self._shares else reserving.backfill_depth,
+                "backfill_interval_s": sd.backfill_interval_s if self._shares else reserving.backfill_interval_s,
+                "shares": self._shares,
+                "kind": [numbers["kind"][kind.upper()] for kind in jobs.kind] if self._shares else None,
+                "sockets": self.cluster.sockets if self._shares else None,
+                "max_slowdown": math.nan if sd.max_slowdown == "dynamic" else float(sd.max_slowdown),
+                "sharing_factor": sd.sharing_factor,
+                "mates": min(sd.mates, INT32_MAX),
+                "candidates": min(sd.candidates, INT32_MAX),
+                "include_free_nodes": sd.include_free_nodes,
+                "inside": numbers["inside"][sd.inside.upper()],
+                "serial": drom.mode == "serial",
+                "as_asked": drom.split == "asked",
                 **asdict(overheads),
                 "interval_s": interval_s,
                 "malleability_interval_s": malleability_interval_s,
@@ -205,6 +268,29 @@ class CompiledSimulator:
             starts=results.array("held_since", held),
             ends=results.array("held_until", held),
         )
+        if self._shares:
+            self._take_over_shared(results)
+
+    def _take_over_shared(self, results: Results) -> None:
+        """Copy the changes of cores and the parts of shared nodes from the results of the engine."""
+        cluster, ledger, changes = self.cluster, self.cluster.ledger, self.record.cores
+        for row, part in enumerate(results.array("held_part", len(ledger.jobs))):
+            if part:
+                cores = cluster.cores[ledger.firsts[row]]
+                ledger.parts[row] = range(cores - part, cores) if part > 0 else range(-part)
+        count = results.number("core_changes")
+        causes = [ChangeCause[name] for name in self._library.numbers["cause"]]
+        changes.job, changes.node, changes.cores_from, changes.cores_to, changes.asked = (
+            results.array(f"core_{name}", count) for name in ("job", "node", "from", "to", "asked")
+        )
+        changes.nodes = array("i", map(self.jobs.nodes.__getitem__, changes.job))
+        changes.cause = [causes[number] for number in results.array("core_cause", count)]
+        changes.decided, changes.seen, changes.applied = changes.asked[:], changes.asked[:], changes.asked[:]
+
+
+def _as(kind: type[T], policy: Policy) -> T:
+    """Return `policy` if it is of this kind, else the default of the kind, whose parameters have no effect."""
+    return policy if isinstance(policy, kind) else kind()
 
 
 def _with_sizes_seen(policy: Policy, jobs: Jobs) -> Jobs:

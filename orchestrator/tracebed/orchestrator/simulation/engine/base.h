@@ -28,11 +28,15 @@
     _(const int64_t *, curve) /* job -> index of S(0) in `speedup`, which has S(n) for the job's sizes */ \
     _(const double *, speedup) \
     _(const double *, parallel) /* share of the run time on the requested nodes in which all cores work */ \
-    _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests */ \
+    _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests, and none is shared */ \
     _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
     _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) /* of the Kassel family */ \
-    _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative */ \
+    _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative and sd */ \
+    _(int64_t, shares) _(const uint8_t *, kind) _(const int32_t *, sockets) /* of each job, node; null: no sharing */ \
+    _(double, max_slowdown) /* NaN: dynamic */ _(double, sharing_factor) _(int64_t, mates) _(int64_t, candidates) \
+    _(int64_t, include_free_nodes) _(int64_t, inside) /* of sd */ \
+    _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ \
     _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
     _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
     _(double, interval_s) _(double, malleability_interval_s)
@@ -43,8 +47,14 @@
     _(const double *, row_asked) _(const double *, row_decided) _(const double *, row_applied) \
     _(const double *, row_ended) \
     _(const int32_t *, held_job) _(const int32_t *, held_first) _(const int32_t *, held_nodes) /* of each range of nodes */ \
-    _(const double *, held_since) _(const double *, held_until)
-#define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE)
+    _(const double *, held_since) _(const double *, held_until) \
+    _(const int32_t *, held_part) /* cores of a guest, minus those of an owner, 0: all; null: no sharing */ \
+    _(int64_t, core_changes) _(const int32_t *, core_job) _(const int32_t *, core_node) _(const int32_t *, core_from) \
+    _(const int32_t *, core_to) _(const uint8_t *, core_cause) _(const double *, core_asked)
+#define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE) _(SD) _(DROM_SHARE)
+#define KIND(_) _(RIGID) _(EVOLVING) _(MOLDABLE) _(MALLEABLE) /* of a job; the last two can be guests */
+#define CAUSE(_) _(LEND) _(RETURN) _(INHERIT) /* of a change of cores */
+#define INSIDE(_) _(BEFORE) _(AFTER) _(OFF) /* as in sd.py */
 #define STATE(_) _(UNKNOWN) _(COMPLETED) _(KILLED) _(REJECTED) /* of a job */
 #define RUNTIME_MODEL(_) _(IDEAL) _(WORST_CASE)
 #define COUNT_IDLE(_) _(YES) _(NO) _(HEAD) /* towards the room for a waiting job */
@@ -60,6 +70,9 @@
 struct setup { SETUP(DECLARED) };
 struct results { RESULTS(DECLARED) };
 enum { POLICY(VALUE) };
+enum { KIND(VALUE) };
+enum { CAUSE(VALUE) };
+enum { INSIDE(VALUE) };
 enum { STATE(VALUE) };
 enum { RUNTIME_MODEL(VALUE) };
 enum { OVER_LIMIT(VALUE) };
@@ -139,6 +152,9 @@ struct engine {
     int32_t *open;                   /* job -> its pending row; -1: none */
     int64_t held_count, held_room;                  /* ledger */
     int32_t *held_job, *held_first, *held_nodes; double *held_since, *held_until;
+    int32_t *held_part;
+    struct sharing *sharing;         /* null: no node is shared */
+    struct trial *trial;             /* null: not sd */
     int failed;                      /* NO_MEMORY, IMPOSSIBLE; 0: neither */
 };
 

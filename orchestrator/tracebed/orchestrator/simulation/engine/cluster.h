@@ -5,7 +5,8 @@ static int64_t enter(struct engine *e, int32_t job, int64_t first, int64_t count
     if (e->held_count == e->held_room) {
         int64_t room = e->held_room * 2;
         if (!grow(e, &e->held_job, room, 4) || !grow(e, &e->held_first, room, 4) || !grow(e, &e->held_nodes, room, 4)
-            || !grow(e, &e->held_since, room, 8) || !grow(e, &e->held_until, room, 8)) return -1;
+            || !grow(e, &e->held_since, room, 8) || !grow(e, &e->held_until, room, 8)
+            || (e->sharing && !grow(e, &e->held_part, room, 4))) return -1;
         e->held_room = room;
     }
     int64_t row = e->held_count++;

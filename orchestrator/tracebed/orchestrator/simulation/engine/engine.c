@@ -18,17 +18,25 @@
 #include "easy.h"
 #include "kassel.h"
 #include "conservative.h"
+#include "loans.h"
+#include "sharing.h"
+#include "sd.h"
+#include "drom.h"
 
 static void decide(struct engine *e) {
     int woken = e->now >= e->wake;
     e->wake = INFINITY;
-    if (e->in.over_limit == AGAIN) expect_again(e);
+    if (e->in.over_limit == AGAIN) {
+        if (e->sharing) expect_shared_again(e); else expect_again(e);
+    }
     switch (e->in.policy) {
     case FCFS: heads(e); break;
     case FIRSTFIT: fit_first(e); break;
     case EASY: backfill(e); break;
     case PREF: case AVG: kassel(e); break;
     case CONSERVATIVE: conserve(e, woken); break;
+    case SD: slowdown_driven(e, woken); break;
+    case DROM_SHARE: share_without_waiting(e); break;
     }
     e->arrived = -1;
     if (e->resized_in_call) set_aside(e); /* as in scheduler.py */
@@ -49,6 +57,10 @@ static int happen(struct engine *e, struct event event) {
         e->state[job] = e->in.work[job] < e->in.run_time[job] ? KILLED : COMPLETED;
         e->end[job] = e->now;
         e->open[job] = -1;
+        if (e->sharing) {
+            end_shared(e, job);
+            return 1;
+        }
         take_back(e, job, INT64_MAX);
         if (keeps_reservations(e) && e->expected_end[job] > e->now) {
             profile_go_on(e);
@@ -128,7 +140,8 @@ int64_t tracebed_engine_submitted(const struct engine *e) { return e->next_job; 
 /* The lists above, one line each; items end with a semicolon. */
 const char *tracebed_engine_description(void) {
     return "setup:" SETUP(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\nstate:" STATE(NAMED)
-           "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\ncount_idle:"
+           "\nkind:" KIND(NAMED) "\ncause:" CAUSE(NAMED) "\ninside:"
+           INSIDE(NAMED) "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\ncount_idle:"
            COUNT_IDLE(NAMED) "\ncalls:" CALLS(NAMED) "\noutcome:" OUTCOME(NAMED);
 }
 
@@ -146,8 +159,10 @@ void tracebed_engine_free(struct engine *e) {
         e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->row_ended, e->open,
         e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->eligible, e->candidates,
         e->new_size, e->started_in, e->shrunk_in, e->promises_to, e->promise_sizes, e->shortest_limit,
-        e->limit, e->times, e->idle_then, e->reserved,
+        e->limit, e->times, e->idle_then, e->reserved, e->held_part,
     };
+    trial_free(e);
+    sharing_free(e);
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(e);
 }
@@ -234,6 +249,8 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->promises_to = make(e, jobs, 4);
     e->promise_sizes = make(e, jobs, 4);
     classify(e);
+    if (in->shares) sharing_new(e);
+    if (in->policy == SD) trial_new(e);
     e->block_shortest = make(e, e->classes * e->blocks, 8);
     e->group_shortest = make(e, e->classes * e->groups, 8);
     if (e->failed) {
@@ -264,6 +281,15 @@ void tracebed_engine_results(const struct engine *e, struct results *results) {
         .row_job = e->row_job, .row_from = e->row_from, .row_to = e->row_to,
         .row_asked = e->row_asked, .row_decided = e->row_decided, .row_applied = e->row_applied, .row_ended = e->row_ended,
         .held_job = e->held_job, .held_first = e->held_first, .held_nodes = e->held_nodes,
-        .held_since = e->held_since, .held_until = e->held_until,
+        .held_since = e->held_since, .held_until = e->held_until, .held_part = e->held_part,
     };
+    const struct sharing *s = e->sharing;
+    if (!s) return;
+    results->core_changes = s->core_count;
+    results->core_job = s->core_job;
+    results->core_node = s->core_node;
+    results->core_from = s->core_from;
+    results->core_to = s->core_to;
+    results->core_cause = s->core_cause;
+    results->core_asked = s->core_asked;
 }

@@ -77,6 +77,18 @@ static void releases_remove(struct engine *e, int32_t job, double end) {
     e->changes++;
 }
 
+/* Return when `need` nodes will be idle, with `*idle` idle now. Count into `*idle` the nodes that running jobs before row
+ * `*row` of chunk `*at` release. */
+static double room_for(struct engine *e, int64_t need, int64_t *idle, int64_t *at, int32_t *row) {
+    if (*idle >= need) return e->now;
+    while (*at < e->chunk_count && *idle + e->chunks[*at]->nodes < need) *idle += e->chunks[(*at)++]->nodes;
+    CHECK(*at < e->chunk_count);
+    if (*at == e->chunk_count) { e->failed = IMPOSSIBLE; return e->now; }
+    while (*idle + e->chunks[*at]->row[*row].nodes < need) *idle += e->chunks[*at]->row[(*row)++].nodes;
+    double end = e->chunks[*at]->row[*row].end;
+    return end > e->now ? end : e->now;
+}
+
 /* Set e->shadow and e->extra to the shadow time and extra nodes of a job that needs more than the idle nodes. */
 static void reservation(struct engine *e, int64_t need) {
     int64_t idle = e->idle + e->returning;
@@ -85,17 +97,10 @@ static void reservation(struct engine *e, int64_t need) {
     e->question_need = need;
     e->question_idle = idle;
     e->question_changes = e->changes;
-    double shadow = e->now;
     int64_t freed = idle, at = 0;
     int32_t row = 0;
-    if (idle < need) {
-        while (at < e->chunk_count && freed + e->chunks[at]->nodes < need) freed += e->chunks[at++]->nodes;
-        CHECK(at < e->chunk_count);
-        if (at == e->chunk_count) { e->failed = IMPOSSIBLE; return; }
-        while (freed + e->chunks[at]->row[row].nodes < need) freed += e->chunks[at]->row[row++].nodes;
-        double end = e->chunks[at]->row[row].end;
-        if (end > shadow) shadow = end;
-    }
+    double shadow = room_for(e, need, &freed, &at, &row);
+    if (e->failed) return;
     for (; at < e->chunk_count; at++, row = 0) {
         const struct chunk *chunk = e->chunks[at];
         if (row == 0 && chunk->row[chunk->count - 1].end <= shadow) { freed += chunk->nodes; continue; }

@@ -31,8 +31,14 @@ static double end_overhead(const struct setup *in, int32_t ranks) {
     return in->end_s + in->end_rank_s * (ranks - 1);
 }
 
+static void start_alone(struct engine *e, int32_t job, int32_t nodes);  /* in sharing.h */
+
 static void launch(struct engine *e, int32_t job, int32_t nodes) {
     const struct setup *in = &e->in;
+    if (e->sharing) {
+        start_alone(e, job, nodes);
+        return;
+    }
     e->size[job] = nodes;
     if (in->low[job] < in->high[job]) {
         e->place[job] = (int32_t)e->resizable_count;

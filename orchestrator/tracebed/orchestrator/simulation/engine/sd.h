@@ -1,0 +1,407 @@
+/* SD-Policy: waiting jobs start as guests on nodes of running jobs, the mates. As policies/sd.py. Part of engine.c. */
+
+#define SLACK 1e-9  /* as in sd.py */
+#define FOUND_LISTS 1024
+
+struct planned { double start, duration; int32_t nodes; };          /* start NaN: the earliest possible */
+struct host { double wait, limit, left; int32_t job, nodes, cores, used, can_lose; };
+struct mate { double penalty, started, wait, limit, left, guest_rate, rate; int32_t job, nodes, cores, alike; };
+struct found { double limit, duration; int32_t nodes, cores, head, next; int64_t first, count; };  /* count 0: none */
+
+struct trial {                       /* one call of the policy */
+    double cut_off;
+    int planned, hosts_known;        /* whether the profile and the hosts are up to date */
+    struct planned *plan; int64_t plan_count, plan_room;  /* what the profile does not have yet */
+    struct host *hosts; int64_t host_count;
+    struct mate *mates; int64_t mate_count;               /* of the request, least penalty first */
+    int32_t *alike_first;            /* nodes -> the first mate with as many, whose field `alike` is the next; or -1 */
+    int32_t *chosen, *best; int64_t best_count; double best_total, best_duration;  /* of the search */
+    struct found *found; int64_t found_count, found_room; int32_t found_list[FOUND_LISTS];  /* since a decision */
+    struct lend *picked; int64_t picked_count, picked_room;
+    double *mate_end;                /* expected ends of the mates before the share */
+};
+
+static void plan_add(struct engine *e, double start, double duration, int32_t nodes) {
+    struct trial *t = e->trial;
+    if (t->plan_count == t->plan_room) {
+        if (!grow(e, &t->plan, 2 * t->plan_room, sizeof *t->plan)) return;
+        t->plan_room *= 2;
+    }
+    t->plan[t->plan_count++] = (struct planned){start, duration, nodes};
+}
+
+/* Make the profile of the running jobs. To be called before the first decision of the call. */
+static void plan_begin(struct engine *e) {
+    if (!e->trial->planned) profile_of_running(e);
+    e->trial->planned = 1;
+}
+
+/* Return the earliest instant from which `nodes` nodes are idle for `duration` seconds. */
+static double plan_start(struct engine *e, int32_t nodes, double duration) {
+    struct trial *t = e->trial;
+    plan_begin(e);
+    for (int64_t at = 0; at < t->plan_count; at++) {
+        const struct planned *p = &t->plan[at];
+        double start = p->start, duration = p->duration;
+        if (isnan(start)) {
+            start = earliest(e, p->nodes, duration, INFINITY, INFINITY);
+            duration = start + duration - start;  /* as in sd_plan.py */
+        }
+        occupy(e, start, start + duration, p->nodes);
+    }
+    t->plan_count = 0;
+    return earliest(e, nodes, duration, INFINITY, INFINITY);
+}
+
+/* Return the mean predicted slowdown of the running jobs. */
+static double average_slowdown(const struct engine *e) {
+    double sum = 0.0;
+    int64_t count = 0;
+    for (int64_t at = 0; at < e->chunk_count; at++) {
+        for (int32_t row = 0; row < e->chunks[at]->count; row++) {
+            const struct release *r = &e->chunks[at]->row[row];
+            double limit = e->in.limit[r->job];
+            if (!(limit > 0.0)) continue;
+            sum += ((r->end > e->now ? r->end : e->now) - e->in.submit[r->job]) / limit;
+            count++;
+        }
+    }
+    return count ? sum / (double)count : INFINITY;
+}
+
+/* Return the penalty of a mate that shares for `duration` seconds. */
+static double penalty_for(const struct mate *mate, double duration) {
+    return (mate->wait + duration * (1.0 - mate->rate) + mate->limit) / mate->limit;
+}
+
+static int fits_mate(const struct engine *e, const struct mate *mate, double penalty, double duration) {
+    if (!(penalty < e->trial->cut_off * (1.0 - SLACK))) return 0;
+    if (e->in.inside == OFF) return 1;
+    return mate->left >= (e->in.inside == BEFORE ? duration : duration * mate->rate);
+}
+
+/* Set the running jobs that can lend cores. */
+static void find_hosts(struct engine *e) {
+    struct trial *t = e->trial;
+    if (t->hosts_known) return;
+    t->hosts_known = 1;
+    t->host_count = 0;
+    for (int64_t at = 0; at < e->chunk_count; at++) {
+        for (int32_t row = 0; row < e->chunks[at]->count; row++) {
+            const struct release *r = &e->chunks[at]->row[row];
+            const struct resident *resident = e->sharing->of[r->job];
+            double limit = e->in.limit[r->job], start = e->start[r->job];
+            if (!resident->can_host || !(limit > 0.0)) continue;
+            int32_t cores = resident->can_host, used = at_most(e->in.job_cores[r->job], cores);
+            int32_t socket = cores / resident->sockets, most = (int32_t)(used * e->in.sharing_factor + SLACK);
+            if (most > used - 1) most = used - 1;
+            if (most >= socket) most = most / socket * socket;
+            t->hosts[t->host_count++] = (struct host){
+                start - e->in.submit[r->job] + (r->end - (start + limit)), limit, r->end - e->now, r->job,
+                e->in.requested[r->job], cores, used, most,
+            };
+        }
+    }
+}
+
+static int better_mate(const struct mate *a, const struct mate *b) {
+    if (a->penalty != b->penalty) return a->penalty < b->penalty;
+    if (a->started != b->started) return a->started < b->started;
+    return a->job < b->job;
+}
+
+/* Move the mate at `at` of a heap with the worst mate at its top downwards. */
+static void sink_mate(struct mate *mates, int64_t count, int64_t at) {
+    struct mate moved = mates[at];
+    int64_t child;
+    while ((child = 2 * at + 1) < count) {
+        if (child + 1 < count && better_mate(&mates[child], &mates[child + 1])) child++;
+        if (!better_mate(&moved, &mates[child])) break;
+        mates[at] = mates[child];
+        at = child;
+    }
+    mates[at] = moved;
+}
+
+/* Set the possible mates of a job, least penalty first. */
+static void find_mates(struct engine *e, int32_t nodes, int32_t cores, double limit) {
+    struct trial *t = e->trial;
+    int64_t most = e->in.candidates ? e->in.candidates : t->host_count, count = 0;
+    for (int64_t at = 0; at < t->host_count; at++) {
+        const struct host *host = &t->hosts[at];
+        if (host->nodes > nodes) continue;
+        int32_t wanted = at_most(cores, host->cores), spare = host->cores - host->used;
+        int32_t lost = at_most(wanted > spare ? wanted - spare : 0, host->can_lose);
+        int32_t given = at_most(wanted, spare + lost);
+        if (given <= 0) continue;
+        struct mate mate = {
+            0.0, e->start[host->job], host->wait, host->limit, host->left, (double)given / (double)wanted,
+            (double)(host->used - lost) / (double)host->used, host->job, host->nodes, given, -1,
+        };
+        double duration = limit / mate.guest_rate;
+        mate.penalty = penalty_for(&mate, duration);
+        if (!fits_mate(e, &mate, mate.penalty, duration)) continue;
+        if (count < most) {
+            t->mates[count++] = mate;
+            for (int64_t top = count / 2 - 1; count == most && top >= 0; top--) sink_mate(t->mates, count, top);
+        } else if (better_mate(&mate, &t->mates[0])) {
+            t->mates[0] = mate;
+            sink_mate(t->mates, count, 0);
+        }
+    }
+    t->mate_count = count;
+    for (int64_t top = count / 2 - 1; count < most && top >= 0; top--) sink_mate(t->mates, count, top);
+    for (int64_t end = count - 1; end > 0; end--) {
+        struct mate worst = t->mates[0];
+        t->mates[0] = t->mates[end];
+        t->mates[end] = worst;
+        sink_mate(t->mates, end, 0);
+    }
+}
+
+struct search { double limit, shadow; int64_t extra, idle; };
+
+/* Take the first `count` chosen mates and `idle` idle nodes, if they are better than the best so far. */
+static void try_out(struct engine *e, const struct search *search, int64_t count, int64_t idle) {
+    struct trial *t = e->trial;
+    double slowest = INFINITY, total = 0.0;
+    for (int64_t at = 0; at < count; at++)
+        if (t->mates[t->chosen[at]].guest_rate < slowest) slowest = t->mates[t->chosen[at]].guest_rate;
+    double duration = search->limit / slowest;
+    if (idle && idle > search->extra && e->now + duration > search->shadow) return;
+    for (int64_t at = 0; at < count; at++) total += penalty_for(&t->mates[t->chosen[at]], duration);
+    if (!(total < t->best_total)) return;
+    for (int64_t at = 0; at < count; at++) {
+        const struct mate *mate = &t->mates[t->chosen[at]];
+        if (!fits_mate(e, mate, penalty_for(mate, duration), duration)) return;
+    }
+    t->best_total = total;
+    t->best_duration = duration;
+    t->best_count = count;
+    memcpy(t->best, t->chosen, (size_t)count * 4);
+}
+
+/* Try all further mates from `first` on after the `count` chosen ones; `missing` nodes are missing. */
+static void extend(
+    struct engine *e, const struct search *search, int64_t count, int64_t first, int64_t missing, double impact
+) {
+    struct trial *t = e->trial;
+    int last = count + 1 == e->in.mates, alike = last && !search->idle;
+    int64_t at = first;
+    if (alike) {
+        at = missing <= e->in.nodes ? t->alike_first[missing] : -1;
+        while (at >= 0 && at < first) at = t->mates[at].alike;
+    }
+    while (at >= 0 && at < t->mate_count) {
+        const struct mate *mate = &t->mates[at];
+        if (impact + mate->penalty >= t->best_total) return;
+        int64_t rest = missing - mate->nodes;
+        t->chosen[count] = (int32_t)at;
+        if (rest >= 0 && rest <= search->idle) try_out(e, search, count + 1, rest);
+        if (rest > 0 && !last) extend(e, search, count + 1, at + 1, rest, impact + mate->penalty);
+        at = alike ? mate->alike : at + 1;
+    }
+}
+
+/* Return whether the nodes of the `mates` largest mates and `idle` idle nodes are at least `wanted`. */
+static int can_suffice(const struct engine *e, int64_t wanted, int64_t idle) {
+    struct trial *t = e->trial;
+    int64_t mates = t->mate_count;
+    if (mates > e->in.mates) {
+        int64_t largest = 0;
+        for (int64_t at = 0; at < mates; at++) if (t->mates[at].nodes > largest) largest = t->mates[at].nodes;
+        if (largest * e->in.mates + idle < wanted) return 0;  /* the exact test would be no faster than the search */
+        return 1;
+    }
+    int64_t sum = idle;
+    for (int64_t at = 0; at < mates; at++) sum += t->mates[at].nodes;
+    return sum >= wanted;
+}
+
+/* Return the mates of such a job with the least sum of penalties. */
+static const struct found *pick(struct engine *e, int32_t nodes, int32_t cores, double limit, int32_t head) {
+    struct trial *t = e->trial;
+    int64_t list = ((int64_t)nodes * 31 + cores * 7 + (int64_t)fmod(limit, 1e6) * 13 + (head >= 0)) % FOUND_LISTS;
+    for (int32_t at = t->found_list[list]; at >= 0; at = t->found[at].next) {
+        const struct found *f = &t->found[at];
+        if (f->nodes == nodes && f->cores == cores && f->limit == limit && f->head == head) return f;
+    }
+    if (t->found_count == t->found_room) {
+        if (!grow(e, &t->found, 2 * t->found_room, sizeof *t->found)) return NULL;
+        t->found_room *= 2;
+    }
+    struct search search = {limit, INFINITY, 0, e->in.include_free_nodes ? e->idle : 0};
+    find_hosts(e);
+    find_mates(e, nodes, cores, limit);
+    if (head >= 0) {
+        reservation(e, e->in.requested[head]);
+        search.shadow = e->shadow;
+        search.extra = e->extra;
+    }
+    t->best_total = INFINITY;
+    t->best_count = 0;
+    if (can_suffice(e, nodes, search.idle)) {
+        for (int64_t at = t->mate_count - 1; at >= 0; at--) {
+            t->mates[at].alike = t->alike_first[t->mates[at].nodes];
+            t->alike_first[t->mates[at].nodes] = (int32_t)at;
+        }
+        extend(e, &search, 0, 0, nodes, 0.0);
+        for (int64_t at = 0; at < t->mate_count; at++) t->alike_first[t->mates[at].nodes] = -1;
+    }
+    while (t->picked_count + t->best_count > t->picked_room) {
+        if (!grow(e, &t->picked, 2 * t->picked_room, sizeof *t->picked)) return NULL;
+        t->picked_room *= 2;
+    }
+    struct found *f = &t->found[t->found_count];
+    *f = (struct found){
+        limit, t->best_duration, nodes, cores, head, t->found_list[list], t->picked_count, t->best_count,
+    };
+    t->found_list[list] = (int32_t)t->found_count++;
+    for (int64_t at = 0; at < t->best_count; at++) {
+        const struct mate *mate = &t->mates[t->best[at]];
+        t->picked[t->picked_count++] = (struct lend){mate->job, mate->cores, 0, mate->nodes};
+    }
+    return f;
+}
+
+/* Forget what was found for the state before a decision. */
+static void changed(struct engine *e) {
+    struct trial *t = e->trial;
+    for (int64_t list = 0; t->found_count && list < FOUND_LISTS; list++) t->found_list[list] = -1;
+    t->found_count = t->picked_count = 0;
+    t->hosts_known = 0;
+}
+
+/* Start `job` as a guest if it then ends earlier. Return whether it started. */
+static int share_with_mates(struct engine *e, int32_t job, int32_t head) {
+    struct trial *t = e->trial;
+    int32_t nodes = e->in.requested[job];
+    double limit = e->in.limit[job];
+    const struct found *f = pick(e, nodes, e->in.job_cores[job], limit, head);
+    if (!f || !f->count) return 0;
+    double end = e->now + f->duration;
+    int64_t idle = e->idle + e->returning, chunk = 0, mates = f->count, rest = nodes;
+    int32_t row = 0;
+    if (end >= room_for(e, nodes, &idle, &chunk, &row) + limit
+        && end >= plan_start(e, nodes, planned_s(e, job)) + limit) return 0;
+    plan_begin(e);
+    e->sharing->lend_count = e->sharing->lent_count = 0;
+    for (int64_t at = 0; at < mates; at++) {
+        const struct lend *lend = &t->picked[f->first + at];
+        t->mate_end[at] = e->expected_end[lend->owner];
+        rest -= lend->count;
+        plan_to_lend(e, lend->owner, e->sharing->of[lend->owner]->owned, lend->count, lend->cores);
+    }
+    if (e->failed) return 0;
+    share(e, job, rest);
+    changed(e);
+    if (e->failed) return 0;
+    if (rest) plan_add(e, e->now, e->expected_end[job] - e->now, (int32_t)rest);
+    for (int64_t at = 0; at < mates; at++) {
+        int32_t mate = e->sharing->lends[at].owner;
+        double begin = t->mate_end[at] > e->now ? t->mate_end[at] : e->now;
+        if (begin < e->expected_end[mate])
+            plan_add(e, begin, e->expected_end[mate] - begin, e->in.requested[mate]);
+    }
+    return 1;
+}
+
+/* Return whether `job` can start on idle nodes without delaying `head`, or in Slurm's passes any earlier job. */
+static int fits_idle(struct engine *e, int32_t job, int32_t head) {
+    int32_t nodes = e->in.requested[job];
+    if (nodes > e->idle) return 0;
+    if (e->in.backfill_interval_s != 0.0) return plan_start(e, nodes, planned_s(e, job)) <= e->now;
+    if (head < 0) return 1;
+    reservation(e, e->in.requested[head]);
+    return nodes <= e->extra || e->now + e->in.limit[job] <= e->shadow;
+}
+
+/* Start jobs behind `after` by EASY backfilling; without a head, of all waiting jobs. */
+static void backfill_behind(struct engine *e, int32_t after, int32_t head) {
+    if (head < 0) {
+        head = after = heads(e);
+        if (head < 0) return;
+    }
+    reservation(e, e->in.requested[head]);
+    double shadow = e->shadow;
+    int64_t extra = e->extra;
+    while (e->idle && !e->failed && (after = first_fit(e, after, e->idle, shadow - e->now, extra)) >= 0) {
+        int32_t nodes = e->in.requested[after];
+        int in_time = e->now + e->in.limit[after] <= shadow;
+        if (!in_time && nodes > extra) continue;
+        start(e, after, nodes);
+        if (!in_time) extra -= nodes;
+    }
+}
+
+static void slowdown_driven(struct engine *e, int woken) {
+    struct trial *t = e->trial;
+    double interval = e->in.backfill_interval_s;
+    if (interval != 0.0) {
+        heads(e);
+        if (!woken) {
+            if (!e->waiting_count) return;
+            double next = next_multiple(interval, e->now, 0.0, INT64_MIN);
+            e->wake = next <= e->now ? e->now : due(e, next);
+            e->decided = 1;
+            return;
+        }
+    }
+    int overdue = e->chunk_count && e->chunks[0]->row[0].end <= e->now;
+    int32_t head = -1, last = -1, tried = e->settled && !overdue ? e->arrived >= 0 ? e->arrived : e->queue_end : 0;
+    int64_t looked = 0, more = 0;
+    int begun = 0;
+    t->plan_count = t->planned = 0;
+    for (int32_t job = queue_first(e), end = e->queue_end; job >= 0 && job < end && !e->failed; job++) {
+        if (!e->waiting[job]) continue;
+        if (e->in.backfill_depth && looked++ == e->in.backfill_depth) { more = 1; break; }
+        int32_t nodes = e->in.requested[job];
+        last = job;
+        if (job >= tried) {
+            if (!begun) {
+                t->cut_off = isnan(e->in.max_slowdown) ? average_slowdown(e) : e->in.max_slowdown;
+                changed(e);
+                begun = 1;
+            }
+            if (fits_idle(e, job, head)) {
+                plan_begin(e);
+                start(e, job, nodes);
+                changed(e);
+                plan_add(e, e->now, e->in.limit[job], nodes);
+                continue;
+            }
+            if (e->in.mates && e->in.kind[job] >= MOLDABLE && share_with_mates(e, job, head)) continue;
+        }
+        if (head < 0) head = job;
+        plan_add(e, NAN, planned_s(e, job), nodes);
+    }
+    if (more && interval == 0.0 && !e->failed) backfill_behind(e, last, head);
+}
+
+static void trial_free(struct engine *e) {
+    struct trial *t = e->trial;
+    if (!t) return;
+    void *all[] = {
+        t->plan, t->hosts, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
+    };
+    for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
+    free(t);
+}
+
+static void trial_new(struct engine *e) {
+    int64_t nodes = e->in.nodes, running = 2 * nodes;
+    struct trial *t = e->trial = make(e, 1, sizeof *t);
+    if (!t) return;
+    t->plan_room = t->found_room = t->picked_room = 256;
+    t->plan = make(e, t->plan_room, sizeof *t->plan);
+    t->hosts = make(e, running, sizeof *t->hosts);
+    t->mates = make(e, running, sizeof *t->mates);
+    t->alike_first = make(e, nodes + 1, 4);
+    t->chosen = make(e, running, 4);
+    t->best = make(e, running, 4);
+    t->found = make(e, t->found_room, sizeof *t->found);
+    t->picked = make(e, t->picked_room, sizeof *t->picked);
+    t->mate_end = make(e, running, 8);
+    for (int64_t list = 0; list < FOUND_LISTS; list++) t->found_list[list] = -1;
+    for (int64_t count = 0; t->alike_first && count <= nodes; count++) t->alike_first[count] = -1;
+}
