@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -109,12 +109,17 @@ class SlowdownDriven(Shown):
         trial = Trial(self, state)
         refused = trial.refused_before()
         head, job = None, -1
-        for job in first_of_users(waiting, jobs.user, self.bf_max_job_user)[: self.depth or None]:
+        considered = first_of_users(waiting, jobs.user, self.bf_max_job_user)[: self.depth or None]
+        last = trial.last_hope(considered) if in_slurm else len(considered)
+        for at, job in enumerate(considered):
+            if at > last:
+                break  # the rest of the plan would be discarded
             nodes, limit = jobs.nodes[job], jobs.limit[job]
             if job not in refused and not trial.is_hopeless(job):
                 if trial.fits(job, head):
                     yield Start(job, nodes)
                     trial.started(job)
+                    last = trial.last_hope(considered) if in_slurm else last  # the job may be a mate
                     continue
                 if jobs.kind[job] in (Kind.MALLEABLE, Kind.MOLDABLE) and (share := trial.share(job, head)) is not None:
                     yield share
@@ -196,10 +201,21 @@ class Trial:
     def is_hopeless(self, job: int) -> bool:
         """Return whether `job` cannot start now for a reason that is known already. It saves the trials."""
         jobs = self.state.jobs
-        nodes, limit = jobs.nodes[job], jobs.limit[job]
-        return self.plan.is_beyond(nodes, max(limit, SHORTEST_S)) and not (
-            self.policy.mates and self._may_suffice((nodes, jobs.cores[job], limit))
-        )
+        return self.plan.is_beyond(jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)) and not self._may_share(job)
+
+    def last_hope(self, waiting: Sequence[int]) -> int:
+        """Return the index of the last of the jobs `waiting` that may start now; -1: none."""
+        idle, nodes = self.state.idle, self.state.jobs.nodes
+        for at in range(len(waiting) - 1, -1, -1):
+            if nodes[waiting[at]] <= idle or self._may_share(waiting[at]):
+                return at
+        return -1
+
+    def _may_share(self, job: int) -> bool:
+        jobs = self.state.jobs
+        if not self.policy.mates or jobs.kind[job] not in (Kind.MALLEABLE, Kind.MOLDABLE):
+            return False
+        return self._may_suffice((jobs.nodes[job], jobs.cores[job], jobs.limit[job]))
 
     def started(self, job: int) -> None:
         """Note that `job` started on idle nodes."""
