@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -33,12 +34,16 @@ from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Start, State
+from tracebed.orchestrator.simulation.observed import ALL, Observed, ObservedResize, ObservedSimulator
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.states import JobState
 from tracebed.validation.budget import error_budget
 
 SPEED = 400.0
@@ -192,6 +197,44 @@ def test_an_interrupted_run_is_explained_until_its_interruption(tmp_path: Path, 
     budget = complete_budget(work, tmp_path / "run")
     assert "interrupted" in set(budget.runs[0].steps["nominal"].jobs["state"])
     assert budget.notes == ["the real run was interrupted: the predictions also end at the time of the interruption"]
+
+
+def test_a_resize_that_the_interruption_prevented_does_not_take_effect_at_its_instant() -> None:
+    """2 nodes. Job 0 is to give one to job 1 at 10 s, and still holds both when the run is interrupted at 50 s."""
+    table = {
+        "job_id": ["wide", "waits"],
+        "submit_time": [0.0, 10.0],
+        "run_time": [1000.0, 5.0],
+        "nodes": [2, 1],
+        "kind": ["malleable", "rigid"],
+        "nodes_min": 1,
+        "nodes_max": [2, 1],
+        "nodes_pref": [2, 1],
+        "speedup": "amdahl",
+        "speedup_parameters": "1.0",
+    }
+    jobs = Jobs.of(Workload(pd.DataFrame(table)))
+    never = math.nan
+    observed = Observed(
+        submit=[0.0, 10.0],
+        start=[0.0, never],
+        launched=[0.0, never],
+        end=[50.0, never],
+        state=[JobState.INTERRUPTED, JobState.INTERRUPTED],
+        reason=["", ""],
+        cancelled={},
+        resizes={0: [ObservedResize(-1, 10.0, never, never, never)]},
+        calls=[0.0, 10.0],
+        until=50.0,
+        interrupted="Ctrl-C",
+    )
+    names, policy = ["n1", "n2"], registry.load("pref", {"calls": "event"})
+    simulator = ObservedSimulator(observed, ALL, names, jobs=jobs, cores=[1, 1], policy=policy)
+    simulator.run()
+    assert [(each.time, each.kind, each.job) for each in simulator.log.decisions if each.kind != "call"] == [
+        (0.0, "start", "wide"),
+        (10.0, "resize", "wide"),
+    ]
 
 
 def test_uneven_nodes(tmp_path: Path, work: Workload) -> None:

@@ -174,10 +174,14 @@ class ObservedSimulator(Simulator):
         if Cause.WORK in self.causes and seen.started(job) and job not in self._cancelled:
             later = self.record.start[job] - seen.start[job]
             if not seen.ended(job):
-                end = max(end, math.nextafter(self.until, math.inf) + max(0.0, later))
+                end = max(end, self._after_the_run(later))
             elif Cause.CALLS in self.causes or abs(seen.end[job] + later - end) <= ROUNDING_S:
                 end = seen.end[job] + later
         super()._end_at(job, end)
+
+    def _after_the_run(self, later: float) -> float:
+        """Return the first instant after the end of the interrupted run for a job that is `later` s later here, s."""
+        return math.nextafter(self.until, math.inf) + max(0.0, later)
 
     def _note_work(self, job: int, now: float) -> None:
         done, since, rate = self._progress[job]
@@ -219,7 +223,8 @@ class ObservedSimulator(Simulator):
         later = now - seen.asked
         decided, applied, ended = (time + later for time in (seen.decided, seen.applied, seen.ended))
         if math.isnan(ended):  # the real job ended first; if it lasts longer here, the resize takes effect then
-            heappush(self._heap, (self.observed.end[job] + later, POINT, job))
+            first = self.observed.end[job] + later if self.observed.ended(job) else self._after_the_run(later)
+            heappush(self._heap, (first, POINT, job))
         elif Cause.CALLS in self.causes or decided < self._work_end(job):  # else the work ends before the resize
             self._effects[job] = (decided, applied)
             done, since, rate = self._progress[job]
