@@ -71,6 +71,9 @@ def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
         "inside": rng.choice(["before", "after", "off"]),
         "depth": rng.choice([0, 2, 5, 100]),
         "backfill_interval_s": rng.choice([0.0, 0.0, 3.0, 5.0, 30.0]),
+        "if_earlier": rng.random() < 0.7,
+        "partial": rng.random() < 0.3,
+        "weighted": rng.random() < 0.3,
     }
 
 

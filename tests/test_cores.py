@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reference_cores import CoreJob, CoresReference, DmrReference
 from reference_scheduler import RefJob
@@ -26,9 +28,10 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
-from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
+from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven, Trial
+from tracebed.orchestrator.scheduling.policies.sd_plan import Plan
 from tracebed.orchestrator.scheduling.record import Record
-from tracebed.orchestrator.scheduling.state import Decision, Policy, Share, State
+from tracebed.orchestrator.scheduling.state import Decision, Policy, Releases, Share, State
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
@@ -401,6 +404,28 @@ def test_sd_guests_end_inside_the_mates_allocation(inside: Any, start: float) ->
     assert record.end == ([140.0, 130.0] if inside == "after" else [100.0, 140.0])
 
 
+def test_sd_plans_an_overdue_mate_from_now_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reservation that began in the past once damaged the profile of idle nodes."""
+    early, overdue = [], []
+
+    def add(plan: Plan, start: float | None, duration: float, nodes: int) -> None:
+        early.extend([start] if start is not None and start < plan._now else [])
+        add_to(plan, start, duration, nodes)
+
+    def shared(trial: Trial, share: Share) -> None:
+        overdue.extend(end for end in trial._ends.values() if end < trial.state.now)
+        note(trial, share)
+
+    add_to, note = Plan.add, Trial.shared
+    monkeypatch.setattr(Plan, "add", add)
+    monkeypatch.setattr(Trial, "shared", shared)
+    for seed in range(20):
+        jobs, machine, parameters = case(seed, "sd")
+        machine["over_limit"], parameters["inside"] = OverLimit.NOW, "off"
+        simulated(jobs, SlowdownDriven(**parameters), **machine)
+    assert overdue and not early
+
+
 def test_sd_in_the_passes_of_slurms_backfill() -> None:
     """Section 3.1, "editing sched/backfill": the guest of 10 starts in the pass at 30 if its depth is two jobs."""
     jobs = [
@@ -438,6 +463,17 @@ def test_sd_selects_the_two_mates_with_enough_nodes_and_the_lowest_penalty() -> 
     assert {row[2] for row in pieces(simulator)[4]} == {0, 1, 2}
     alone = SlowdownDriven(max_slowdown="inf", mates=1)
     assert simulated(jobs, alone, nodes=5, cores=8)[0].start[4] > 60.0
+
+
+@given(st.permutations(range(6)), st.lists(st.sampled_from([1.0, 2.0]), min_size=6, max_size=6))
+def test_running_jobs_are_in_order_of_expected_end_and_number(order: list[int], ends: list[float]) -> None:
+    releases = Releases(6)
+    for job in order:
+        releases.add(job, ends[job], 1)
+    expected = sorted(order, key=lambda job: (ends[job], job))
+    assert releases.rows[2].tolist() == expected
+    releases.remove(order[0], ends[order[0]])
+    assert releases.rows[2].tolist() == [job for job in expected if job != order[0]]
 
 
 def test_a_guest_inherits_the_node_of_an_owner_that_ends_first() -> None:

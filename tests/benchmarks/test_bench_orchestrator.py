@@ -81,7 +81,7 @@ def test_conservative(benchmark: Any, reference_data: Callable[[str], Path], par
 
 
 def test_sd(benchmark: Any, reference_data: Callable[[str], Path]) -> None:
-    """The same 10,000 jobs, all malleable, DynAVGSD: a cell of the study sd-3, by the Python simulator."""
+    """The same 10,000 jobs, all malleable, DynAVGSD: a cell of the study sd-3, on textbook EASY."""
     recipe = load_recipe("ricc-sept")
     cleaned = clean(read_raw([reference_data(RICC)]), recipe.steps, system=recipe.system).workload
     workload, nodes = to_malleable(cleaned, 1.0, 0), nodes_of(cleaned.provenance.system)

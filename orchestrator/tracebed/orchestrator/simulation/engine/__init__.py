@@ -70,7 +70,7 @@ NAMES = {
 """Enumeration in base.h -> names of its values."""
 SD_FIELDS = {
     *("max_slowdown", "sharing_factor", "mates", "candidates", "include_free_nodes", "inside"),
-    *("depth", "backfill_interval_s"),
+    *("depth", "backfill_interval_s", "if_earlier", "partial", "weighted"),
 }
 """The parameters of `sd` in the engine. Another one must have its default."""
 INSTANTS = 4096
@@ -206,6 +206,7 @@ class CompiledSimulator:
                 "candidates": min(sd.candidates, INT32_MAX),
                 "include_free_nodes": sd.include_free_nodes,
                 "inside": numbers["inside"][sd.inside.upper()],
+                **{name: getattr(sd, name) for name in ("if_earlier", "partial", "weighted")},
                 "serial": drom.mode == "serial",
                 "as_asked": drom.split == "asked",
                 **asdict(overheads),

@@ -35,7 +35,8 @@
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative and sd */ \
     _(int64_t, shares) _(const uint8_t *, kind) _(const int32_t *, sockets) /* of each job, node; null: no sharing */ \
     _(double, max_slowdown) /* NaN: dynamic */ _(double, sharing_factor) _(int64_t, mates) _(int64_t, candidates) \
-    _(int64_t, include_free_nodes) _(int64_t, inside) /* of sd */ \
+    _(int64_t, include_free_nodes) _(int64_t, inside) _(int64_t, if_earlier) _(int64_t, partial) \
+    _(int64_t, weighted) /* of sd */ \
     _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ \
     _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
     _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \

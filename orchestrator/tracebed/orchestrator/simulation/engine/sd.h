@@ -74,6 +74,11 @@ static double penalty_for(const struct mate *mate, double duration) {
     return (mate->wait + duration * (1.0 - mate->rate) + mate->limit) / mate->limit;
 }
 
+/* Return what counts of a penalty in a sum of penalties. */
+static double weigh(const struct engine *e, const struct mate *mate, double penalty) {
+    return penalty * (e->in.weighted ? (double)mate->nodes : 1.0);
+}
+
 static int fits_mate(const struct engine *e, const struct mate *mate, double penalty, double duration) {
     if (!(penalty < e->trial->cut_off * (1.0 - SLACK))) return 0;
     if (e->in.inside == OFF) return 1;
@@ -129,7 +134,7 @@ static void find_mates(struct engine *e, int32_t nodes, int32_t cores, double li
     int64_t most = e->in.candidates ? e->in.candidates : t->host_count, count = 0;
     for (int64_t at = 0; at < t->host_count; at++) {
         const struct host *host = &t->hosts[at];
-        if (host->nodes > nodes) continue;
+        if (host->nodes > nodes && !e->in.partial) continue;
         int32_t wanted = at_most(cores, host->cores), spare = host->cores - host->used;
         int32_t lost = at_most(wanted > spare ? wanted - spare : 0, host->can_lose);
         int32_t given = at_most(wanted, spare + lost);
@@ -169,7 +174,10 @@ static void try_out(struct engine *e, const struct search *search, int64_t count
         if (t->mates[t->chosen[at]].guest_rate < slowest) slowest = t->mates[t->chosen[at]].guest_rate;
     double duration = search->limit / slowest;
     if (idle && idle > search->extra && e->now + duration > search->shadow) return;
-    for (int64_t at = 0; at < count; at++) total += penalty_for(&t->mates[t->chosen[at]], duration);
+    for (int64_t at = 0; at < count; at++) {
+        const struct mate *mate = &t->mates[t->chosen[at]];
+        total += weigh(e, mate, penalty_for(mate, duration));
+    }
     if (!(total < t->best_total)) return;
     for (int64_t at = 0; at < count; at++) {
         const struct mate *mate = &t->mates[t->chosen[at]];
@@ -186,7 +194,7 @@ static void extend(
     struct engine *e, const struct search *search, int64_t count, int64_t first, int64_t missing, double impact
 ) {
     struct trial *t = e->trial;
-    int last = count + 1 == e->in.mates, alike = last && !search->idle;
+    int last = count + 1 == e->in.mates, alike = last && !search->idle && !e->in.partial;
     int64_t at = first;
     if (alike) {
         at = missing <= e->in.nodes ? t->alike_first[missing] : -1;
@@ -194,12 +202,17 @@ static void extend(
     }
     while (at >= 0 && at < t->mate_count) {
         const struct mate *mate = &t->mates[at];
-        if (impact + mate->penalty >= t->best_total) return;
-        int64_t rest = missing - mate->nodes;
-        t->chosen[count] = (int32_t)at;
-        if (rest >= 0 && rest <= search->idle) try_out(e, search, count + 1, rest);
-        if (rest > 0 && !last) extend(e, search, count + 1, at + 1, rest, impact + mate->penalty);
-        at = alike ? mate->alike : at + 1;
+        double sum = impact + weigh(e, mate, mate->penalty);
+        int64_t rest = missing - mate->nodes, next = alike ? mate->alike : at + 1;
+        if (sum < t->best_total) {
+            t->chosen[count] = (int32_t)at;
+            if (rest <= search->idle && (rest >= 0 || e->in.partial))
+                try_out(e, search, count + 1, rest > 0 ? rest : 0);
+            if (rest > 0 && !last) extend(e, search, count + 1, at + 1, rest, sum);
+        } else if (!e->in.weighted) {
+            return;  /* the later ones have larger penalties */
+        }
+        at = next;
     }
 }
 
@@ -259,7 +272,8 @@ static const struct found *pick(struct engine *e, int32_t nodes, int32_t cores, 
     t->found_list[list] = (int32_t)t->found_count++;
     for (int64_t at = 0; at < t->best_count; at++) {
         const struct mate *mate = &t->mates[t->best[at]];
-        t->picked[t->picked_count++] = (struct lend){mate->job, mate->cores, 0, mate->nodes};
+        t->picked[t->picked_count++] = (struct lend){mate->job, mate->cores, 0, at_most(mate->nodes, nodes)};
+        nodes -= at_most(mate->nodes, nodes);  /* fewer than all only of the last mate, if partial */
     }
     return f;
 }
@@ -282,7 +296,7 @@ static int share_with_mates(struct engine *e, int32_t job, int32_t head) {
     double end = e->now + f->duration;
     int64_t idle = e->idle + e->returning, chunk = 0, mates = f->count, rest = nodes;
     int32_t row = 0;
-    if (end >= room_for(e, nodes, &idle, &chunk, &row) + limit
+    if (e->in.if_earlier && end >= room_for(e, nodes, &idle, &chunk, &row) + limit
         && end >= plan_start(e, nodes, planned_s(e, job)) + limit) return 0;
     plan_begin(e);
     e->sharing->lend_count = e->sharing->lent_count = 0;
