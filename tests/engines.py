@@ -26,8 +26,9 @@ from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 
 SHARING = ("sd", "drom-share")
+RIGID = ("fcfs", "firstfit", "easy", "conservative")
 KINDS = ("rigid", "evolving", "moldable", "malleable")
-KNOWN = ("fcfs", "firstfit", "easy", "conservative", *MALLEABLE, *SHARING)
+KNOWN = (*RIGID, "dmr", *MALLEABLE, *SHARING)
 
 
 def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
     rng = random.Random(f"engine {seed}")
     policy = policy or rng.choice(KNOWN)
     drawn = draw(seed, policy)
-    jobs, machine = (many_jobs(rng, policy in MALLEABLE + SHARING)) if large else (drawn.jobs, drawn.machine)
+    jobs, machine = (many_jobs(rng, policy not in RIGID)) if large else (drawn.jobs, drawn.machine)
     options = drawn.options | {"priority": "fcfs"} | ({"promise": "pool"} if policy in MALLEABLE else {})
     parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
     cores = rng.choice([[4], [4], [2, 4, 8]])

@@ -85,7 +85,7 @@ def test_fields_and_names_are_in_the_order_of_the_library(built: Callable[..., P
     ("old", "new"),
     [
         ("_(NOW)", "_(NOW) _(LATER)"),
-        ("_(CONSERVATIVE)", "_(CONSERVATIVE) _(CAREFUL)"),
+        ("_(DMR)", "_(DMR) _(CAREFUL)"),
         ("(int64_t)sizeof(struct setup)", "(int64_t)sizeof(struct setup) + 8"),
         ("(int64_t)sizeof(struct results)", "(int64_t)sizeof(struct results) + 8"),
         ("_(double, launch_s)", "_(float, launch_s)"),

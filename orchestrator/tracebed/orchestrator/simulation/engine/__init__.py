@@ -23,6 +23,7 @@ from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
+from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
@@ -47,6 +48,7 @@ POLICIES: dict[type[Any], str] = {
     **dict.fromkeys((Pref, Min, KeepPref), "PREF"),
     Avg: "AVG",
     Conservative: "CONSERVATIVE",
+    Dmr: "DMR",
     SlowdownDriven: "SD",
     DromShare: "DROM_SHARE",
 }
@@ -179,6 +181,7 @@ class CompiledSimulator:
                 "low": seen.low,
                 "high": seen.high,
                 "pref": seen.pref,
+                "workload_pref": seen.workload_pref,
                 "job_cores": jobs.cores,
                 "malleable": seen.malleable,
                 "curve": curve,

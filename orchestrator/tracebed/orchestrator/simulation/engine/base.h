@@ -24,6 +24,7 @@
     _(int64_t, jobs) _(int64_t, nodes) \
     _(const double *, submit) _(const double *, run_time) _(const double *, work) _(const double *, limit) \
     _(const int32_t *, requested) _(const int32_t *, low) _(const int32_t *, high) _(const int32_t *, pref) \
+    _(const int32_t *, workload_pref) \
     _(const int32_t *, job_cores) _(const uint8_t *, malleable) \
     _(const int64_t *, curve) /* job -> index of S(0) in `speedup`, which has S(n) for the job's sizes */ \
     _(const double *, speedup) \
@@ -52,7 +53,7 @@
     _(const int32_t *, held_part) /* cores of a guest, minus those of an owner, 0: all; null: no sharing */ \
     _(int64_t, core_changes) _(const int32_t *, core_job) _(const int32_t *, core_node) _(const int32_t *, core_from) \
     _(const int32_t *, core_to) _(const uint8_t *, core_cause) _(const double *, core_asked)
-#define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE) _(SD) _(DROM_SHARE)
+#define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE) _(SD) _(DROM_SHARE) _(DMR)
 #define KIND(_) _(RIGID) _(EVOLVING) _(MOLDABLE) _(MALLEABLE) /* of a job; the last two can be guests */
 #define CAUSE(_) _(LEND) _(RETURN) _(INHERIT) /* of a change of cores */
 #define INSIDE(_) _(BEFORE) _(AFTER) _(OFF) /* as in sd.py */

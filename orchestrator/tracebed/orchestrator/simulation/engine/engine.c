@@ -18,6 +18,7 @@
 #include "easy.h"
 #include "kassel.h"
 #include "conservative.h"
+#include "dmr.h"
 #include "loans.h"
 #include "sharing.h"
 #include "sd.h"
@@ -35,6 +36,7 @@ static void decide(struct engine *e) {
     case EASY: backfill(e); break;
     case PREF: case AVG: kassel(e); break;
     case CONSERVATIVE: conserve(e, woken); break;
+    case DMR: reconfigure(e); break;
     case SD: slowdown_driven(e, woken); break;
     case DROM_SHARE: share_without_waiting(e); break;
     }

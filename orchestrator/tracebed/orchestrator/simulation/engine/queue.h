@@ -26,6 +26,13 @@ static int32_t queue_first(struct engine *e) {
     return e->queue_head;
 }
 
+/* Return the waiting job behind `job`, or -1. */
+static int32_t queue_next(const struct engine *e, int32_t job) {
+    while (++job < e->queue_end)
+        if (e->waiting[job]) return job;
+    return -1;
+}
+
 static void summarize_block(struct engine *e, int64_t block) {
     int64_t end = (block + 1) * BLOCK < e->in.jobs ? (block + 1) * BLOCK : e->in.jobs;
     for (int32_t c = 0; c < e->classes; c++) e->block_shortest[c * e->blocks + block] = INFINITY;
