@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "calibrate": (f"{CLI}.calibrate", "Measure the overheads and the work rate of a testbed."),
     "simulate": (f"{CLI}.simulate", "Simulate a workload under a policy, in virtual time."),
     "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, with tables and plots."),
+    "sensitivity": (f"{CLI}.sensitivity", "Change the free choices of a study one at a time: which of them matter."),
     "study": (f"{CLI}.study", "Repeat an experiment of a paper by real runs, beside its figures."),
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
     "watch": (f"{CLI}.watch", "Show a replay while it runs: queue, nodes, lateness, health, time left."),

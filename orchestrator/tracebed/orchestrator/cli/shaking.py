@@ -59,18 +59,20 @@ def show_shaken(run: Run, output: Path, shaken: pd.DataFrame) -> None:
 
 
 def change(found: Difference | None) -> str:
-    """Return a difference as text: `-12 % (-15 to -9)`, marked if it may be an accident."""
+    """Return a difference as text, marked if it may be an accident; a dash if accidents are unknown."""
     if found is None or found.differ is None:
         return "-"
-    if found.low == found.high == 0.0:
+    text = effect(found.change, found.low, found.high, found.base)
+    return text if found.differ or text == "equal" else f"accident: {text}"
+
+
+def effect(change: float, low: float, high: float, base: float) -> str:
+    """Return a difference as text, in percent of the base unless the base is 0: `-12 % (-15 to -9)`, or `equal`."""
+    values = (change, low, high)
+    if low == high == 0.0:
         return "equal"
-    values = (found.change, found.low, found.high)
-    if found.base:
-        middle, low, high = (percent(found.relative(value)) for value in values)
-        middle = f"{middle} %"
-    else:
-        middle, low, high = map(cell, values)
-    return f"{'' if found.differ else 'accident: '}{middle} ({low} to {high})"
+    middle, low_text, high_text = map(cell, values) if not base else (percent(value / abs(base)) for value in values)
+    return f"{middle}{' %' if base else ''} ({low_text} to {high_text})"
 
 
 def percent(share: float) -> str:

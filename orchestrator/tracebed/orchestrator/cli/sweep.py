@@ -12,14 +12,14 @@ import click
 from tracebed.display import cell
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
+from tracebed.orchestrator.cli.grids import Grid, chosen, grid_options
 from tracebed.orchestrator.cli.messages import progress, say, warn
-from tracebed.orchestrator.cli.options import json_option, output_option
+from tracebed.orchestrator.cli.options import json_option
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tracebed.validation.accidents import Difference
-    from tracebed.validation.studies.pools import Pool
     from tracebed.validation.studies.study import Point
     from tracebed.validation.studies.study_file import StudyFile
     from tracebed.validation.studies.sweep import Plan, Swept
@@ -33,39 +33,21 @@ SHOWN = ("mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "m
 @click.option("--list", "listing", is_flag=True, help="List the studies that are part of tracebed.")
 @click.option("--show", is_flag=True, help="Print the study file, as a start for one of your own.")
 @click.option(
-    "--log", "logs", multiple=True, metavar="[NAME=]PATH", help="Path of the log of a workload; may be repeated."
-)
-@click.option(
     "--only",
     multiple=True,
     metavar="KEY=VALUE[,VALUE]",
     help="Restrict the grid to these values of a key; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="List the points of the grid and compute nothing.")
-@click.option(
-    "--workers", type=click.IntRange(1), help="Number of simulations at a time.  [default: the number of cores]"
-)
-@click.option(
-    "--pool",
-    type=click.Choice(["local", "dask"]),
-    default="local",
-    show_default=True,
-    help="Where simulations run: processes on this machine, or the workers of a Dask cluster.",
-)
-@click.option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler: tcp://host:8786.")
-@output_option("The output folder; studies that share one share cells.  [default: sweeps]", required=False)
+@grid_options
 @json_option
 def sweep(
     study: str | None,
     listing: bool,
     show: bool,
-    logs: tuple[str, ...],
     only: tuple[str, ...],
     dry_run: bool,
-    workers: int | None,
-    pool: str,
-    scheduler: str | None,
-    output: Path | None,
+    grid: Grid,
     as_json: bool,
 ) -> ExitCode:
     """Compute a study: simulate every point of a grid once, and write a table, plots and the published figures.
@@ -90,12 +72,12 @@ def sweep(
     if show:
         click.echo(file.source.text, nl=False)
         return ExitCode.OK
-    paths, points = logs_of(file, logs), file.selected(_only(only))
+    paths, points = logs_of(file, grid.logs), file.selected(chosen("--only", only))
     if dry_run:
         _dry_run(file, points, as_json)
         return ExitCode.OK
-    workers_of = _pool(pool, scheduler, workers)
-    folder = output or Path("sweeps")
+    workers_of = grid.pool()
+    folder = grid.folder
 
     from tracebed.files import locked_folder
     from tracebed.validation.studies import sweep as sweeping
@@ -263,30 +245,6 @@ def _cell(value: Any) -> str:
 
 def _spelt(point: Point) -> str:
     return ", ".join(f"{key} {_cell(value)}" for key, value in asdict(point).items())
-
-
-def _only(texts: Sequence[str]) -> dict[str, list[str]]:
-    wanted: dict[str, list[str]] = {}
-    for text in texts:
-        key, equals, values = text.partition("=")
-        if not (key and equals and values):
-            raise InputError(f"--only {text!r} chooses nothing", hint="write KEY=VALUE, or KEY=VALUE,VALUE")
-        wanted.setdefault(key, []).extend(values.split(","))
-    return wanted
-
-
-def _pool(name: str, scheduler: str | None, workers: int | None) -> Pool:
-    from tracebed.validation.studies.pools import DaskPool, LocalPool
-
-    if name == "local":
-        if scheduler is not None:
-            raise InputError("--scheduler goes with --pool dask", hint="add it, or leave this out")
-        return LocalPool(workers)
-    if scheduler is None:
-        raise InputError("--pool dask needs the scheduler's address", hint="--scheduler tcp://host:8786")
-    if workers is not None:
-        raise InputError("--workers goes with --pool local", hint="Dask has the workers that it was started with")
-    return DaskPool(scheduler)
 
 
 def _list() -> None:

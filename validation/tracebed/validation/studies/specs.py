@@ -40,8 +40,12 @@ def shaken(value: Any) -> Any:
     return found if found is value else [number + 1 for number in found]
 
 
+def _hashable(value: Any) -> Any:
+    return repr(value) if isinstance(value, dict | list) else value
+
+
 def _distinct(values: list[Any]) -> list[Any]:
-    if twice := [value for value, count in Counter(values).items() if count > 1]:
+    if twice := [value for value, count in Counter(map(_hashable, values)).items() if count > 1]:
         raise ValueError(f"{twice[0]!r} is listed twice")
     return values
 
@@ -108,6 +112,8 @@ class WorkloadSpec(Part):
     nodes: Annotated[int, Field(ge=1)] | None = None
     """Number of nodes of the simulated machine; by default that of the system of the workload."""
     cores_per_node: Annotated[int, Field(ge=1)] | None = None
+    limits: Literal["exact"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Limits in place of those of the source: the run times (`exact`), or the limits times a factor."""
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadSpec:
@@ -190,6 +196,24 @@ class Published(Part):
     """How to combine the figures of several points, each a mean over seeds."""
     relative_to: Where | None = None
     note: str = ""
+
+
+class SensitivitySpec(Part):
+    """The free choices of a study, for `tracebed sensitivity`."""
+
+    base: Where = {}
+    """Choice -> value at the point about which one choice at a time is changed. Others have their first value."""
+    figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)] = ["mean_response_s", "mean_wait_s"]
+    choices: dict[str, Annotated[list[Any], *AXIS]] = {}
+    """Choice -> other values. A value that is a mapping changes several choices at once."""
+
+    @field_validator("figures")
+    @classmethod
+    def _measured(cls, figures: list[str]) -> list[str]:
+        for figure in figures:
+            if figure not in all_metrics():
+                raise ValueError(f"unknown figure {figure!r}; use one of {', '.join(all_metrics())}")
+        return figures
 
 
 class Plot(Part):

@@ -22,6 +22,7 @@ from tracebed.validation.studies.specs import (
     PolicySpec,
     Published,
     Seconds,
+    SensitivitySpec,
     ShakingSpec,
     Where,
     WindowSpec,
@@ -80,6 +81,7 @@ class Study(BaseModel):
     exclude: list[Where] = []
     published: list[Published] = []
     plots: dict[Name, Plot] = {}
+    sensitivity: SensitivitySpec = SensitivitySpec()
 
     @field_validator("runtime_model")
     @classmethod

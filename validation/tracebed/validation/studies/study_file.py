@@ -92,11 +92,27 @@ def load_study(name: str) -> StudyFile:
     return _read(Path(name))
 
 
+def parse_study(name: str, text: str, where: str) -> StudyFile:
+    """Return the study of a YAML text.
+
+    Args:
+        name: name of the study.
+        text: content of a study file.
+        where: path of a file, for messages; relative paths begin at its folder.
+
+    Raises:
+        InputError: the text is not YAML, or a key or value is invalid.
+    """
+    return _checked(name, YamlFile.parse(text, where, hint=HINT))
+
+
 def _read(path: Path) -> StudyFile:
     unreadable = f"use one of {', '.join(names())}, or the path of a YAML file"
-    source = YamlFile.read(path, "study", hint=HINT, unreadable=unreadable)
-    study = source.checked(Study)
-    file = StudyFile(path.stem, study, source)
+    return _checked(path.stem, YamlFile.read(path, "study", hint=HINT, unreadable=unreadable))
+
+
+def _checked(name: str, source: YamlFile) -> StudyFile:
+    file = StudyFile(name, source.checked(Study), source)
     _check_references(file)
     return file
 

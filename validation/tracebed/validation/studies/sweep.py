@@ -89,6 +89,13 @@ def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[s
     return Plan(found, needed, sorted(todo, key=lambda cell: cell.workload))  # so that a worker reads each once
 
 
+def union(plans: Sequence[Plan]) -> Plan:
+    """Return the plan of the distinct cells of several plans, without their points."""
+    variants = {variant.path: variant for plan in plans for variant in plan.variants}
+    todo = {cell.identity: cell for plan in plans for cell in plan.todo}
+    return Plan({}, list(variants.values()), sorted(todo.values(), key=lambda cell: cell.workload))
+
+
 def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> Swept:
     """Compute the cells of `plan` that are not kept, and write the table.
 
@@ -102,6 +109,18 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Pr
     Raises:
         InputError: the folder cannot be written, or a worker died.
     """
+    errors = compute(plan, folder, pool, on_progress)
+    failed: dict[str, list[Point]] = {}
+    for point, cell in plan.cells.items():
+        if cell.identity in errors:
+            failed.setdefault(errors[cell.identity], []).append(point)
+    table, warnings = gathered(plan, folder, errors)
+    _write(file, table, folder / file.name)
+    return Swept(table, len(plan.todo) - len(errors), failed, warnings)
+
+
+def compute(plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> dict[str, str]:
+    """Compute the cells of `plan` that are not kept, and return the errors: identity of the cell -> message."""
     errors: dict[str, str] = {}
     unmade: dict[Path, str] = {}
     for variant, path in pool.map(make, plan.variants):
@@ -116,16 +135,10 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Pr
             store.keep(cell, result, folder)
         if on_progress is not None:
             on_progress(done, len(todo))
-    failed: dict[str, list[Point]] = {}
-    for point, cell in plan.cells.items():
-        if cell.identity in errors:
-            failed.setdefault(errors[cell.identity], []).append(point)
-    table, warnings = _gathered(plan, folder, errors)
-    _write(file, table, folder / file.name)
-    return Swept(table, len(plan.todo) - len(errors), failed, warnings)
+    return errors
 
 
-def _gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.DataFrame, dict[str, int]]:
+def gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.DataFrame, dict[str, int]]:
     """Return the rows of the points without failed cells, and the number of cells for each warning."""
     kept: dict[str, Kept] = {}
     rows: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.models.registry import draw
 from tracebed.converters.scaling import scale
 from tracebed.converters.shaking import Shaking, shaken
-from tracebed.converters.workload import System, Workload
+from tracebed.converters.workload import Step, System, Workload
 from tracebed.errors import InputError, tolerate
 from tracebed.files import replacing, sha256_of
 from tracebed.validation.studies.specs import LogSpec, WorkloadSpec
@@ -230,7 +230,15 @@ def _made(file: StudyFile, name: str, spec: WorkloadSpec, seed: int, paths: list
         workload = read_workload(paths[0].parent if len(paths) > 1 else paths[0])
     if spec.scale is not None:
         workload = scale(workload, **spec.scale.model_dump())
-    return workload
+    return workload if spec.limits is None else _limited(workload, spec.limits)
+
+
+def _limited(workload: Workload, limits: float | str) -> Workload:
+    """Return the workload with exact limits, or with limits times a factor."""
+    exact = limits == "exact"
+    changed = workload.floats("run_time") if exact else workload.floats("time_limit") * float(limits)
+    step = Step("limits", {"limits": limits}, {"jobs": len(workload)})
+    return workload.with_step(step, workload.table.assign(time_limit=changed))
 
 
 def _drawn(file: StudyFile, name: str, spec: WorkloadSpec, seed: int) -> Workload:
