@@ -45,6 +45,7 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
     sockets = [1]
     if policy in SHARING:
         parameters, sockets = sharing_parameters(rng, policy), rng.choice([[1], [2], [1, 2]])
+        workload.table["user"] = rng.choices("abc", k=len(jobs))
         workload.table["kind"] = rng.choices(KINDS, [1, 1, 1, 7], k=len(jobs))
     return {
         "workload": workload,
@@ -63,6 +64,14 @@ def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
     """Return parameters of a policy that shares nodes."""
     if policy == "drom-share":
         return {"mode": rng.choice(["share"] * 5 + ["serial"]), "split": rng.choice(["even", "asked"])}
+    interval = rng.choice([0.0, 0.0, 3.0, 5.0, 30.0])
+    passes = {
+        "bf_window": rng.choice([0, 1, 2]),
+        "bf_resolution": rng.choice([0, 1, 5, 60]),
+        "bf_node_space_size": rng.choice([0, 1, 3, 10]),
+        "bf_max_job_user": rng.choice([0, 0, 1, 3]),
+    }
+    passes = passes if interval and rng.random() < 0.6 else {}
     return {
         "max_slowdown": rng.choice(["dynamic", "inf", "10", "10", "2", "1.2"]),
         "sharing_factor": rng.choice([0.5, 0.5, 0.3, 0.9]),
@@ -71,10 +80,11 @@ def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
         "include_free_nodes": rng.random() < 0.5,
         "inside": rng.choice(["before", "after", "off"]),
         "depth": rng.choice([0, 2, 5, 100]),
-        "backfill_interval_s": rng.choice([0.0, 0.0, 3.0, 5.0, 30.0]),
+        "backfill_interval_s": interval,
         "if_earlier": rng.random() < 0.7,
         "partial": rng.random() < 0.3,
         "weighted": rng.random() < 0.3,
+        **passes,
     }
 
 

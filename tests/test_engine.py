@@ -184,7 +184,6 @@ def test_what_the_engine_does_not_implement_of_sharing_runs_in_python(monkeypatc
     assert not engine.obstacle(jobs, Easy(), 1, overheads=Overheads(grain_s=1.0), interference=factors)
     jobs.parameters = ["", ""]
     assert not engine.obstacle(jobs, sd, 1)
-    assert "bf_window=60" in engine.obstacle(jobs, SlowdownDriven(backfill_interval_s=30.0, bf_window=60), 1)
     monkeypatch.setattr(engine, "SD_FIELDS", engine.SD_FIELDS - {"mates"})
     assert not engine.obstacle(jobs, sd, 1)
     assert "mates=3" in engine.obstacle(jobs, SlowdownDriven(mates=3), 1)

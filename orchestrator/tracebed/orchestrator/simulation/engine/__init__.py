@@ -73,6 +73,7 @@ NAMES = {
 SD_FIELDS = {
     *("max_slowdown", "sharing_factor", "mates", "candidates", "include_free_nodes", "inside"),
     *("depth", "backfill_interval_s", "if_earlier", "partial", "weighted"),
+    *("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user"),
 }
 """The parameters of `sd` in the engine. Another one must have its default."""
 INSTANTS = 4096
@@ -210,6 +211,11 @@ class CompiledSimulator:
                 "include_free_nodes": sd.include_free_nodes,
                 "inside": numbers["inside"][sd.inside.upper()],
                 **{name: getattr(sd, name) for name in ("if_earlier", "partial", "weighted")},
+                "window_s": 60.0 * sd.bf_window,
+                "resolution_s": float(sd.bf_resolution),
+                "slots": min(sd.bf_node_space_size, INT32_MAX),
+                "most_of_user": min(sd.bf_max_job_user, INT32_MAX),
+                "user": np.unique(jobs.user, return_inverse=True)[1] if sd.bf_max_job_user else None,
                 "serial": drom.mode == "serial",
                 "as_asked": drom.split == "asked",
                 **asdict(overheads),

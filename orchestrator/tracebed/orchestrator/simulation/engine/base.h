@@ -38,6 +38,8 @@
     _(double, max_slowdown) /* NaN: dynamic */ _(double, sharing_factor) _(int64_t, mates) _(int64_t, candidates) \
     _(int64_t, include_free_nodes) _(int64_t, inside) _(int64_t, if_earlier) _(int64_t, partial) \
     _(int64_t, weighted) /* of sd */ \
+    _(double, window_s) _(double, resolution_s) _(int64_t, slots) _(int64_t, most_of_user) \
+    _(const int32_t *, user) /* of each job; null: no limit for users; all of the passes of sd */ \
     _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ \
     _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
     _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
@@ -156,7 +158,7 @@ struct engine {
     int32_t *held_job, *held_first, *held_nodes; double *held_since, *held_until;
     int32_t *held_part;
     struct sharing *sharing;         /* null: no node is shared */
-    struct trial *trial;             /* null: not sd */
+    struct trial *trial; struct plan *plan;  /* null: not sd */
     int failed;                      /* NO_MEMORY, IMPOSSIBLE; 0: neither */
 };
 

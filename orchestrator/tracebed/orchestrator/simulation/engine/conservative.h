@@ -76,12 +76,13 @@ static void occupy(struct engine *e, double start, double end, int32_t nodes) {
     for (int64_t at = first; at < last; at++) e->idle_then[at] -= nodes;
 }
 
-/* Return the first instant before `own_start` from which `nodes` nodes are idle for `duration` seconds, or `own_start`.
- * The profile contains the job itself from `own_start` to `own_end`. */
-static double earliest(const struct engine *e, int32_t nodes, double duration, double own_start, double own_end) {
+/* As `earliest`, from the step `at` on. */
+static double earliest_from(
+    const struct engine *e, int64_t at, int32_t nodes, double duration, double own_start, double own_end
+) {
     const double *times = e->times;
     const int32_t *idle = e->idle_then;
-    int64_t at = e->step, steps = e->steps;
+    int64_t steps = e->steps;
     for (;;) {
         while (at < steps && idle[at] < nodes && times[at] < own_start) at++;
         if (at == steps || times[at] >= own_start) return own_start;
@@ -91,6 +92,12 @@ static double earliest(const struct engine *e, int32_t nodes, double duration, d
                && (idle[at] >= nodes || (times[at] >= own_start && times[at] < own_end))) at++;
         if (at == steps || times[at] >= end) return start;
     }
+}
+
+/* Return the first instant before `own_start` from which `nodes` nodes are idle for `duration` seconds, or `own_start`.
+ * The profile contains the job itself from `own_start` to `own_end`. */
+static double earliest(const struct engine *e, int32_t nodes, double duration, double own_start, double own_end) {
+    return earliest_from(e, e->step, nodes, duration, own_start, own_end);
 }
 
 /* Return whether the profile with all reservations is kept from call to call. */

@@ -21,6 +21,7 @@
 #include "dmr.h"
 #include "loans.h"
 #include "sharing.h"
+#include "sd_plan.h"
 #include "sd.h"
 #include "drom.h"
 
@@ -164,6 +165,7 @@ void tracebed_engine_free(struct engine *e) {
         e->limit, e->times, e->idle_then, e->reserved, e->held_part,
     };
     trial_free(e);
+    plan_free(e);
     sharing_free(e);
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(e);
@@ -253,6 +255,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     classify(e);
     if (in->shares) sharing_new(e);
     if (in->policy == SD) trial_new(e);
+    if (in->policy == SD) plan_new(e);
     e->block_shortest = make(e, e->classes * e->blocks, 8);
     e->group_shortest = make(e, e->classes * e->groups, 8);
     if (e->failed) {

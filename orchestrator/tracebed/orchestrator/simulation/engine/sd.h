@@ -3,15 +3,13 @@
 #define SLACK 1e-9  /* as in sd.py */
 #define FOUND_LISTS 1024
 
-struct planned { double start, duration; int32_t nodes; };          /* start NaN: the earliest possible */
 struct host { double wait, limit, left; int32_t job, nodes, cores, used, can_lose; };
 struct mate { double penalty, started, wait, limit, left, guest_rate, rate; int32_t job, nodes, cores, alike; };
 struct found { double limit, duration; int32_t nodes, cores, head, next; int64_t first, count; };  /* count 0: none */
 
 struct trial {                       /* one call of the policy */
     double cut_off;
-    int planned, hosts_known;        /* whether the profile and the hosts are up to date */
-    struct planned *plan; int64_t plan_count, plan_room;  /* what the profile does not have yet */
+    int hosts_known;                 /* whether the hosts are up to date */
     struct host *hosts; int64_t host_count;
     struct mate *mates; int64_t mate_count;               /* of the request, least penalty first */
     int32_t *alike_first;            /* nodes -> the first mate with as many, whose field `alike` is the next; or -1 */
@@ -20,38 +18,6 @@ struct trial {                       /* one call of the policy */
     struct lend *picked; int64_t picked_count, picked_room;
     double *mate_end;                /* expected ends of the mates before the share */
 };
-
-static void plan_add(struct engine *e, double start, double duration, int32_t nodes) {
-    struct trial *t = e->trial;
-    if (t->plan_count == t->plan_room) {
-        if (!grow(e, &t->plan, 2 * t->plan_room, sizeof *t->plan)) return;
-        t->plan_room *= 2;
-    }
-    t->plan[t->plan_count++] = (struct planned){start, duration, nodes};
-}
-
-/* Make the profile of the running jobs. To be called before the first decision of the call. */
-static void plan_begin(struct engine *e) {
-    if (!e->trial->planned) profile_of_running(e);
-    e->trial->planned = 1;
-}
-
-/* Return the earliest instant from which `nodes` nodes are idle for `duration` seconds. */
-static double plan_start(struct engine *e, int32_t nodes, double duration) {
-    struct trial *t = e->trial;
-    plan_begin(e);
-    for (int64_t at = 0; at < t->plan_count; at++) {
-        const struct planned *p = &t->plan[at];
-        double start = p->start, duration = p->duration;
-        if (isnan(start)) {
-            start = earliest(e, p->nodes, duration, INFINITY, INFINITY);
-            duration = start + duration - start;  /* as in sd_plan.py */
-        }
-        occupy(e, start, start + duration, p->nodes);
-    }
-    t->plan_count = 0;
-    return earliest(e, nodes, duration, INFINITY, INFINITY);
-}
 
 /* Return the mean predicted slowdown of the running jobs. */
 static double average_slowdown(const struct engine *e) {
@@ -362,12 +328,13 @@ static void slowdown_driven(struct engine *e, int woken) {
         }
     }
     int overdue = e->chunk_count && e->chunks[0]->row[0].end <= e->now;
-    int32_t head = -1, last = -1, tried = e->settled && !overdue ? e->arrived >= 0 ? e->arrived : e->queue_end : 0;
+    int32_t head = -1, last = -1, tried = 0;  /* jobs before `tried` were refused, and only time passed */
+    if (e->settled && !overdue && !limits_plan(&e->in)) tried = e->arrived >= 0 ? e->arrived : e->queue_end;
     int64_t looked = 0, more = 0;
     int begun = 0;
-    t->plan_count = t->planned = 0;
+    plan_new_call(e);
     for (int32_t job = queue_first(e), end = e->queue_end; job >= 0 && job < end && !e->failed; job++) {
-        if (!e->waiting[job]) continue;
+        if (!e->waiting[job] || is_beyond_limit_of_user(e, job)) continue;
         if (e->in.backfill_depth && looked++ == e->in.backfill_depth) { more = 1; break; }
         int32_t nodes = e->in.requested[job];
         last = job;
@@ -387,7 +354,7 @@ static void slowdown_driven(struct engine *e, int woken) {
             if (e->in.mates && e->in.kind[job] >= MOLDABLE && share_with_mates(e, job, head)) continue;
         }
         if (head < 0) head = job;
-        plan_add(e, NAN, planned_s(e, job), nodes);
+        if (!plan_reserve(e, planned_s(e, job), nodes)) break;
     }
     if (more && interval == 0.0 && !e->failed) backfill_behind(e, last, head);
 }
@@ -396,7 +363,7 @@ static void trial_free(struct engine *e) {
     struct trial *t = e->trial;
     if (!t) return;
     void *all[] = {
-        t->plan, t->hosts, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
+        t->hosts, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
     };
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(t);
@@ -406,8 +373,7 @@ static void trial_new(struct engine *e) {
     int64_t nodes = e->in.nodes, running = 2 * nodes;
     struct trial *t = e->trial = make(e, 1, sizeof *t);
     if (!t) return;
-    t->plan_room = t->found_room = t->picked_room = 256;
-    t->plan = make(e, t->plan_room, sizeof *t->plan);
+    t->found_room = t->picked_room = 256;
     t->hosts = make(e, running, sizeof *t->hosts);
     t->mates = make(e, running, sizeof *t->mates);
     t->alike_first = make(e, nodes + 1, 4);
