@@ -142,7 +142,6 @@ def test_what_the_engine_does_not_implement_runs_in_python() -> None:
     assert predict(small(), NODES, "easy").info.engine == "compiled"
     for options in (
         {"policy": "easy", "priority": "shortest-first"},
-        {"policy": "pref", "policy_parameters": {"promise": "steal"}},
         {"policy": "easy", "engine": "python"},
     ):
         assert predict(small(), NODES, **options).info.engine == "python"
@@ -157,7 +156,6 @@ def test_the_error_names_what_the_engine_does_not_implement(monkeypatch: pytest.
     jobs = Jobs.of(small())
     assert not engine.obstacle(jobs, Easy(), 1)
     assert "policy Lazy" in engine.obstacle(jobs, Lazy(), 1)
-    assert "promise=direct" in engine.obstacle(jobs, Pref(promise="direct"), 1)
     assert "priority aging" in engine.obstacle(jobs, Easy(), 1, "aging")
     with pytest.raises(InputError, match="priority aging"):
         predict(small(), NODES, "easy", priority="aging", engine="compiled")

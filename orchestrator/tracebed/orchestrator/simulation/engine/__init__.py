@@ -66,6 +66,7 @@ NAMES = {
     "runtime_model": {model.name for model in RuntimeModel},
     "over_limit": {way.name for way in OverLimit},
     "count_idle": {"YES", "NO", "HEAD"},
+    "promise": {"POOL", "DIRECT", "STEAL"},
     "calls": {"EVENT", "SETTLE", "TICK"},
     "outcome": {"DONE", "MORE", "NO_MEMORY", "IMPOSSIBLE"},
 }
@@ -103,8 +104,6 @@ def obstacle(
         return "the compiled engine was not built: there was no C compiler when tracebed was installed"
     if type(policy) not in POLICIES:
         return f"the compiled engine does not support the policy {type(policy).__name__}"
-    if isinstance(policy, Pref) and policy.promise != "pool":
-        return f"the compiled engine does not support promise={policy.promise}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
         return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
     if priority != FCFS:
@@ -198,6 +197,7 @@ class CompiledSimulator:
                 "narrow": pref.narrow,
                 "ties_by_id": pref.ties == "id",
                 "count_idle": numbers["count_idle"][pref.count_idle.upper()],
+                "promise": numbers["promise"][pref.promise.upper()],
                 "calls": numbers["calls"][pref.calls.upper()],
                 "backfill_depth": min(sd.depth, INT32_MAX) if self._shares else reserving.backfill_depth,
                 "backfill_interval_s": sd.backfill_interval_s if self._shares else reserving.backfill_interval_s,

@@ -32,7 +32,7 @@
     _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests, and none is shared */ \
     _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
-    _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) /* of the Kassel family */ \
+    _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) _(int64_t, promise) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative and sd */ \
     _(int64_t, shares) _(const uint8_t *, kind) _(const int32_t *, sockets) /* of each job, node; null: no sharing */ \
     _(double, max_slowdown) /* NaN: dynamic */ _(double, sharing_factor) _(int64_t, mates) _(int64_t, candidates) \
@@ -62,6 +62,7 @@
 #define STATE(_) _(UNKNOWN) _(COMPLETED) _(KILLED) _(REJECTED) /* of a job */
 #define RUNTIME_MODEL(_) _(IDEAL) _(WORST_CASE)
 #define COUNT_IDLE(_) _(YES) _(NO) _(HEAD) /* towards the room for a waiting job */
+#define PROMISE(_) _(POOL) _(DIRECT) _(STEAL) /* nodes that serve a promise: any, its own, those of all promises */
 #define CALLS(_) _(EVENT) _(SETTLE) _(TICK) /* of the policy */
 #define OVER_LIMIT(_) _(EXTEND) _(KILL) _(AGAIN) _(NOW) /* jobs that exceed their limit */
 #define OUTCOME(_) _(DONE) _(MORE) _(NO_MEMORY) _(IMPOSSIBLE) /* of `advance` */
@@ -81,6 +82,7 @@ enum { STATE(VALUE) };
 enum { RUNTIME_MODEL(VALUE) };
 enum { OVER_LIMIT(VALUE) };
 enum { COUNT_IDLE(VALUE) };
+enum { PROMISE(VALUE) };
 enum { CALLS(VALUE) };
 enum { OUTCOME(VALUE) };
 enum { END, POINT, RELEASED };                             /* events, in this order at one instant */
@@ -90,6 +92,8 @@ struct event { double time; int32_t what, job; };
 struct range { int64_t row; int32_t first, count, below; };   /* a job's nodes and ledger row; `below`: earlier range */
 struct progress { double done, since, rate; };
 struct release { double end; int32_t job, nodes; };
+struct taken { int32_t job, nodes; };                       /* nodes of a shrinking job for a promise */
+struct coming { int32_t slot, nodes, next; };               /* the same; `next`: of the same shrinking job */
 struct candidate { double key; int32_t order, job; };          /* for a resize, smallest key first */
 
 /* Running jobs ordered by (expected end, job), in chunks of at most CHUNK with the sum of their nodes. */
@@ -131,6 +135,10 @@ struct engine {
     int32_t *giving_back;            /* nodes that a pending shrink will release */
     int64_t sum_promised, sum_giving_back;
     int32_t *promised, *promised_nodes; int64_t promises, promise_room;
+    /* promises with nodes of their own (not POOL), as in promises.py; slot: the promised job, or `jobs` for the common one */
+    int32_t *earmarked; int64_t sum_earmarked;     /* slot -> its idle nodes */
+    int32_t *coming_of; int64_t sum_coming;        /* shrinking job -> its first row of `coming`; -1: none */
+    struct coming *coming; int32_t coming_count, coming_room, coming_free;
     int32_t *resizable; int64_t resizable_count;   /* in order of start; -1: ended */
     int32_t *place;                  /* job -> index in `resizable` */
     struct chunk **chunks; int64_t chunk_count, chunk_room; int64_t changes;
@@ -146,6 +154,9 @@ struct engine {
     int32_t *new_size;               /* of eligible jobs */
     int64_t calls, *started_in, *shrunk_in;        /* policy call that started, shrunk a job */
     int32_t *promises_to, *promise_sizes;
+    struct taken *taken; int64_t taken_count, taken_room;
+    int64_t *taken_end;              /* promise of this call -> end of its rows of `taken` */
+    int64_t *taken_row;              /* shrinking job -> its last row of `taken` */
     double *times; int32_t *idle_then; int64_t step, steps, step_room, steps_merged;  /* the profile: [step, steps) */
     double *reserved;                /* waiting job -> planned start; NaN: not planned */
     int lapsed;                      /* whether all reservations and the profile are invalid */

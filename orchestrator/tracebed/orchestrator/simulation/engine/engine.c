@@ -71,10 +71,7 @@ static int happen(struct engine *e, struct event event) {
         }
         releases_remove(e, job, e->expected_end[job]);
         e->size[job] = 0;
-        if (e->giving_back[job]) {
-            e->sum_giving_back -= e->giving_back[job];
-            e->giving_back[job] = 0;
-        }
+        gave_back(e, job);
         if (e->place[job] >= 0) {
             e->resizable[e->place[job]] = -1;
             e->place[job] = -1;
@@ -145,7 +142,7 @@ const char *tracebed_engine_description(void) {
     return "setup:" SETUP(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\nstate:" STATE(NAMED)
            "\nkind:" KIND(NAMED) "\ncause:" CAUSE(NAMED) "\ninside:"
            INSIDE(NAMED) "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\ncount_idle:"
-           COUNT_IDLE(NAMED) "\ncalls:" CALLS(NAMED) "\noutcome:" OUTCOME(NAMED);
+           COUNT_IDLE(NAMED) "\npromise:" PROMISE(NAMED) "\ncalls:" CALLS(NAMED) "\noutcome:" OUTCOME(NAMED);
 }
 
 int64_t tracebed_engine_setup_size(void) { return (int64_t)sizeof(struct setup); }
@@ -157,7 +154,8 @@ void tracebed_engine_free(struct engine *e) {
     for (int64_t at = 0; at < e->chunk_count; at++) free(e->chunks[at]);
     void *all[] = {
         e->heap, e->ends, e->progress, e->pending, e->idle_bits, e->ranges, e->held, e->size, e->expected_end, e->limits,
-        e->resizing, e->giving_back, e->promised, e->promised_nodes, e->resizable, e->place, e->chunks, e->waiting,
+        e->resizing, e->giving_back, e->promised, e->promised_nodes, e->earmarked, e->coming_of, e->coming, e->taken,
+        e->taken_end, e->taken_row, e->resizable, e->place, e->chunks, e->waiting,
         e->class_of, e->smallest, e->block_shortest, e->group_shortest, e->start, e->launched, e->end, e->state,
         e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->row_ended, e->open,
         e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->eligible, e->candidates,
@@ -218,6 +216,17 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->giving_back = make(e, jobs, 4);
     e->promised = make(e, e->promise_room, 4);
     e->promised_nodes = make(e, e->promise_room, 4);
+    e->coming_free = -1;
+    if (in->promise != POOL) {
+        e->coming_room = 256;
+        e->taken_room = 256;
+        e->earmarked = make(e, jobs + 1, 4);
+        e->coming_of = make(e, jobs, 4);
+        e->coming = make(e, e->coming_room, sizeof *e->coming);
+        e->taken = make(e, e->taken_room, sizeof *e->taken);
+        e->taken_end = make(e, jobs, 8);
+        e->taken_row = make(e, jobs, 8);
+    }
     e->resizable = make(e, jobs, 4);
     e->place = make(e, jobs, 4);
     e->chunks = make(e, e->chunk_room, sizeof *e->chunks);
@@ -269,6 +278,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
         e->limit[job] = in->limit[job];
         e->reserved[job] = e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
         e->held[job] = e->place[job] = e->open[job] = -1;
+        if (e->coming_of) e->coming_of[job] = -1;
     }
     for (int64_t word = 0; word < e->words; word++) e->idle_bits[word] = ~UINT64_C(0);
     if (in->nodes % 64) e->idle_bits[e->words - 1] = (UINT64_C(1) << in->nodes % 64) - 1;

@@ -49,15 +49,32 @@ static int64_t candidates(struct engine *e, const int32_t *floor, const int32_t 
     return count;
 }
 
+/* Record that `nodes` nodes of `job` are taken for the promise whose rows of `taken` begin at `begin`. */
+static void note_taken(struct engine *e, int64_t begin, int32_t job, int32_t nodes) {
+    int64_t row = e->taken_row[job];
+    if (row >= begin && row < e->taken_count && e->taken[row].job == job) {
+        e->taken[row].nodes += nodes;
+        return;
+    }
+    if (e->taken_count == e->taken_room) {
+        if (!grow(e, &e->taken, e->taken_room * 2, sizeof *e->taken)) return;
+        e->taken_room *= 2;
+    }
+    e->taken_row[job] = e->taken_count;
+    e->taken[e->taken_count++] = (struct taken){job, nodes};
+}
+
 /* Take `need` nodes from jobs above `floor`: as many as possible from each in turn, or node by node under `avg`. */
 static void take_room(struct engine *e, const int32_t *floor, int64_t need, int64_t *above_pref, int64_t *above_low) {
     int64_t count = candidates(e, floor, NULL);
+    int64_t begin = e->taken_count;
     struct candidate *heap = e->candidates;
     while (need > 0) {
         CHECK(count > 0);
         int32_t job = heap[0].job, size = e->new_size[job], low = e->in.low[job], pref = e->in.pref[job];
         int32_t given = e->in.policy == AVG ? 1 : at_most(need, size - floor[job]);
         e->new_size[job] = size - given;
+        if (e->in.promise != POOL) note_taken(e, begin, job, given);
         need -= given;
         *above_low -= given;
         *above_pref -= (size > pref ? size - pref : 0) - (size - given > pref ? size - given - pref : 0);
@@ -98,7 +115,8 @@ static void carry_out(struct engine *e) {
 /* Step 2 of the Kassel family: shrink running jobs for each waiting job, in order. */
 static void shrink(struct engine *e) {
     const struct setup *in = &e->in;
-    int64_t above_pref = 0, above_low = 0, idle = e->idle, promised = 0;
+    int64_t above_pref = 0, above_low = 0, idle = e->idle, promised = 0, begin = 0;
+    e->taken_count = 0;
     find_eligible(e, 0, 1);
     for (int64_t at = 0; at < e->eligible_count; at++) {
         int32_t job = e->eligible[at], size = e->size[job];
@@ -125,12 +143,15 @@ static void shrink(struct engine *e) {
             idle -= target - need;
         }
         if (!target) continue;
+        if (in->promise != POOL) e->taken_end[promised] = e->taken_count;
         e->promises_to[promised] = job;
         e->promise_sizes[promised++] = target;
     }
     carry_out(e);
     for (int64_t at = 0; at < promised && !e->failed; at++) {
-        start(e, e->promises_to[at], e->promise_sizes[at]);
+        int64_t end = in->promise == POOL ? 0 : e->taken_end[at];
+        start_on(e, e->promises_to[at], e->promise_sizes[at], end ? e->taken + begin : NULL, end - begin);
+        begin = end;
     }
 }
 

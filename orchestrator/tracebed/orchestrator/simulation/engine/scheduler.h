@@ -1,8 +1,8 @@
 /* The scheduler: starts, resizes and promises, and what follows from them. Part of engine.c. */
 
 static void set_aside(struct engine *e) {
-    int64_t to_hold = e->sum_promised - e->sum_giving_back;
-    e->idle = e->cluster_idle - (to_hold > 0 ? to_hold : 0);
+    int64_t to_hold = e->sum_promised - (e->sum_giving_back - e->sum_coming);
+    e->idle = e->cluster_idle - e->sum_earmarked - (to_hold > 0 ? to_hold : 0);
     e->returning = to_hold < 0 ? -to_hold : 0;
 }
 
@@ -10,6 +10,45 @@ static void came_free(struct engine *e) {
     e->freed = 1;
     e->settled = 0;
     set_aside(e);
+}
+
+/* Reserve `nodes` nodes, which the shrinking `job` will release, for the promises of `slot`. */
+static void earmark_coming(struct engine *e, int32_t slot, int32_t job, int32_t nodes) {
+    int32_t at = e->coming_free;
+    if (at >= 0) {
+        e->coming_free = e->coming[at].next;
+    } else {
+        if (e->coming_count == e->coming_room) {
+            if (!grow(e, &e->coming, (int64_t)e->coming_room * 2, sizeof *e->coming)) return;
+            e->coming_room *= 2;
+        }
+        at = e->coming_count++;
+    }
+    e->coming[at] = (struct coming){slot, nodes, e->coming_of[job]};
+    e->coming_of[job] = at;
+    e->sum_coming += nodes;
+}
+
+static void earmark_idle(struct engine *e, int32_t slot, int64_t nodes) {
+    e->earmarked[slot] += (int32_t)nodes;
+    e->sum_earmarked += nodes;
+}
+
+/* Record that `job` has released the nodes of its pending shrink; return their number. */
+static int32_t gave_back(struct engine *e, int32_t job) {
+    int32_t nodes = e->giving_back[job];
+    e->giving_back[job] = 0;
+    e->sum_giving_back -= nodes;
+    if (!nodes || e->in.promise == POOL) return nodes;
+    for (int32_t at; (at = e->coming_of[job]) >= 0;) {
+        struct coming *row = &e->coming[at];
+        e->sum_coming -= row->nodes;
+        earmark_idle(e, row->slot, row->nodes);
+        e->coming_of[job] = row->next;
+        row->next = e->coming_free;
+        e->coming_free = at;
+    }
+    return nodes;
 }
 
 static void expect(struct engine *e, int32_t job, double end) {
@@ -81,14 +120,20 @@ static void expect_again(struct engine *e) {
     came_free(e);
 }
 
+/* Return the slot of `earmarked` that serves the promise to `job`. */
+static int32_t slot_of(const struct engine *e, int32_t job) {
+    return e->in.promise == STEAL ? (int32_t)e->in.jobs : job;
+}
+
 /* Start every promised job for which enough nodes are idle, in the order of the promises. */
 static void serve(struct engine *e) {
     if (!e->promises) return;
     int64_t kept = 0, count = e->promises;
     for (int64_t at = 0; at < count; at++) {
         int32_t job = e->promised[at], nodes = e->promised_nodes[at];
-        if (nodes <= e->cluster_idle) {
-            e->sum_promised -= nodes;
+        int pool = e->in.promise == POOL;
+        if (nodes <= (pool ? e->cluster_idle : e->earmarked[slot_of(e, job)])) {
+            if (pool) e->sum_promised -= nodes; else earmark_idle(e, slot_of(e, job), -nodes);
             e->size[job] = nodes;
             expect(e, job, e->now + e->in.limit[job] / planned_rate(e, job, nodes));
             launch(e, job, nodes);
@@ -101,7 +146,11 @@ static void serve(struct engine *e) {
     set_aside(e);
 }
 
-static void start(struct engine *e, int32_t job, int32_t nodes) {
+/* Start `job`, or promise it nodes: those of `taken` that are being released, and idle ones. Without `taken`: any. */
+static void start_on(struct engine *e, int32_t job, int32_t nodes, const struct taken *taken, int64_t count) {
+    int64_t coming = 0;
+    for (int64_t at = 0; at < count; at++)
+        if (e->giving_back[taken[at].job]) coming += taken[at].nodes;
     CHECK(e->waiting[job] && ((nodes >= e->in.low[job] && nodes <= e->in.high[job]) || nodes == e->in.requested[job]));
     queue_remove(e, job);
     e->decided = 1;
@@ -109,7 +158,7 @@ static void start(struct engine *e, int32_t job, int32_t nodes) {
     e->expected_end[job] = end;
     releases_add(e, job, end, nodes);
     e->started_in[job] = e->calls;
-    if (nodes <= e->idle) {
+    if (nodes <= e->idle && !coming) {
         e->idle -= nodes;
         launch(e, job, nodes);
         return;
@@ -121,21 +170,25 @@ static void start(struct engine *e, int32_t job, int32_t nodes) {
     }
     e->promised[e->promises] = job;
     e->promised_nodes[e->promises++] = nodes;
-    e->sum_promised += nodes;
+    if (count) {
+        earmark_idle(e, slot_of(e, job), nodes - coming);
+        for (int64_t at = 0; at < count; at++)
+            if (e->giving_back[taken[at].job]) earmark_coming(e, slot_of(e, job), taken[at].job, taken[at].nodes);
+    } else {
+        CHECK(e->in.promise == POOL);
+        e->sum_promised += nodes;
+    }
     set_aside(e);
     CHECK(e->idle >= 0);
     serve(e);
 }
 
+static void start(struct engine *e, int32_t job, int32_t nodes) { start_on(e, job, nodes, NULL, 0); }
+
 /* Apply the pending resize of `job`: its dropped nodes become idle and its end changes. */
 static void resized(struct engine *e, int32_t job) {
     e->resizing[job] = 0;
-    if (e->giving_back[job]) {
-        int32_t count = e->giving_back[job];
-        e->giving_back[job] = 0;
-        e->sum_giving_back -= count;
-        take_back(e, job, count);
-    }
+    take_back(e, job, gave_back(e, job));
     struct progress *limit = &e->limits[job];
     double done = limit->done + (e->now - limit->since) * limit->rate;
     double r = planned_rate(e, job, e->size[job]);
