@@ -37,7 +37,7 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
     policy = policy or rng.choice(KNOWN)
     drawn = draw(seed, policy)
     jobs, machine = (many_jobs(rng, policy not in RIGID)) if large else (drawn.jobs, drawn.machine)
-    options = drawn.options | {"priority": "fcfs"}
+    options = drawn.options | ({"priority": "fcfs"} if policy in SHARING else {})
     parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
     cores = rng.choice([[4], [4], [2, 4, 8]])
     workload = workload_of(jobs)

@@ -14,12 +14,13 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from engines import KNOWN, case, compared, differences
+from engines import KNOWN, SHARING, case, compared, differences
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.scheduling import priorities
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.easy import Easy
@@ -112,6 +113,38 @@ def test_both_simulators_give_the_same_run_to_the_bit(policy: str) -> None:
         assert not compared(seed, policy), f"python tests/engines.py 1 --seed {seed} --policy {policy}"
 
 
+@pytest.mark.parametrize("priority", engine.PRIORITIES)
+@pytest.mark.parametrize("policy", [name for name in KNOWN if name not in SHARING])
+def test_every_priority_gives_the_same_run_to_the_bit(policy: str, priority: str) -> None:
+    for seed in range(3):
+        one, other = (
+            predict(**case(seed, policy) | {"priority": priority}, engine=name) for name in ("python", "compiled")
+        )
+        assert not differences(one, other)
+
+
+def test_every_priority_has_a_name_in_the_engine() -> None:
+    assert engine.PRIORITIES.keys() == set(priorities.NAMES)
+
+
+def test_an_order_that_turns_round_at_one_instant_is_sorted_as_in_python() -> None:
+    """Short and long jobs swap by slowdown while no job can start, more often than an insertion sort is worth."""
+    count = 200
+    first = {"job_id": ["first"], "submit_time": [0.0], "run_time": [1e5], "time_limit": [1e5], "nodes": [1]}
+    limits = [10.0 * (count - number) for number in range(count)]
+    later = {
+        "job_id": [f"j{number}" for number in range(count)],
+        "submit_time": [1.0 + number for number in range(count)],
+        "run_time": limits,
+        "time_limit": limits,
+        "nodes": [1] * count,
+    }
+    workload = Workload(pd.DataFrame({name: first[name] + later[name] for name in first}))
+    for priority in engine.PRIORITIES:
+        runs = [predict(workload, NODES, "easy", priority=priority, engine=name) for name in ("python", "compiled")]
+        assert not differences(*runs)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_both_simulators_agree_with_hundreds_of_jobs_and_nodes(seed: int) -> None:
     assert not compared(seed, large=True), f"python tests/engines.py 1 --seed {seed} --large"
@@ -141,7 +174,7 @@ NODES = [NodeFacts("n1", 1)]
 def test_what_the_engine_does_not_implement_runs_in_python() -> None:
     assert predict(small(), NODES, "easy").info.engine == "compiled"
     for options in (
-        {"policy": "easy", "priority": "shortest-first"},
+        {"policy": "sd", "priority": "shortest-first"},
         {"policy": "easy", "engine": "python"},
     ):
         assert predict(small(), NODES, **options).info.engine == "python"
@@ -156,11 +189,13 @@ def test_the_error_names_what_the_engine_does_not_implement(monkeypatch: pytest.
     jobs = Jobs.of(small())
     assert not engine.obstacle(jobs, Easy(), 1)
     assert "policy Lazy" in engine.obstacle(jobs, Lazy(), 1)
-    assert "priority aging" in engine.obstacle(jobs, Easy(), 1, "aging")
+    assert not engine.obstacle(jobs, Easy(), 1, "aging")
+    assert "priority best" in engine.obstacle(jobs, Easy(), 1, "best")
+    assert "priority aging under policies that share" in engine.obstacle(jobs, SlowdownDriven(), 1, "aging")
     with pytest.raises(InputError, match="priority aging"):
-        predict(small(), NODES, "easy", priority="aging", engine="compiled")
+        predict(small(), NODES, "sd", priority="aging", engine="compiled")
     with pytest.raises(ValueError, match="priority aging"):
-        engine.CompiledSimulator(jobs, [1], Easy(), priority="aging")
+        engine.CompiledSimulator(jobs, [1], SlowdownDriven(), priority="aging")
     jobs.high = [1, 2**31]
     assert "at most 2147483647 nodes" in engine.obstacle(jobs, Easy(), 1)
     monkeypatch.setattr(engine, "_library", lambda: None)
@@ -194,7 +229,9 @@ def test_simulate_uses_the_requested_engine(tmp_path: Path) -> None:
         said = CliRunner().invoke(tracebed, [*command, "--engine", name])
         assert said.exit_code == 0, said.output
         assert Run.load(tmp_path / "run").info.engine == made_by
-    said = CliRunner().invoke(tracebed, [*command, "--engine", "compiled", "--priority", "aging"])
+    said = CliRunner().invoke(
+        tracebed, [*(arg if arg != "easy" else "sd" for arg in command), "--engine", "compiled", "--priority", "aging"]
+    )
     assert isinstance(said.exception, InputError) and "priority aging" in str(said.exception)
 
 

@@ -30,7 +30,7 @@ from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
-from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.scheduling.priorities import FCFS, MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Record, Resizes
 from tracebed.orchestrator.scheduling.state import Policy, seen_by, shares
 from tracebed.orchestrator.simulation.cores_in_use import is_divided
@@ -53,12 +53,20 @@ POLICIES: dict[type[Any], str] = {
     DromShare: "DROM_SHARE",
 }
 """Policy -> its name in base.h. Derived classes are excluded, because they may decide differently."""
+PRIORITIES = {
+    FCFS: "AS_SUBMITTED",
+    "largest-slowdown-first": "LARGEST_SLOWDOWN_FIRST",
+    "shortest-first": "SHORTEST_FIRST",
+    "aging": "AGING",
+}
+"""Priority -> its name in base.h."""
 STATES = (JobState.UNKNOWN, JobState.COMPLETED, JobState.KILLED, JobState.REJECTED)
 """The final states of jobs in the engine."""
 CAUSES = (ChangeCause.LEND, ChangeCause.RETURN, ChangeCause.INHERIT)
 """The causes of changes of cores in the engine."""
 NAMES = {
     "policy": set(POLICIES.values()),
+    "priority": set(PRIORITIES.values()),
     "state": {state.name for state in STATES},
     "kind": {kind.name for kind in Kind},
     "cause": {cause.name for cause in CAUSES},
@@ -106,8 +114,10 @@ def obstacle(
         return f"the compiled engine does not support the policy {type(policy).__name__}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
         return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
-    if priority != FCFS:
+    if priority not in PRIORITIES:
         return f"the compiled engine does not support the priority {priority}"
+    if priority != FCFS and shares(policy):
+        return f"the compiled engine does not support the priority {priority} under policies that share nodes"
     if shares(policy) and (reason := _obstacle_of_sharing(jobs, policy, overheads, interference)):
         return reason
     if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > INT32_MAX:
@@ -189,6 +199,8 @@ class CompiledSimulator:
                 "parallel": jobs.parallel,
                 "cores": cores if needs_cores else None,
                 "policy": numbers["policy"][POLICIES[type(policy)]],
+                "priority": numbers["priority"][PRIORITIES[priority]],
+                "max_age_s": MAX_AGE_S,
                 "runtime_model": numbers["runtime_model"][runtime_model.name],
                 "over_limit": numbers["over_limit"][jobs.over_limit.name],
                 "first_fit_only": pref.backfill == "firstfit",

@@ -30,7 +30,7 @@
     _(const double *, speedup) \
     _(const double *, parallel) /* share of the run time on the requested nodes in which all cores work */ \
     _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests, and none is shared */ \
-    _(int64_t, policy) _(int64_t, runtime_model) _(int64_t, over_limit) \
+    _(int64_t, policy) _(int64_t, priority) _(double, max_age_s) /* of aging */ _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
     _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) _(int64_t, promise) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative and sd */ \
@@ -59,6 +59,7 @@
 #define KIND(_) _(RIGID) _(EVOLVING) _(MOLDABLE) _(MALLEABLE) /* of a job; the last two can be guests */
 #define CAUSE(_) _(LEND) _(RETURN) _(INHERIT) /* of a change of cores */
 #define INSIDE(_) _(BEFORE) _(AFTER) _(OFF) /* as in sd.py */
+#define PRIORITY(_) _(AS_SUBMITTED) _(LARGEST_SLOWDOWN_FIRST) _(SHORTEST_FIRST) _(AGING)
 #define STATE(_) _(UNKNOWN) _(COMPLETED) _(KILLED) _(REJECTED) /* of a job */
 #define RUNTIME_MODEL(_) _(IDEAL) _(WORST_CASE)
 #define COUNT_IDLE(_) _(YES) _(NO) _(HEAD) /* towards the room for a waiting job */
@@ -78,6 +79,7 @@ enum { POLICY(VALUE) };
 enum { KIND(VALUE) };
 enum { CAUSE(VALUE) };
 enum { INSIDE(VALUE) };
+enum { PRIORITY(VALUE) };
 enum { STATE(VALUE) };
 enum { RUNTIME_MODEL(VALUE) };
 enum { OVER_LIMIT(VALUE) };
@@ -94,6 +96,7 @@ struct progress { double done, since, rate; };
 struct release { double end; int32_t job, nodes; };
 struct taken { int32_t job, nodes; };                       /* nodes of a shrinking job for a promise */
 struct coming { int32_t slot, nodes, next; };               /* the same; `next`: of the same shrinking job */
+struct place { double key; int32_t job; };                    /* in the queue, smallest key first */
 struct candidate { double key; int32_t order, job; };          /* for a resize, smallest key first */
 
 /* Running jobs ordered by (expected end, job), in chunks of at most CHUNK with the sum of their nodes. */
@@ -105,6 +108,7 @@ struct chunk { int32_t count; int64_t nodes; struct release row[CHUNK]; };
 #define BLOCK 128
 #define GROUP 64
 #define CLASSES 128
+#define MOVES 16          /* an insertion sort with more moves a job is given up */
 #define SLACK_S 1e-6
 #define SHORTEST_S 1.0    /* as in jobs.py */
 #define ROUNDING 1e-9     /* as in simulator.py */
@@ -145,6 +149,9 @@ struct engine {
     int64_t question_need, question_idle, question_changes; double shadow; int64_t extra;
     /* queue */
     uint8_t *waiting; int64_t waiting_count; int32_t queue_head, queue_end;
+    struct place *order; int64_t order_count;      /* with a priority; new jobs at the end until `arrange` */
+    int64_t *rank;                   /* job -> index in `order` */
+    double arranged_at;              /* NaN: jobs were added since */
     double *shortest_limit;
     int32_t *class_of; int32_t *smallest; int32_t classes; int64_t blocks, groups;
     double *block_shortest, *group_shortest;       /* [class][block], [class][group] */

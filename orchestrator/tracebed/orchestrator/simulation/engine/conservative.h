@@ -108,15 +108,14 @@ static int keeps_reservations(const struct engine *e) {
 /* Plan jobs without a reservation, move other reservations forward after releases, and start jobs planned for now. */
 static void keep_reservations(struct engine *e) {
     const struct setup *in = &e->in;
-    int32_t started = -1, first = queue_first(e), end = e->queue_end;
+    int32_t started = -1, first = queue_first(e);
     int anew = e->lapsed;
     if (first < 0) return;
     e->lapsed = 0;
     profile_go_on(e);
-    for (int32_t job = first; job < end && !anew; job++) anew = e->waiting[job] && e->reserved[job] < e->now;
+    for (int32_t job = first; job >= 0 && !anew; job = queue_next(e, job)) anew = e->reserved[job] < e->now;
     if (anew) profile_of_running(e);
-    for (int32_t job = first; job < end && !e->failed; job++) {
-        if (!e->waiting[job]) continue;
+    for (int32_t job = first; job >= 0 && !e->failed; job = queue_next(e, job)) {
         int32_t nodes = in->requested[job];
         double limit = planned_s(e, job), held = anew ? NAN : e->reserved[job], at = held;
         if (isnan(held)) {
@@ -149,8 +148,7 @@ static void plan_anew(struct engine *e) {
     int64_t looked = 0;
     if (queue_first(e) < 0 || !e->idle) return;
     profile_of_running(e);
-    for (int32_t job = e->queue_head; job < e->queue_end && e->idle && !e->failed; job++) {
-        if (!e->waiting[job]) continue;
+    for (int32_t job = queue_first(e); job >= 0 && e->idle && !e->failed; job = queue_next(e, job)) {
         if (e->in.backfill_depth && looked++ == e->in.backfill_depth) return;
         int32_t nodes = e->in.requested[job];
         double limit = planned_s(e, job), at = earliest(e, nodes, limit, INFINITY, INFINITY);

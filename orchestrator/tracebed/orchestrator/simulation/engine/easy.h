@@ -1,7 +1,8 @@
 /* FCFS, first fit and EASY. Part of engine.c. */
 
-/* Start the heads of the queue that fit; return the first that does not, or -1 if the queue is empty. */
+/* Start the heads of the queue that fit; return the first that does not, or -1 if no waiting job fits. */
 static int32_t heads(struct engine *e) {
+    if (e->in.priority != AS_SUBMITTED && first_submitted(e, -1, e->idle, 0.0, e->idle) < 0) return -1;  /* no job fits */
     int32_t head;
     while ((head = queue_first(e)) >= 0 && e->in.low[head] <= e->idle) start(e, head, at_most(e->in.pref[head], e->idle));
     return head;
@@ -9,7 +10,7 @@ static int32_t heads(struct engine *e) {
 
 static void fit_first(struct engine *e) {
     int32_t job = -1;
-    if (!e->freed) job = (e->arrived >= 0 ? e->arrived : e->queue_end) - 1;
+    if (e->in.priority == AS_SUBMITTED && !e->freed) job = (e->arrived >= 0 ? e->arrived : e->queue_end) - 1;
     while (e->idle && (job = first_fit(e, job, e->idle, 0.0, e->idle)) >= 0)
         start(e, job, at_most(e->in.pref[job], e->idle));
 }
@@ -21,7 +22,7 @@ static void backfill(struct engine *e) {
     if (e->failed) return;
     double shadow = e->shadow;
     int64_t extra = e->extra;
-    if (!e->freed && (e->settled || !e->adaptable) && shadow > e->now) {
+    if (e->in.priority == AS_SUBMITTED && !e->freed && (e->settled || !e->adaptable) && shadow > e->now) {
         behind = e->arrived >= 0 ? e->arrived - 1 : e->queue_end - 1;
         if (e->arrived >= 0 && behind < head) behind = head;
     }

@@ -139,7 +139,7 @@ int64_t tracebed_engine_submitted(const struct engine *e) { return e->next_job; 
 
 /* The lists above, one line each; items end with a semicolon. */
 const char *tracebed_engine_description(void) {
-    return "setup:" SETUP(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\nstate:" STATE(NAMED)
+    return "setup:" SETUP(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\npriority:" PRIORITY(NAMED) "\nstate:" STATE(NAMED)
            "\nkind:" KIND(NAMED) "\ncause:" CAUSE(NAMED) "\ninside:"
            INSIDE(NAMED) "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\ncount_idle:"
            COUNT_IDLE(NAMED) "\npromise:" PROMISE(NAMED) "\ncalls:" CALLS(NAMED) "\noutcome:" OUTCOME(NAMED);
@@ -154,7 +154,7 @@ void tracebed_engine_free(struct engine *e) {
     for (int64_t at = 0; at < e->chunk_count; at++) free(e->chunks[at]);
     void *all[] = {
         e->heap, e->ends, e->progress, e->pending, e->idle_bits, e->ranges, e->held, e->size, e->expected_end, e->limits,
-        e->resizing, e->giving_back, e->promised, e->promised_nodes, e->earmarked, e->coming_of, e->coming, e->taken,
+        e->resizing, e->giving_back, e->order, e->rank, e->promised, e->promised_nodes, e->earmarked, e->coming_of, e->coming, e->taken,
         e->taken_end, e->taken_row, e->resizable, e->place, e->chunks, e->waiting,
         e->class_of, e->smallest, e->block_shortest, e->group_shortest, e->start, e->launched, e->end, e->state,
         e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->row_ended, e->open,
@@ -226,6 +226,10 @@ struct engine *tracebed_engine_new(const struct setup *in) {
         e->taken = make(e, e->taken_room, sizeof *e->taken);
         e->taken_end = make(e, jobs, 8);
         e->taken_row = make(e, jobs, 8);
+    }
+    if (in->priority != AS_SUBMITTED) {
+        e->order = make(e, jobs, sizeof *e->order);
+        e->rank = make(e, jobs, 8);
     }
     e->resizable = make(e, jobs, 4);
     e->place = make(e, jobs, 4);

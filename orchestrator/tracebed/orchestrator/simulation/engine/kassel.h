@@ -123,9 +123,9 @@ static void shrink(struct engine *e) {
         above_low += size - in->low[job];
         if (size > in->pref[job]) above_pref += size - in->pref[job];
     }
-    int32_t job = -1, head = queue_first(e);
+    int32_t job = -1, head = in->count_idle == HEAD ? queue_first(e) : -1;
     while (above_low > 0) {
-        int64_t counted = in->count_idle == YES || (in->count_idle == HEAD && job < head) ? idle : 0;
+        int64_t counted = in->count_idle == YES || (in->count_idle == HEAD && job < 0) ? idle : 0;
         int64_t most = counted + above_low;
         if ((job = first_fit(e, job, most, 0.0, most)) < 0) break;  /* shrinking cannot help the jobs in between */
         if (in->count_idle == HEAD && job != head) {

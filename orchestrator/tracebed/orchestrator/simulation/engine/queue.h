@@ -5,6 +5,8 @@ static void queue_append(struct engine *e, int32_t job) {
     e->waiting_count++;
     if (job + 1 > e->queue_end) e->queue_end = job + 1;
     if (job < e->queue_head) e->queue_head = job;
+    if (e->in.priority != AS_SUBMITTED) e->order[e->order_count++].job = job;
+    e->arranged_at = NAN;
     double limit = e->shortest_limit[job];
     int64_t block = job / BLOCK, group = block / GROUP;
     for (int32_t c = e->class_of[job]; c < e->classes && limit < e->block_shortest[c * e->blocks + block]; c++)
@@ -19,15 +21,63 @@ static void queue_remove(struct engine *e, int32_t job) {
     e->waiting_count--;
 }
 
+/* Return the key of `job` in the order of the priority, as in priorities.py. */
+static double key_of(const struct engine *e, int32_t job) {
+    const struct setup *in = &e->in;
+    double wait = e->now - in->submit[job], age = wait / in->max_age_s;
+    switch (in->priority) {
+    case LARGEST_SLOWDOWN_FIRST: return -wait / (in->limit[job] > SHORTEST_S ? in->limit[job] : SHORTEST_S);
+    case SHORTEST_FIRST: return in->limit[job];
+    default: return -((age < 1.0 ? age : 1.0) + (double)in->requested[job] / (double)in->nodes);
+    }
+}
+
+static int ahead(const struct place *a, const struct place *b) {
+    return a->key != b->key ? a->key < b->key : a->job < b->job;
+}
+
+static int by_place(const void *a, const void *b) { return ahead(a, b) ? -1 : ahead(b, a); }
+
+/* Sort `order` for this instant. Most jobs keep their places, so that an insertion sort moves few of them. */
+static void arrange(struct engine *e) {
+    if (e->arranged_at == e->now || (e->in.priority == SHORTEST_FIRST && !isnan(e->arranged_at))) return;
+    e->arranged_at = e->now;
+    struct place *order = e->order;
+    int64_t kept = 0, moves = 0, most = MOVES * e->order_count;
+    for (int64_t at = 0; at < e->order_count; at++) {
+        if (!e->waiting[order[at].job]) continue;
+        struct place place = {key_of(e, order[at].job), order[at].job};
+        int64_t to = kept++;
+        if (moves < most)
+            for (; to > 0 && ahead(&place, &order[to - 1]); to--, moves++) order[to] = order[to - 1];
+        order[to] = place;
+    }
+    if (moves >= most) qsort(order, (size_t)kept, sizeof *order, by_place);
+    e->order_count = kept;
+    for (int64_t at = 0; at < kept; at++) e->rank[order[at].job] = at;
+}
+
+/* Return the first waiting job at or after the index `at` of `order`, or -1. */
+static int32_t waiting_from(const struct engine *e, int64_t at) {
+    for (; at < e->order_count; at++)
+        if (e->waiting[e->order[at].job]) return e->order[at].job;
+    return -1;
+}
+
 /* Return the first waiting job, or -1. */
 static int32_t queue_first(struct engine *e) {
     if (!e->waiting_count) return -1;
+    if (e->in.priority != AS_SUBMITTED) {
+        arrange(e);
+        return waiting_from(e, 0);
+    }
     while (!e->waiting[e->queue_head]) e->queue_head++;
     return e->queue_head;
 }
 
 /* Return the waiting job behind `job`, or -1. */
 static int32_t queue_next(const struct engine *e, int32_t job) {
+    if (e->in.priority != AS_SUBMITTED) return waiting_from(e, e->rank[job] + 1);
     while (++job < e->queue_end)
         if (e->waiting[job]) return job;
     return -1;
@@ -66,9 +116,8 @@ static int32_t class_at_most(const struct engine *e, int64_t nodes) {
     return low - 1;
 }
 
-/* Return the first job behind `after` that needs at most `idle` nodes and either has a limit of at most `time` seconds
- * or needs at most `extra` nodes; -1 if there is no such job. */
-static int32_t first_fit(struct engine *e, int32_t after, int64_t idle, double time, int64_t extra) {
+/* As `first_fit`, of the jobs in the order of submission. */
+static int32_t first_submitted(struct engine *e, int32_t after, int64_t idle, double time, int64_t extra) {
     time += SLACK_S;
     if (extra > idle) extra = idle;
     int32_t start = after + 1 > e->queue_head ? after + 1 : e->queue_head;
@@ -95,6 +144,20 @@ static int32_t first_fit(struct engine *e, int32_t after, int64_t idle, double t
             summarize_block(e, block);
         }
         if (looked) summarize_group(e, group);
+    }
+    return -1;
+}
+
+/* Return the first job behind `after` (-1: of all) that needs at most `idle` nodes and either has a limit of at most
+ * `time` seconds or needs at most `extra` nodes; -1 if there is no such job. */
+static int32_t first_fit(struct engine *e, int32_t after, int64_t idle, double time, int64_t extra) {
+    if (e->in.priority == AS_SUBMITTED) return first_submitted(e, after, idle, time, extra);
+    if (first_submitted(e, -1, idle, time, extra) < 0) return -1;
+    arrange(e);
+    for (int64_t at = after < 0 ? 0 : e->rank[after] + 1; at < e->order_count; at++) {
+        int32_t job = e->order[at].job;
+        if (e->waiting[job] && e->in.low[job] <= idle
+            && (e->shortest_limit[job] <= time + SLACK_S || e->in.low[job] <= extra)) return job;
     }
     return -1;
 }
