@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from reference_cores import CoreJob
-from test_cores import pieces, simulated, workload_of
-from tracebed.orchestrator.scheduling.jobs import Jobs
+from test_cores import pieces, simulated
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
-from tracebed.orchestrator.simulation import engine
 
 PASSES: dict[str, Any] = {"backfill_interval_s": 30.0, "depth": 0}
 
@@ -104,13 +102,3 @@ def test_a_mate_may_share_some_of_its_nodes() -> None:
     record, simulator = simulated(jobs, policy, nodes=2, cores=8, model="worst-case")
     assert (record.start, record.end) == ([0.0, 10.0], [120.0, 50.0])
     assert len({row[2] for row in pieces(simulator)[1]}) == 1
-
-
-@pytest.mark.skipif(not engine.LIBRARY.exists(), reason="there was no C compiler")
-def test_the_compiled_engine_refuses_the_options_that_it_does_not_have() -> None:
-    jobs = Jobs.of(workload_of(FULL), cores_per_node=8)
-    options: list[dict[str, Any]] = [{"if_earlier": False}, {"partial": True}, {"weighted": True}]
-    options += [{"bf_window": 1}, {"bf_resolution": 1}, {"bf_node_space_size": 1}, {"bf_max_job_user": 1}]
-    for option in options:
-        (name,) = option
-        assert name in engine.obstacle(jobs, SlowdownDriven(**PASSES, **option), 2)
