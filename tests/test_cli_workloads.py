@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.workload import System
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.workload import System, Workload
 from tracebed.errors import ExitCode
 from tracebed.orchestrator import cli
 from tracebed.orchestrator.cli.charts import bars, columns, spell
@@ -250,6 +252,25 @@ def test_help_imports_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_simulation_imports_only_what_it_needs(tmp_path: Path) -> None:
+    table = pd.DataFrame({"job_id": ["a", "b"], "submit_time": [0.0, 1.0], "run_time": [9.0, 3.0], "nodes": [1, 2]})
+    write_workload(Workload(table), tmp_path / "w.parquet")
+    code = (
+        "import sys; from tracebed.orchestrator import cli; sys.argv[0] = 'tracebed'\n"
+        "try: cli.main()\nexcept SystemExit as end: status = end.code\n"
+        "spare = {'docker', 'fabric', 'matplotlib', 'paramiko', 'pydantic', 'scipy', 'tracebed.benchmarks.rank',\n"
+        "  'tracebed.converters.cleaning', 'tracebed.converters.formats.swf', 'tracebed.converters.scaling',\n"
+        "  'tracebed.orchestrator.replay', 'tracebed.validation.verdict', 'tracebed.validation.report'}\n"
+        "print(status, sorted(spare & set(sys.modules)))"
+    )
+    words = ["simulate", "w.parquet", "--policy", "pref", "--nodes", "2", "-o", "run"]
+    for arguments in (words, ["metrics", "run"]):
+        result = subprocess.run(
+            [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert result.stdout.splitlines()[-1] == "0 []", arguments
 
 
 def test_durations_in_words() -> None:

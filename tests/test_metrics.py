@@ -15,7 +15,7 @@ from runs import NAN, lending_run, make_run
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
-from tracebed.validation.metrics import all_metrics, busy_cores, metrics, per_job, waiting
+from tracebed.validation.metrics import all_metrics, busy_cores, figures, metrics, per_job, waiting
 from tracebed.validation.steps import Steps
 
 # Two nodes. A: both, 0 to 10. B: submitted at 2, one node, 10 to 30. C: submitted at 4, one node, 10 to 12.
@@ -305,6 +305,16 @@ def test_metrics_agree_with_the_reference(run: Run, tau: float) -> None:
     for name, expected in reference(run, tau).items():
         assert got[name] == pytest.approx(expected, nan_ok=True, abs=1e-9), name
     assert 0 <= got["utilization_full"] <= 1 or math.isnan(got["utilization_full"])
+
+
+@settings(max_examples=50, deadline=None)
+@given(run=runs())
+def test_some_figures_are_those_of_all_metrics(run: Run) -> None:
+    found, names = metrics(run), ("makespan_s", "utilization", "mean_wait_s", "energy_kwh")
+    names = tuple(name for name in names if name in found)
+    some = figures(run, names)
+    assert list(some) == list(names)
+    assert all(some[name] == found[name] or (math.isnan(some[name]) and math.isnan(found[name])) for name in names)
 
 
 @settings(max_examples=50, deadline=None)

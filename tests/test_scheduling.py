@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from reference_scheduler import RefJob, reference_schedule
 from runs import resize_rows
+from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -178,3 +179,40 @@ def test_the_shortest_limit_is_found_on_a_curve_with_a_maximum() -> None:
     jobs = Jobs.of(Workload(pd.DataFrame(job | {"speedup_parameters": "3:238 6:68 12:40 24:44"})))
     assert jobs.shortest_limit(0) == pytest.approx(80.0)
     assert jobs.limit[0] / jobs.rate(0, 24) == pytest.approx(88.0)
+
+
+MODELS = st.sampled_from(
+    [("linear", ""), ("amdahl", "0.9"), ("amdahl", "0.5"), ("downey", "4 0.5"), ("table", "1:9 4:3 6:4")]
+)
+
+
+@given(st.lists(st.tuples(MODELS, st.integers(1, 6), st.booleans()), min_size=1, max_size=8))
+def test_columns_of_jobs_are_those_of_each_job(rows: list[tuple[tuple[str, str], int, bool]]) -> None:
+    """The arrays that the compiled engine reads agree with the lists, and with the model of each job alone."""
+    table = {
+        "job_id": [f"j{number}" for number in range(len(rows))],
+        "submit_time": 0.0,
+        "run_time": [float(nodes) for _, nodes, _ in rows],
+        "nodes": [nodes for _, nodes, _ in rows],
+        "kind": ["malleable" if malleable else "rigid" for *_, malleable in rows],
+        "speedup": [name for (name, _), *_ in rows],
+        "speedup_parameters": [parameters for (_, parameters), *_ in rows],
+    }
+    jobs = Jobs.of(Workload(pd.DataFrame(table)))
+    functions, number = jobs.speedups
+    for job, (model, nodes, malleable) in enumerate(rows):
+        own = Speedup.parse(*model)
+        assert jobs.parallel[job] == (own.parallel_share(nodes) if malleable else 1.0)
+        assert (number[job] >= 0) == malleable
+        if malleable:
+            assert jobs.speedup[job] is functions[number[job]]
+            assert [functions[number[job]](size) for size in (1, 3, 7)] == [own.of(size) for size in (1, 3, 7)]
+    assert jobs.kind == table["kind"]
+    for name in ("submit", "limit", "nodes", "low", "malleable", "ids"):
+        assert getattr(jobs, name) == list(jobs.column(name))
+    rigid = jobs.as_rigid()
+    assert (rigid.high, rigid.malleable, rigid.speedup) == (jobs.nodes, [False] * len(rows), [None] * len(rows))
+    assert jobs.kind == rigid.kind and jobs.malleable == [malleable for *_, malleable in rows]
+    assert jobs.with_columns(low=jobs.pref).low == jobs.pref
+    with pytest.raises(AttributeError, match="no attribute 'lows'"):
+        getattr(jobs, "lows")  # noqa: B009 - mypy would refuse the attribute

@@ -159,7 +159,7 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
     )
     if "kind" in result:
         _refuse(result, ~result["kind"].isin([*Kind]), "kind is not one of " + ", ".join(Kind), where)
-    if not result["job_id"].is_unique:
+    if not _ascend(result["job_id"]) and not result["job_id"].is_unique:
         _refuse(result, result["job_id"].duplicated(), "job_id is not unique", where)
     if {"nodes_min", "nodes_max"} & set(result.columns):
         low = result.get("nodes_min", result["nodes"])
@@ -170,6 +170,17 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
     if np.any(np.diff(submit) < 0):
         result = result.iloc[np.argsort(submit, kind="stable")]
     return result.reset_index(drop=True)
+
+
+def _ascend(ids: pd.Series[str]) -> bool:
+    """Return whether each id is longer than the one before, or as long and later in the alphabet, as numbers are.
+
+    Such ids are unique. The comparison takes a tenth of the time of a search for ids that appear twice.
+    """
+    texts = pa.array(ids, type=pa.large_string())
+    length = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+    later = pc.greater(texts[1:], texts[:-1]).to_numpy(zero_copy_only=False)
+    return bool(((length[1:] > length[:-1]) | ((length[1:] == length[:-1]) & later)).all())
 
 
 def dtype_of(values: pd.Series[Any]) -> str:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.converters.provenance import Provenance, Source, Step, System, steps_of
@@ -96,6 +98,12 @@ class Workload:
         """Return an integer column as int64."""
         return np.asarray(self.column(name), dtype=np.int64)
 
+    def texts(self, name: str) -> pd.Series[str]:
+        """Return a column of texts, or its default if the workload lacks the column."""
+        if name in self.table:
+            return self.table[name]
+        return pd.Series(pd.array([str(SCHEMA[name].default)], dtype="str").take(np.zeros(len(self), dtype=np.int64)))
+
     def with_step(self, step: Step, table: pd.DataFrame | None = None, *, system: System | None = None) -> Workload:
         """Return the workload with `step` added to its provenance, and with the new table or system if given."""
         provenance = replace(
@@ -154,8 +162,17 @@ class Workload:
         digest = hashlib.sha256(f"{len(self)} jobs".encode())
         for name in names:
             digest.update(f"\n{name}\n".encode())
-            digest.update(_canonical(self.column(name)))
+            digest.update(_canonical(self._distinct(name)))
         return digest.hexdigest()
+
+    def _distinct(self, name: str) -> pd.Series[Any]:
+        """Return a column, or its default as one value if the workload lacks the column."""
+        if name in self.table:
+            return self.table[name]
+        default = SCHEMA[name].default
+        if isinstance(default, str) and default in SCHEMA:
+            return self._distinct(default)
+        return pd.Series([default][: len(self)], dtype=SCHEMA[name].dtype)
 
     def __repr__(self) -> str:
         facts = self._facts()
@@ -180,14 +197,33 @@ class Workload:
         }
 
 
-def _canonical(values: npt.NDArray[Any]) -> bytes:
-    """Return bytes that are equal for equal columns. A constant column, such as a default, becomes one value."""
+def _canonical(column: pd.Series[Any]) -> bytes:
+    """Return bytes that are equal for equal columns. A constant column, such as a default, becomes one value.
+
+    A text is its length in bytes, a colon and the text.
+    """
+    if column.dtype.kind not in "if":
+        return _canonical_texts(pa.array(column, type=pa.large_string()))
+    values = column.to_numpy()
     if len(values) and (values == values[0]).all():
         values = values[:1]
     if values.dtype.kind == "f":
         if np.isnan(values).all():
             return b"NaN"
         values = np.where(np.isnan(values), np.nan, values) + 0.0  # one bit pattern for all NaN, and for 0 and -0
-    if values.dtype.kind in "if":
-        return values.tobytes()
-    return b"".join(b"%d:%b" % (len(text), text) for text in (str(value).encode() for value in values))
+    return values.tobytes()
+
+
+def _canonical_texts(texts: pa.LargeStringArray | pa.ChunkedArray) -> bytes:
+    if len(texts) and pc.all(pc.equal(texts, texts[0])).as_py():
+        texts = texts.slice(0, 1)
+    lengths = pc.cast(pc.binary_length(texts), pa.large_string())
+    joined = pc.binary_join_element_wise(lengths, texts, pa.scalar(":", pa.large_string()))
+    parts = joined.chunks if isinstance(joined, pa.ChunkedArray) else [joined]
+    return b"".join(_text_of(part) for part in parts)
+
+
+def _text_of(texts: pa.LargeStringArray) -> bytes:
+    """Return the concatenation of all texts, which is the data buffer of an array that is no slice."""
+    length = pc.sum(pc.binary_length(texts)).as_py()
+    return texts.buffers()[2].slice(0, length).to_pybytes() if length else b""

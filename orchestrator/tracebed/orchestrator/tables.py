@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -11,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from tracebed.converters.workload import IntArray
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.run_schema import NAN, conform
+from tracebed.orchestrator.run_schema import NAN, TABLES, conform
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.core_changes import CoreChanges
 from tracebed.orchestrator.scheduling.record import MEASURED, Record
@@ -39,36 +39,55 @@ def make_run(
         cpus: node -> the CPU of each core; None: the nodes are virtual.
         samples: the table `nodes` of the run; None: empty.
     """
-    info.counts = {"jobs": len(record.jobs), **Counter(map(str, record.state))}
+    table = jobs_table(record)
+    states = table["state"].value_counts(sort=False)  # in the order of the jobs
+    info.counts = {"jobs": len(record.jobs), **{str(state): int(count) for state, count in states.items()}}
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get(JobState.REJECTED):
         info.warnings.append(f"{rejected:,} jobs rejected: they need more than {len(cluster):,} nodes")
-    allocations = allocations_table(cluster.ledger, record.jobs.ids, cluster.cores, cpus or [()] * len(cluster))
-    return Run(info, jobs_table(record), allocations, reconfigurations_table(record), samples)
+    allocations = allocations_table(cluster.ledger, _ids(record), cluster.cores, cpus or [()] * len(cluster))
+    return Run(info, table, allocations, reconfigurations_table(record), samples)
 
 
 def jobs_table(record: Record) -> pd.DataFrame:
     """Return the table `jobs` of a run: one row per job, in submit order."""
     jobs = record.jobs
     columns = {
-        "job_id": jobs.ids,
-        "kind": jobs.kind,
-        "submit_planned": jobs.submit,
+        "job_id": _ids(record),
+        "kind": jobs.column("kind"),
+        "submit_planned": jobs.column("submit"),
         "submit": record.submit,
         "start": record.start,
         "launched": record.launched,
         "end": record.end,
         "state": record.state,
         "reason": record.reason,
-        "nodes": jobs.nodes,
-        "run_time": jobs.run_time,
-        "time_limit": jobs.limit,
-        "user": jobs.user,
-        "deadline": jobs.deadline or NAN,
+        "nodes": jobs.column("nodes"),
+        "run_time": jobs.column("run_time"),
+        "time_limit": jobs.column("limit"),
+        "user": jobs.column("user"),
+        "deadline": jobs.column("deadline") if len(jobs.column("deadline")) else np.full(len(jobs), NAN),
         "restarts": record.restarts,
         "checksum": record.checksum,
     }
-    return pd.DataFrame(columns, copy=False)
+    own = {name: np.array(values) for name, values in columns.items() if TABLES["jobs"][name].dtype != "str"}
+    return pd.DataFrame({name: own[name] if name in own else _texts(values) for name, values in columns.items()})
+
+
+def _texts(values: Any) -> Any:
+    """Return texts as a column. A column of empty texts is made without a look at each."""
+    return _empty_texts(len(values)) if isinstance(values, list) and not any(values) else pd.array(values, dtype="str")
+
+
+def _empty_texts(count: int) -> Any:
+    """Return a column of empty texts, which takes almost no memory: pages of zeros are not allocated before a write."""
+    ends = pa.py_buffer(np.zeros(count + 1, dtype=np.int64))
+    return pd.array(pa.LargeStringArray.from_buffers(count, ends, pa.py_buffer(b"")), dtype="str")
+
+
+def _ids(record: Record) -> Any:
+    """Return the ids of the jobs as a column."""
+    return pd.array(record.jobs.column("ids"), dtype="str")
 
 
 def reconfigurations_table(record: Record) -> pd.DataFrame:
@@ -76,10 +95,11 @@ def reconfigurations_table(record: Record) -> pd.DataFrame:
 
     A change that no policy decided is at the time at which it was applied.
     """
-    ids = np.array(record.jobs.ids, dtype=object)
+    ids = _ids(record)
     columns: dict[str, Any] = {name: np.asarray(values) for name, values in vars(record.resizes).items()}
-    columns["job_id"] = ids[columns.pop("job")]
-    columns["kind"] = np.where(columns["nodes_to"] > columns["nodes_from"], "expand", "shrink")
+    columns["job_id"] = ids.take(columns.pop("job"))
+    expands = columns["nodes_to"] > columns["nodes_from"]
+    columns["kind"] = pd.array(["shrink", "expand"], dtype="str").take(expands.astype(np.int64))
     for name in MEASURED if record.measured else ():
         columns[name] = np.full(len(record.resizes), NAN)
         for row, measured in record.measured.items():
@@ -92,11 +112,11 @@ def reconfigurations_table(record: Record) -> pd.DataFrame:
     return table.take(order)
 
 
-def _core_changes(changes: CoreChanges, ids: npt.NDArray[Any]) -> pd.DataFrame:
+def _core_changes(changes: CoreChanges, ids: Any) -> pd.DataFrame:
     """Return the rows of the table `reconfigurations` for changes of cores. Their cores are free when they apply."""
     names = ("job", "node", "nodes", "cores_from", "cores_to", "cause", "asked", "decided", "seen", "applied")
     columns: dict[str, Any] = {name: np.asarray(getattr(changes, name)) for name in names}
-    columns["job_id"] = ids[columns.pop("job")]
+    columns["job_id"] = ids.take(columns.pop("job"))
     columns["nodes_from"] = columns["nodes_to"] = columns.pop("nodes")
     columns["ended"] = columns["applied"]
     more = np.sign(columns["cores_to"] - columns["cores_from"])
@@ -105,7 +125,9 @@ def _core_changes(changes: CoreChanges, ids: npt.NDArray[Any]) -> pd.DataFrame:
 
 
 def _with_state(columns: dict[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(columns | {"state": np.where(np.isnan(columns["applied"]), "cancelled", "applied")})
+    applied = ~np.isnan(columns["applied"])
+    states = pd.array(["cancelled", "applied"], dtype="str").take(applied.astype(np.int64))
+    return pd.DataFrame(columns | {"state": states})
 
 
 def allocations_table(
@@ -128,13 +150,21 @@ def allocations_table(
     )
     ledger.jobs, ledger.firsts, ledger.counts = array("i"), array("i"), array("i")
     ledger.starts, ledger.ends = array("d"), array("d")
-    high, entry = low + count, np.arange(len(job))
+    high = low + count
+    del count
+    entry = np.arange(len(job)) if ledger.parts else np.empty(0, dtype=np.int64)
     if len(job) and kind[-1]:
         row, low, high = _split(low, high, kind)
-        job, start, end, entry = job[row], start[row], end[row], row
+        job, start, end, entry = job[row], start[row], end[row], entry[row] if ledger.parts else entry
     if not _ascend(start, job, low, end):
         order = np.lexsort((end, low, job, start))
-        job, start, end, low, high, entry = (values[order] for values in (job, start, end, low, high, entry))
+        start = start[order]  # one after the other, so that each old array is freed before the next is sorted
+        end = end[order]
+        job = job[order]
+        low = low[order]
+        high = high[order]
+        entry = entry[order] if ledger.parts else entry
+        del order
     masks: dict[str, int] = {}  # mask -> its number
     stretches = np.flatnonzero(np.diff(kind, prepend=-1)).tolist()
     of_kind = [masks.setdefault(format_cpus(cpus[node]), len(masks)) for node in stretches]
@@ -148,13 +178,16 @@ def allocations_table(
         joins &= same[1:] == same[:-1]
     columns: dict[str, Any] = {"job_id": job, "node": low, "count": high, "start": start, "end": end}
     columns |= {"cores": held, "cpus": mask}
-    del job, low, count, high, start, end, held, mask, same, entry  # frees each array when its column is made
+    del job, low, high, start, end, held, mask, same, entry  # frees each array when its column is made
     if joins.any():
         first, last = np.append(True, ~joins), np.append(~joins, True)
         columns = {name: columns.pop(name)[last if name == "count" else first] for name in list(columns)}
     columns["count"] -= columns["node"]
     columns["job_id"] = pd.array(ids, dtype="str").take(columns["job_id"])
-    columns["cpus"] = pd.array(list(masks), dtype="str").take(columns["cpus"])
+    virtual = [*masks] in ([], [""])
+    columns["cpus"] = (
+        _empty_texts(len(columns["cpus"])) if virtual else pd.array([*masks], dtype="str").take(columns["cpus"])
+    )
     for name in ("node", "count", "cores"):
         columns[name] = columns[name].astype(np.int64)
     return pd.DataFrame(columns, copy=False)

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
     from tracebed.api.calibrations import calibrate, fit
+    from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.imports import import_run
     from tracebed.api.nodes import nodes_check, nodes_down, nodes_facts, nodes_up
     from tracebed.api.noises import noise
-    from tracebed.api.results import Comparison, Run, Validation, Workload
+    from tracebed.api.results import Run, Workload
     from tracebed.api.runs import (
         as_run,
         inventory,
@@ -111,10 +112,11 @@ __all__ = [
 _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
     "tracebed.api.calibrations": ("calibrate", "fit"),
+    "tracebed.api.comparisons": ("Comparison", "Validation"),
     "tracebed.api.imports": ("import_run",),
     "tracebed.api.nodes": ("nodes_check", "nodes_down", "nodes_facts", "nodes_up"),
     "tracebed.api.noises": ("noise",),
-    "tracebed.api.results": ("Comparison", "Run", "Validation", "Workload"),
+    "tracebed.api.results": ("Run", "Workload"),
     "tracebed.api.runs": (*("as_run", "inventory", "metrics", "policies", "replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on",),
     "tracebed.api.studies": ("repeat", "sweep"),

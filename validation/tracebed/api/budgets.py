@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tracebed.api.calibrations import AnyCalibration, loaded_calibration
-from tracebed.api.results import Comparison, figure_png
+from tracebed.api.calibration_files import AnyCalibration, loaded_calibration
+from tracebed.api.comparisons import Comparison
+from tracebed.api.results import figure_png
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator

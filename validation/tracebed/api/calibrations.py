@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator import run as orchestrator
@@ -14,9 +12,6 @@ from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation import fitting
-
-AnyCalibration: TypeAlias = Calibration | Path | str
-"""A calibration, or its file."""
 
 
 def calibrate(
@@ -111,23 +106,3 @@ def fit(
         cases, loss=loss, budget=budget, seed=seed, bounds=bounds, tolerance=tolerance, on_simulation=on_progress
     )
     return fitting.calibration_of(found, name)
-
-
-def loaded_calibration(calibration: AnyCalibration | None) -> Calibration | None:
-    """Return a calibration that is given as such or as a file."""
-    return Calibration.load(calibration) if isinstance(calibration, Path | str) else calibration
-
-
-def warn_of_another_testbed(calibration: Calibration, nodes: Inventory) -> None:
-    """Warn if the calibration was made on another inventory, kind of nodes, grain or duty."""
-    duty = nodes.duty(calibration.duty or None)
-    differing = {
-        "inventory": (calibration.inventory, nodes.name),
-        "execution": (calibration.execution, nodes.execution),
-        "grain": (calibration.grain_s, nodes.grain_s),
-        "duty": (calibration.duty, duty),
-    }
-    for what, (made, given) in differing.items():
-        if made != given:
-            text = f"the calibration was made for {what} {made}, but it is used for {what} {given}"
-            warnings.warn(text, stacklevel=3)

@@ -10,17 +10,12 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from tracebed.api.calibrations import AnyCalibration, loaded_calibration, warn_of_another_testbed
+from tracebed.api.calibration_files import AnyCalibration, loaded_calibration, warn_of_another_testbed
 from tracebed.api.checks import check_size
 from tracebed.api.results import Run, metrics_table
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.history import run_of_log
-from tracebed.orchestrator.replay import session
-from tracebed.orchestrator.replay.commands import AllowedCommands
-from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
@@ -28,12 +23,9 @@ from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.prediction import EngineChoice, calibrated, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
-from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
-from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.registry import one_of
 from tracebed.validation.metrics.measured import PowerModel, WindowName
-from tracebed.validation.simulators import simulator as simulators
 
 AnyPolicy: TypeAlias = str | type[Policy] | Policy
 """A policy: the name of an installed one, a class, or an instance."""
@@ -121,6 +113,8 @@ def simulate(
         if isinstance(nodes, Inventory | Path | str):
             warn_of_another_testbed(chosen, inventory(nodes))
     if simulator != "tracebed":
+        from tracebed.validation.simulators import simulator as simulators
+
         if not isinstance(policy, str):
             raise InputError(f"{simulator} needs a policy that is given by name", hint="give the name of the policy")
         for given, usual, option in ((engine, "auto", "engine"), (runtime_model, "ideal", "runtime_model")):
@@ -194,7 +188,11 @@ def inventory(nodes: Inventory | Path | str) -> Inventory:
         >>> len(tb.inventory("emulated-4").nodes)
         4
     """
-    return nodes if isinstance(nodes, Inventory) else load_inventory(nodes)
+    if isinstance(nodes, Inventory):
+        return nodes
+    from tracebed.orchestrator.testbeds.inventory import load_inventory
+
+    return load_inventory(nodes)
 
 
 def replay(
@@ -260,6 +258,12 @@ def replay(
         >>> tb.replay(w, "easy", "emulated-4", speed=1e6).info.execution
         'emulated'
     """
+    from tracebed.orchestrator.replay import session
+    from tracebed.orchestrator.replay.commands import AllowedCommands
+    from tracebed.orchestrator.replay.options import Options
+    from tracebed.orchestrator.replay.thresholds import Thresholds
+    from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
+
     one_of("over_limit", over_limit, OverLimit)
     commands = None if allow_commands is None else AllowedCommands.read(Path(allow_commands))
     limits = OverLimit(over_limit)
@@ -313,6 +317,8 @@ def as_run(workload: Workload, *, name: str = "workload") -> Run:
         >>> tb.as_run(tb.Workload(logged, w.provenance)).info.execution
         'logged'
     """
+    from tracebed.orchestrator.history import run_of_log
+
     return Run.of(run_of_log(workload, name=name))
 
 

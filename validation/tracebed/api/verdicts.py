@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from tracebed.api.results import Validation
+from tracebed.api.comparisons import Validation
 from tracebed.api.runs import AnyRun
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator

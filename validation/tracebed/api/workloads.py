@@ -6,27 +6,20 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import pandas as pd
 
 from tracebed.api.checks import check_seed, check_size
 from tracebed.api.results import Workload
-from tracebed.converters import description, scaling
 from tracebed.converters import workload as converters
-from tracebed.converters.applications import with_applications
-from tracebed.converters.cleaning.audit import Cleaned
-from tracebed.converters.cleaning.audit import clean as clean_log
-from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_raw, read_workload
-from tracebed.converters.formats.writing import write_workload
-from tracebed.converters.malleability import Thresholds, to_malleable
-from tracebed.converters.models import moldability, tsafrir05
-from tracebed.converters.models.registry import MODELS, draw
-from tracebed.converters.shaking import Shaking, shaken
 from tracebed.converters.workload import Kind, System
 from tracebed.errors import InputError, tolerate
 from tracebed.registry import one_of
+
+if TYPE_CHECKING:
+    from tracebed.converters.cleaning.audit import Cleaned
 
 EstimatesName: TypeAlias = Literal["tsafrir05"]
 Speedup: TypeAlias = Literal["amdahl", "downey"]
@@ -65,6 +58,11 @@ def generate(
         >>> tb.generate("cirne", jobs=30, nodes=16, seed=3).provenance.system.nodes
         16
     """
+    from tracebed.converters import scaling
+    from tracebed.converters.applications import with_applications
+    from tracebed.converters.models import moldability, tsafrir05
+    from tracebed.converters.models.registry import MODELS, draw
+
     taken = inspect.signature(MODELS.load(model)).parameters
     for option in options:
         one_of(f"option of the model {model}", option, taken)
@@ -128,6 +126,8 @@ def write(workload: converters.Workload, path: Path | str, *, format: str | None
         >>> tb.write(tb.generate("cirne", jobs=30, nodes=16), "w.parquet").name
         'w.parquet'
     """
+    from tracebed.converters.formats.writing import write_workload
+
     write_workload(workload, path, format, **options)
     return Path(path)
 
@@ -223,6 +223,9 @@ def clean_with_audit(
         >>> done.audit[0].dropped == len(done.touched)
         True
     """
+    from tracebed.converters.cleaning.audit import clean as clean_log
+    from tracebed.converters.cleaning.recipes import load_recipe
+
     chosen = load_recipe(str(recipe))
     for step in without:
         chosen = chosen.without(step)
@@ -282,6 +285,8 @@ def describe(workload: converters.Workload | Path | str) -> dict[str, Any]:
         >>> tb.describe(tb.generate("cirne", jobs=30, nodes=16))["jobs"]
         30
     """
+    from tracebed.converters import description
+
     return description.describe(read(workload) if isinstance(workload, str | Path) else workload)
 
 
@@ -320,6 +325,8 @@ def scale(
         >>> tb.scale(tb.generate("cirne", jobs=30, nodes=16), nodes=4).provenance.system.nodes
         4
     """
+    from tracebed.converters import scaling
+
     scaled = scaling.scale(
         workload,
         nodes,
@@ -356,6 +363,8 @@ def shake(workload: converters.Workload, seed: int = 0, *, submit_s: float = 10.
         >>> len(set(waits))
         5
     """
+    from tracebed.converters.shaking import Shaking, shaken
+
     check_seed(seed)
     return Workload.of(shaken(workload, seed, Shaking(submit_s, limit_s)))
 
@@ -393,6 +402,9 @@ def make_malleable(
         >>> int((w.table["kind"] == "malleable").sum())
         15
     """
+    from tracebed.converters.malleability import Thresholds, to_malleable
+    from tracebed.converters.models import moldability
+
     one_of("speedup", speedup, get_args(Speedup))
     one_of("kind", kind, get_args(Flexible))
     check_seed(seed)

@@ -9,11 +9,10 @@ import pyarrow.parquet as pq
 
 from tracebed.converters.dictionary import meaning_of
 from tracebed.converters.formats.format import Format, Marks
-from tracebed.converters.formats.tools.files import PARQUET, Input
+from tracebed.converters.formats.tools.files import PARQUET, PROVENANCE, Input
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.errors import InputError
 
-PROVENANCE = b"tracebed-provenance"
 MEANING = b"meaning"
 """Key of the meaning and unit of a column in its metadata."""
 ROWS = 2**20

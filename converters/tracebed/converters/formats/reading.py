@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tracebed.converters.cleaning.audit import jobs_of
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.registry import FORMATS, by_name, check_options, known, named
 from tracebed.converters.formats.tools.files import Input, inputs_at
@@ -32,7 +31,11 @@ def read_workload(path: Path | str, format: str | None = None, **options: Any) -
             reader does not accept an option.
     """
     found = read_raw([Path(path)], format, **options)
-    return jobs_of(found) if isinstance(found, Log) else found
+    if isinstance(found, Log):
+        from tracebed.converters.cleaning.audit import jobs_of
+
+        return jobs_of(found)
+    return found
 
 
 def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -> Workload | Log:
@@ -101,4 +104,6 @@ def _utf16(head: bytes) -> bool:
 
 def recognized(file: Input) -> Format | None:
     """Return the first format that recognizes the content of `file`, or None."""
+    if file.is_own:  # no other format is imported for the most frequent one
+        return named("parquet")
     return next((format for format in known() if format.recognizes(file)), None)

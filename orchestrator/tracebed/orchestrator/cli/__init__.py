@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -93,6 +94,7 @@ def main() -> None:
     """Run the command of `sys.argv` and exit. An error that a user or the machine can cause is printed as one line."""
     import warnings
 
+    gc.set_threshold(100_000, 20, 50)  # commands make few cycles, and a search among a million nodes takes a second
     messages.ready_streams()
     chosen = Messages()
     messages.use(chosen)

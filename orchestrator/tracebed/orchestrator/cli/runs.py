@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tracebed.api.runs import Balance, ClockName, NodeFailureName, OverLimitName
     from tracebed.orchestrator.run import Run
 
+SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
+"""The metrics of a run that each command that makes a run prints."""
+
 
 @click.command()
 @workload_argument
@@ -246,18 +249,18 @@ def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | Non
     info = run.info
     for warning in info.warnings:
         warn(warning)
-    from tracebed.validation.metrics import all_metrics, metrics
+    from tracebed.validation.metrics import all_metrics, figures
 
     for reason in dict.fromkeys(info.unknown.values()):
         warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
-    figures, resized = metrics(run), run.resizes["state"] == "applied"
+    shown, resized = figures(run, SHOWN), run.resizes["state"] == "applied"
     facts = {
         "run": str(output),
         "execution": info.execution,
         "policy": info.policy,
         "nodes": run.total_nodes,
         **info.counts,
-        **{name: figures[name] for name in ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")},
+        **shown,
         "resizes": None if "reconfigurations" in info.unknown else int(resized.sum()),
         **({"jobs_on_shared_nodes": shared} if (shared := run.jobs_on_shared_nodes) else {}),
         **{f"lateness_{key}_ms": value for key, value in info.lateness_ms.items() if key != "count"},

@@ -29,7 +29,7 @@ from tracebed.orchestrator.cli.policy_options import parsed
 from tracebed.orchestrator.cli.runs import end_on_signals, summary
 
 if TYPE_CHECKING:
-    from tracebed.api.calibrations import AnyCalibration
+    from tracebed.api.calibration_files import AnyCalibration
     from tracebed.api.runs import OverLimitName, RuntimeModelName
     from tracebed.converters.workload import Workload
     from tracebed.orchestrator.run import Run

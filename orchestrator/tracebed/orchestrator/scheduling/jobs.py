@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,7 +33,11 @@ class Jobs:
     """The columns of a workload, each of length `len(jobs)`. Read-only.
 
     The columns are lists because the scheduler reads single values, which is several times faster than from arrays.
+    The list of a column is made when it is first read: the compiled engine and the tables of a run read `column`.
     """
+
+    _columns: ClassVar[Mapping[str, Any]] = {}
+    """Columns as arrays or Series, by name. The attribute of an instance replaces this one."""
 
     ids: list[str]
     submit: list[float]
@@ -73,15 +79,54 @@ class Jobs:
     counts: dict[str, int] = field(default_factory=dict)
     """Assumption or omission -> number of jobs, for the warnings of the run."""
 
+    if not TYPE_CHECKING:  # an attribute that does not exist remains an error for mypy
+
+        def __getattr__(self, name: str) -> Any:
+            """Make and keep the list of a column."""
+            if name not in vars(self).get("_columns", ()):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            values = vars(self)[name] = self._columns[name].tolist()
+            return values
+
+    def column(self, name: str) -> Any:
+        """Return a column as an array, or as a Series of texts; as a list if these jobs were made of lists."""
+        return self._columns[name] if name in self._columns else getattr(self, name)
+
+    def with_columns(self, **columns: Any) -> Jobs:
+        """Return the jobs with other columns: lists, or arrays of which lists are made when they are first read."""
+        changed = copy(self)
+        for name in (*columns, "arrays", "work", "work_s", "adaptable", "speedups"):
+            vars(changed).pop(name, None)
+        lists = {name: values for name, values in columns.items() if isinstance(values, list)}
+        vars(changed).update(lists)
+        vars(changed)["_columns"] = {
+            **{name: values for name, values in self._columns.items() if name not in columns},
+            **{name: values for name, values in columns.items() if name not in lists},
+        }
+        return changed
+
+    @cached_property
+    def speedups(self) -> tuple[tuple[SpeedupFunction, ...], IntArray]:
+        """The different speedup functions, and the number of the one of each job, shape (jobs,); -1: none."""
+        numbers: dict[SpeedupFunction, int] = {}
+        of_jobs = [-1 if each is None else numbers.setdefault(each, len(numbers)) for each in self.speedup]
+        return tuple(numbers), np.array(of_jobs, dtype=np.int64)
+
     @cached_property
     def arrays(self) -> JobArrays:
         """Columns as arrays, for policies that read many values at once."""
-        return JobArrays(*(np.array(values) for values in (self.submit, self.limit, self.nodes, self.cores)))
+        return JobArrays(*(np.asarray(self.column(name)) for name in JobArrays._fields))
+
+    @cached_property
+    def work_s(self) -> FloatArray:
+        """Static run time at which each job ends or is killed at its limit, s, shape (jobs,)."""
+        run_time = np.asarray(self.column("run_time"), dtype=np.float64)
+        return np.minimum(run_time, self.column("limit")) if self.over_limit is OverLimit.KILL else run_time
 
     @cached_property
     def work(self) -> list[float]:
-        """Static run time at which each job ends or is killed at its limit, s."""
-        return [*map(min, self.run_time, self.limit)] if self.over_limit is OverLimit.KILL else self.run_time
+        """The same as `work_s` as a list."""
+        return list(self.work_s.tolist())
 
     @cached_property
     def adaptable(self) -> bool:
@@ -90,7 +135,7 @@ class Jobs:
 
     def __len__(self) -> int:
         """Return the number of jobs."""
-        return len(self.ids)
+        return len(self.column("ids"))
 
     def rate(self, job: int, nodes: int, share: float = 1.0) -> float:
         """Return the rate of `job` on `nodes` nodes with the given share of the requested cores.
@@ -121,20 +166,18 @@ class Jobs:
 
     def as_rigid(self) -> Jobs:
         """Return all jobs as rigid jobs with the requested size, for a policy that does not decide sizes."""
-        count, nodes = len(self), self.nodes
-        return replace(
-            self,
-            low=nodes,
-            high=nodes,
-            pref=nodes,
-            workload_pref=nodes,
-            malleable=[False] * count,
+        count, nodes = len(self), self.column("nodes")
+        rigid = self.with_columns(
+            **dict.fromkeys(("low", "high", "pref", "workload_pref"), nodes),
+            malleable=np.zeros(count, dtype=bool),
             speedup=[None] * count,
         )
+        rigid.speedups = ((), np.full(count, -1))
+        return rigid
 
     def with_equal_rates(self) -> Jobs:
         """Return the jobs with the rate 1 on any number of nodes."""
-        return replace(self, speedup=[speedup and _equal_rates for speedup in self.speedup])
+        return self.with_columns(speedup=[speedup and _equal_rates for speedup in self.speedup])
 
     @classmethod
     def of(
@@ -162,8 +205,8 @@ class Jobs:
         limit = np.where(no_limit, run_time, limit)
         if over_limit is OverLimit.EXTEND:
             limit = np.maximum(limit, run_time)
-        kind = [str(value) for value in runnable.column("kind")]
-        is_malleable = np.array([value == Kind.MALLEABLE for value in kind], dtype=bool)
+        kind = runnable.texts("kind")
+        is_malleable = (kind == Kind.MALLEABLE.value).to_numpy(dtype=bool)
         nodes = runnable.ints("nodes")
         bounds = {
             name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes) for name in ("min", "max", "pref")
@@ -173,59 +216,75 @@ class Jobs:
             counts["jobs requesting more cores per node than available: clipped"] = int((cores > cores_per_node).sum())
             cores = np.minimum(cores, cores_per_node)
         speedups, parallel = _speedups(runnable, is_malleable)
-        dependent = runnable.column("after") != ""
+        dependent = runnable.texts("after") != ""
         counts["jobs that depend on another job: dependency ignored"] = int(dependent.sum())
-        return cls(
-            ids=[str(value) for value in runnable.column("job_id")],
-            submit=runnable.floats("submit_time").tolist(),
-            run_time=run_time.tolist(),
-            limit=limit.tolist(),
-            nodes=nodes.tolist(),
-            low=bounds["min"].tolist(),
-            high=bounds["max"].tolist(),
-            pref=bounds["pref"].tolist(),
-            workload_pref=bounds["pref"].tolist(),
-            cores=cores.tolist(),
-            kind=kind,
-            malleable=is_malleable.tolist(),
-            user=[str(value) for value in runnable.column("user")],
-            speedup=speedups,
-            parallel=parallel,
-            deadline=_if_known(runnable.floats("deadline")),
-            application=[str(value) for value in runnable.column("application")],
-            parameters=[str(value) for value in runnable.column("application_parameters")],
-            memory_mib=_if_known(runnable.floats("memory_mib")),
-            state_mib=runnable.floats("state_mib").tolist(),
+        known = {name: runnable.floats(name) for name in ("deadline", "memory_mib")}
+        functions, function = speedups
+        jobs = cls.__new__(cls)
+        vars(jobs).update(
+            speedups=speedups,
             over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
+            _columns={
+                "ids": runnable.texts("job_id"),
+                "submit": runnable.floats("submit_time"),
+                "run_time": run_time,
+                "limit": limit,
+                "nodes": nodes,
+                "low": bounds["min"],
+                "high": bounds["max"],
+                "pref": bounds["pref"],
+                "workload_pref": bounds["pref"],
+                "cores": cores,
+                "kind": kind,
+                "malleable": is_malleable,
+                "user": runnable.texts("user"),
+                "speedup": np.array([*functions, None], dtype=object)[function],
+                "parallel": parallel,
+                "application": runnable.texts("application"),
+                "parameters": runnable.texts("application_parameters"),
+                "state_mib": runnable.floats("state_mib"),
+                **{name: values[: 0 if np.isnan(values).all() else None] for name, values in known.items()},
+            },
         )
+        return jobs
 
 
 def _equal_rates(nodes: int) -> float:
     return 1.0
 
 
-def _if_known(values: FloatArray) -> list[float]:
-    return [] if np.isnan(values).all() else values.tolist()
-
-
-def _speedups(workload: Workload, malleable: BoolArray) -> tuple[list[SpeedupFunction | None], list[float]]:
-    """Return the speedup function of each malleable job, and the share of the run time in which all cores work.
+def _speedups(
+    workload: Workload, malleable: BoolArray
+) -> tuple[tuple[tuple[SpeedupFunction, ...], IntArray], FloatArray]:
+    """Return `Jobs.speedups`, and the share of the run time in which all cores work, shape (jobs,).
 
     Jobs with equal models share one function. The second result is for the requested nodes; it is 1 for other jobs.
     """
-    names, parameters = workload.column("speedup"), workload.column("speedup_parameters")
-    ids, nodes = workload.column("job_id"), workload.ints("nodes")
-    functions: dict[tuple[str, str], SpeedupFunction] = {}
-    models: dict[tuple[str, str], Speedup] = {}
-    result: list[SpeedupFunction | None] = [None] * len(workload)
-    parallel = [1.0] * len(workload)
-    for job in np.flatnonzero(malleable).tolist():
-        key = (str(names[job]), str(parameters[job]))
-        if key not in functions:
-            functions[key] = speedup_function(*key, where=f"job {ids[job]}")
-            models[key] = Speedup.parse(*key)
-        result[job] = functions[key]
-        if key[0] != "linear":
-            parallel[job] = models[key].parallel_share(int(nodes[job]))
-    return result, parallel
+    function, parallel = np.full(len(workload), -1, dtype=np.int64), np.ones(len(workload))
+    jobs = np.flatnonzero(malleable)
+    if not len(jobs):
+        return ((), function), parallel
+    names, parameters, nodes = workload.texts("speedup"), workload.texts("speedup_parameters"), workload.ints("nodes")
+    name, known_names = names.take(jobs).factorize()
+    parameter, known_parameters = parameters.take(jobs).factorize()
+    pair, first, function[jobs] = _distinct(name * len(known_parameters) + parameter)
+    functions, models = [], []
+    for number, at in zip(pair.tolist(), first.tolist(), strict=True):
+        key = str(known_names[number // len(known_parameters)]), str(known_parameters[number % len(known_parameters)])
+        functions.append(speedup_function(*key, where=f"job {workload.texts('job_id')[jobs[at]]}"))
+        models.append(Speedup.parse(*key))
+    most = int(nodes[jobs].max()) + 1
+    sized, _, size = _distinct(function[jobs] * most + nodes[jobs])
+    shares = [models[number // most].parallel_share(number % most) for number in sized.tolist()]
+    parallel[jobs] = np.array(shares)[size]
+    return (tuple(functions), function), parallel
+
+
+def _distinct(values: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the different values in order of appearance, the index of the first of each, and the number of each."""
+    _, first, number = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return values[first[order]], first[order], place[number]

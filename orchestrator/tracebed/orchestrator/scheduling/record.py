@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,10 +59,10 @@ class Record:
         """Start without submitted jobs."""
         count = len(jobs)
         self.jobs = jobs
-        self.submit = [NEVER] * count
-        self.start = [NEVER] * count
-        self.launched = [NEVER] * count
-        self.end = [NEVER] * count
+        self.submit: MutableSequence[float] = [NEVER] * count
+        self.start: MutableSequence[float] = [NEVER] * count
+        self.launched: MutableSequence[float] = [NEVER] * count
+        self.end: MutableSequence[float] = [NEVER] * count
         self.state = [JobState.UNKNOWN] * count
         self.reason = [""] * count
         self.restarts = [0] * count

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from tracebed.benchmarks.applications import registry
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -110,6 +109,8 @@ def is_divided(application: str, parameters: str) -> bool:
 
     A simulation accepts every application: the data of an application that cannot run are not divided.
     """
+    from tracebed.benchmarks.applications import registry  # imports the benchmarks, which few simulations need
+
     try:
         return registry.load(application, registry.parse(parameters)).partition == "static"
     except InputError:

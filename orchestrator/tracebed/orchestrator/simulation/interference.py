@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
-from tracebed.benchmarks.applications import registry
-from tracebed.benchmarks.applications.command import Command
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -70,6 +68,9 @@ def kernel_of(application: str, parameters: str) -> str:
 
     It is unknown for the application `command`, and for one that cannot run: a simulation accepts every application.
     """
+    from tracebed.benchmarks.applications import registry  # imports the benchmarks, which few simulations need
+    from tracebed.benchmarks.applications.command import Command
+
     try:
         found = registry.load(application, registry.parse(parameters))
     except InputError:

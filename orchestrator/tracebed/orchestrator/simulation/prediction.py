@@ -6,14 +6,13 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from tracebed import bounds
 from tracebed.converters.workload import MAX_EXACT, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, nodes_of, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -26,6 +25,9 @@ from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
 from tracebed.orchestrator.tables import make_run
 from tracebed.registry import unknown
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.calibration import Calibration
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 """The simulator to use. `auto`: the compiled engine if it supports the simulation, else the Python simulator."""
@@ -106,7 +108,7 @@ def predict(
     )
     with _no_collection():
         record = simulator.run(on_progress)
-    if (np.array(record.end) > MAX_EXACT).any():
+    if (np.asarray(record.end) > MAX_EXACT).any():
         raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
     info = RunInfo(
         source="simulator",

@@ -5,7 +5,7 @@ from tracebed.validation.metrics.machine import busy_cores, total_cores, waiting
 from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
 from tracebed.validation.metrics.registry import all_metrics
-from tracebed.validation.metrics.summary import metrics, summarize
+from tracebed.validation.metrics.summary import figures, metrics, summarize
 
 __all__ = [
     "TAU",
@@ -16,6 +16,7 @@ __all__ = [
     "Undefined",
     "all_metrics",
     "busy_cores",
+    "figures",
     "metrics",
     "origin",
     "per_job",

@@ -35,8 +35,11 @@ def _held(run: Run, rows: pd.DataFrame) -> Steps:
     zero = origin(run)
     ends = rows["end"].to_numpy(dtype=np.float64) - zero
     ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # the allocation lasted until the run was interrupted
-    held = (rows["cores"] * rows["count"]).to_numpy(dtype=np.float64)
-    return Steps.count(rows["start"].to_numpy(dtype=np.float64) - zero, ends, held)
+    starts = rows["start"].to_numpy(dtype=np.float64) - zero
+    held = (rows["cores"] * rows["count"]).to_numpy()
+    first = np.flatnonzero(np.append(True, (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]))[: len(rows)])
+    sums = np.add.reduceat(held, first) if len(held) else held  # most jobs hold several ranges of nodes at a time
+    return Steps.count(starts[first], ends[first], sums.astype(np.float64))
 
 
 def _operated(run: Run) -> pd.DataFrame:

@@ -24,6 +24,8 @@ from tracebed.errors import InputError, tolerate
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 PARQUET = b"PAR1"
+PROVENANCE = b"tracebed-provenance"
+"""Key of the provenance in the metadata of a Parquet file that tracebed wrote."""
 SUFFIXES = (".gz", ".zst")
 """Endings of the compressed files that tracebed writes."""
 HEAD_BYTES = 65_536
@@ -189,16 +191,28 @@ class Input:
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n")
 
     @cached_property
+    def schema(self) -> pa.Schema | None:
+        """The schema of a Parquet file; None for any other file and for a broken Parquet file."""
+        if self.head.startswith(PARQUET):
+            try:
+                return pq.read_schema(self.seekable())
+            except (pa.ArrowException, OSError, ValueError):
+                return None
+        return None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the file is a workload that tracebed wrote as Parquet."""
+        return self.schema is not None and PROVENANCE in (self.schema.metadata or {})
+
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The column names of a table in lower case, from the Parquet schema or from the first line of a text.
 
         A first line without delimiters gives one name. A broken Parquet file gives no names.
         """
         if self.head.startswith(PARQUET):
-            try:
-                return tuple(name.lower() for name in pq.read_schema(self.seekable()).names)
-            except (pa.ArrowException, OSError, ValueError):
-                return ()
+            return tuple(name.lower() for name in self.schema.names) if self.schema else ()
         if not (self.header.isprintable() or "\t" in self.header):
             return ()
         names = next(csv.reader([self.header], delimiter=delimiter_of(self.header)), [])

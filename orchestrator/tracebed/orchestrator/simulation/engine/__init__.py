@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -17,7 +17,6 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracebed.converters.speedup import SpeedupFunction
 from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -120,9 +119,9 @@ def obstacle(
         return f"the compiled engine does not support the priority {priority} under policies that share nodes"
     if shares(policy) and (reason := _obstacle_of_sharing(jobs, policy, overheads, interference)):
         return reason
-    if max(map(max, (jobs.nodes, jobs.high, jobs.cores))) > INT32_MAX:
+    if max(np.max(jobs.column(name)) for name in ("nodes", "high", "cores")) > INT32_MAX:
         return f"the compiled engine supports jobs of at most {INT32_MAX} nodes or cores per node"
-    if sum(top + 1 - low for low, top in _sizes(_with_sizes_seen(policy, jobs), total).values()) > MAX_SPEEDUP_VALUES:
+    if sum(top + 1 - low for low, top in _sizes(_with_sizes_seen(policy, jobs), total)) > MAX_SPEEDUP_VALUES:
         return "the workload has too many different speedup functions for the compiled engine"
     return ""
 
@@ -172,7 +171,7 @@ class CompiledSimulator:
         self._seen = seen = _with_sizes_seen(policy, jobs)
         overheads = overheads or Overheads()
         curve, speedup = _curves(seen, len(cores))
-        needs_cores = self._shares or min(cores, default=0) < max(jobs.cores, default=0)
+        needs_cores = self._shares or min(cores, default=0) < np.max(jobs.column("cores"), initial=0)
         pref = _as(Pref, policy)
         sd, drom = _as(SlowdownDriven, policy), _as(DromShare, policy)
         reserving = _as(Conservative, policy)
@@ -183,20 +182,20 @@ class CompiledSimulator:
             {
                 "jobs": len(jobs),
                 "nodes": len(cores),
-                "submit": jobs.submit,
-                "run_time": jobs.run_time,
-                "work": jobs.work,
-                "limit": jobs.limit,
-                "requested": jobs.nodes,
-                "low": seen.low,
-                "high": seen.high,
-                "pref": seen.pref,
-                "workload_pref": seen.workload_pref,
-                "job_cores": jobs.cores,
-                "malleable": seen.malleable,
+                "submit": jobs.column("submit"),
+                "run_time": jobs.column("run_time"),
+                "work": jobs.work_s,
+                "limit": jobs.column("limit"),
+                "requested": jobs.column("nodes"),
+                "low": seen.column("low"),
+                "high": seen.column("high"),
+                "pref": seen.column("pref"),
+                "workload_pref": seen.column("workload_pref"),
+                "job_cores": jobs.column("cores"),
+                "malleable": seen.column("malleable"),
                 "curve": curve,
                 "speedup": speedup,
-                "parallel": jobs.parallel,
+                "parallel": jobs.column("parallel"),
                 "cores": cores if needs_cores else None,
                 "policy": numbers["policy"][POLICIES[type(policy)]],
                 "priority": numbers["priority"][PRIORITIES[priority]],
@@ -267,9 +266,9 @@ class CompiledSimulator:
         jobs, record, rows, held = self.jobs, self.record, results.number("reconfigurations"), results.number("ranges")
         number = self._library.numbers["state"]
         states = np.array([JobState[name] for name in number], dtype=object)
-        record.submit = list(jobs.submit)
+        record.submit = array("d", np.asarray(jobs.column("submit"), dtype=np.float64).tobytes())
         record.start, record.launched, record.end = (
-            results.array(name, len(jobs)).tolist() for name in ("start", "launched", "end")
+            results.array(name, len(jobs)) for name in ("start", "launched", "end")
         )
         ended = np.frombuffer(results.array("state", len(jobs)), dtype=np.uint8)
         record.state = states[ended].tolist()
@@ -318,19 +317,22 @@ def _as(kind: type[T], policy: Policy) -> T:
 def _with_sizes_seen(policy: Policy, jobs: Jobs) -> Jobs:
     """Return `jobs` with the sizes as `policy` sees them, and their own speedup functions."""
     seen = seen_by(policy, jobs)
-    return replace(seen, speedup=jobs.speedup) if policy.malleable else seen
+    if not policy.malleable:
+        return seen
+    own = seen.with_columns(speedup=jobs.column("speedup"))
+    own.speedups = jobs.speedups
+    return own
 
 
-def _sizes(jobs: Jobs, total: int) -> dict[SpeedupFunction, tuple[int, int]]:
-    """Return the minimum and maximum number of nodes for which each speedup function is needed."""
-    numbers: dict[SpeedupFunction, int] = {}
-    number = np.array([-1 if s is None else numbers.setdefault(s, len(numbers)) for s in jobs.speedup], dtype=np.int64)
+def _sizes(jobs: Jobs, total: int) -> list[tuple[int, int]]:
+    """Return the minimum and maximum number of nodes for which each of `jobs.speedups` is needed."""
+    functions, number = jobs.speedups
     adapts = number >= 0
-    low, high, pref, nodes = (np.array(sizes)[adapts] for sizes in (jobs.low, jobs.high, jobs.pref, jobs.nodes))
-    least, most = np.full(len(numbers), INT32_MAX), np.zeros(len(numbers), dtype=np.int64)
+    low, high, pref, nodes = (np.asarray(jobs.column(name))[adapts] for name in ("low", "high", "pref", "nodes"))
+    least, most = np.full(len(functions), INT32_MAX), np.zeros(len(functions), dtype=np.int64)
     np.minimum.at(least, number[adapts], np.minimum(low, nodes))
     np.maximum.at(most, number[adapts], np.maximum(np.minimum(high, total), np.maximum(pref, nodes)))
-    return dict(zip(numbers, zip(least.tolist(), most.tolist(), strict=True), strict=True))
+    return list(zip(least.tolist(), most.tolist(), strict=True))
 
 
 def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
@@ -339,11 +341,12 @@ def _curves(jobs: Jobs, total: int) -> tuple[Array, Array]:
     The table has only the needed values of each S, so that S(0) itself is not in it.
     """
     values: list[float] = []
-    begins: dict[SpeedupFunction | None, int] = {None: 0}
-    for speedup, (low, top) in _sizes(jobs, total).items():
-        begins[speedup] = len(values) - low
+    begins: list[int] = []
+    functions, number = jobs.speedups
+    for speedup, (low, top) in zip(functions, _sizes(jobs, total), strict=True):
+        begins.append(len(values) - low)
         values += [speedup(nodes) for nodes in range(low, top + 1)]
-    return np.array([begins[speedup] for speedup in jobs.speedup], dtype=np.int64), np.array(values)
+    return np.array([*begins, 0], dtype=np.int64)[number], np.array(values)  # -1 is the last
 
 
 @cache

@@ -113,7 +113,9 @@ class Results:
     def array(self, name: str, count: int) -> array[Any]:
         """Return a copy of the first `count` elements of an array."""
         values: array[Any] = array(self._fields[name][0])
-        values.frombytes(ctypes.string_at(getattr(self._structure, name), count * values.itemsize))
+        if count:
+            size = count * values.itemsize
+            values.frombytes((ctypes.c_char * size).from_address(getattr(self._structure, name)))
         return values
 
 

@@ -1,0 +1,38 @@
+"""Calibrations that are given as such or as a file."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.calibration import Calibration
+    from tracebed.orchestrator.testbeds.nodes import Inventory
+
+AnyCalibration: TypeAlias = "Calibration | Path | str"
+"""A calibration, or its file."""
+
+
+def loaded_calibration(calibration: AnyCalibration | None) -> Calibration | None:
+    """Return a calibration that is given as such or as a file."""
+    if not isinstance(calibration, Path | str):
+        return calibration
+    from tracebed.orchestrator.calibration import Calibration
+
+    return Calibration.load(calibration)
+
+
+def warn_of_another_testbed(calibration: Calibration, nodes: Inventory) -> None:
+    """Warn if the calibration was made on another inventory, kind of nodes, grain or duty."""
+    duty = nodes.duty(calibration.duty or None)
+    differing = {
+        "inventory": (calibration.inventory, nodes.name),
+        "execution": (calibration.execution, nodes.execution),
+        "grain": (calibration.grain_s, nodes.grain_s),
+        "duty": (calibration.duty, duty),
+    }
+    for what, (made, given) in differing.items():
+        if made != given:
+            text = f"the calibration was made for {what} {made}, but it is used for {what} {given}"
+            warnings.warn(text, stacklevel=3)
