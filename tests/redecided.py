@@ -61,7 +61,13 @@ def decided_again(
     options = options or Options()
     _, entries = journal.read(path)
     found = redecide.redecide(
-        entries, jobs, inventory.facts, policy, interval_s=options.interval_s, priority=options.priority
+        entries,
+        jobs,
+        inventory.facts,
+        policy,
+        interval_s=options.interval_s,
+        priority=options.priority,
+        placement=options.placement,
     )
     return list(found)
 

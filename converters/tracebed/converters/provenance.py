@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.errors import InputError
+from tracebed.topology import Grid
 
 MAX_DEPTH = 20
 """Deepest accepted nesting of a provenance record. tracebed writes fewer than ten levels."""
@@ -21,22 +22,26 @@ MAX_DEPTH = 20
 
 @dataclass(frozen=True)
 class System:
-    """The system of a workload: number of nodes and cores per node, `None` if unknown."""
+    """The system of a workload: number of nodes and cores per node, `None` if unknown, and the grid of its network."""
 
     nodes: int | None = None
     cores_per_node: int | None = None
     name: str = ""
+    grid: str = ""
+    """The grid of the nodes, as `Grid.parse` reads it; empty if unknown."""
 
     def __str__(self) -> str:
         nodes, cores = ("unknown" if size is None else f"{size:,}" for size in (self.nodes, self.cores_per_node))
         return f"{nodes} nodes x {cores} cores" + (f" ({self.name})" if self.name else "")
 
     def __post_init__(self) -> None:
-        """Raise InputError if a size is below 1 or above `MAX_SIZE`."""
+        """Raise InputError if a size is below 1 or above `MAX_SIZE`, or the grid has another number of nodes."""
         for size in (self.nodes, self.cores_per_node):
             if size is not None and not 1 <= size <= MAX_SIZE:
                 hint = f"use 1 to {MAX_SIZE:,}, or null if unknown"
                 raise InputError(f"invalid system size {size}", hint=hint)
+        if self.grid:
+            Grid.parse(self.grid, self.nodes)
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,10 @@ class Provenance:
 
     def to_json(self) -> str:
         """Return the record as one line of JSON with sorted keys."""
-        return json.dumps(asdict(self), sort_keys=True)
+        record = asdict(self)
+        if not self.system.grid:
+            del record["system"]["grid"]  # earlier versions read the record
+        return json.dumps(record, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes, *, where: str | None = None) -> Provenance:

@@ -72,11 +72,12 @@ class Run(orchestrator.Run):
         after: float = 0.0,
         ended: bool = False,
         power: PowerModel | None = None,
+        grid: str | None = None,
     ) -> dict[str, Any]:
         """Return the metrics of the run by name, such as `mean_wait_s`; see `tracebed.validation.metrics.metrics`."""
         from tracebed.validation.metrics import metrics
 
-        return metrics(self, tau, window, after=after, ended=ended, power=power)
+        return metrics(self, tau, window, after=after, ended=ended, power=power, grid=grid)
 
     def plot_gantt(self, *, width: float = 11.0) -> Figure:
         """Return a matplotlib figure of the nodes over time, each bar a job.

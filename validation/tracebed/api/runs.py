@@ -46,6 +46,8 @@ def simulate(
     cores_per_node: int | None = None,
     policy_parameters: Mapping[str, Any] | None = None,
     priority: str = "fcfs",
+    placement: str = "first",
+    grid: str | None = None,
     interval_s: float = 0.0,
     over_limit: OverLimitName = "extend",
     malleability_interval_s: float = 0.0,
@@ -72,6 +74,9 @@ def simulate(
         cores_per_node: cores of each node; by default those of the workload's system. Not with an inventory.
         policy_parameters: parameters of a policy that is given by name or class.
         priority: order in which the policy considers waiting jobs.
+        placement: choice of the nodes of jobs among the idle ones.
+        grid: grid of the network between the nodes: `8x16`, `4x4x8`, `torus:8x16`; by default that of the inventory or
+            of the workload's system.
         interval_s: scheduling interval, s; 0 schedules on every event.
         over_limit: treatment of jobs that outlive their time limit: the limit is extended to the run time, the job is
             killed, or it is expected to take its limit again, or to end now.
@@ -124,6 +129,7 @@ def simulate(
         options = simulators.SimulateOptions(
             policy_parameters=policy_parameters or {},
             priority=priority,
+            placement=placed(placement, grid, workload, nodes),
             over_limit=OverLimit(over_limit),
             timeout_s=simulators.TIMEOUT_S if timeout_s is None else timeout_s,
             folder=None if keep is None else Path(keep),
@@ -152,10 +158,22 @@ def simulate(
         malleability_interval_s=malleability_interval_s,
         over_limit=OverLimit(over_limit),
         priority=priority,
+        placement=placed(placement, grid, workload, nodes),
         engine=engine,
         on_progress=on_progress,
     )
     return Run.of(run)
+
+
+def placed(placement: str, grid: str | None, workload: Workload, nodes: int | Inventory | Path | str | None) -> str:
+    """Return the placement with the grid of the nodes; the arguments are those of `simulate`."""
+    if grid is None:
+        own = workload.provenance.system
+        if isinstance(nodes, Inventory | Path | str):
+            grid = inventory(nodes).grid
+        elif nodes in (None, own.nodes):
+            grid = own.grid
+    return f"{placement}@{grid}" if grid else placement
 
 
 def machine(
@@ -204,6 +222,8 @@ def replay(
     output: Path | str | None = None,
     policy_parameters: Mapping[str, Any] | None = None,
     priority: str = "fcfs",
+    placement: str = "first",
+    grid: str | None = None,
     interval_s: float = 0.0,
     over_limit: OverLimitName = "extend",
     balance: Balance = "static",
@@ -231,6 +251,9 @@ def replay(
         output: folder of the run; by default the run is kept in memory only (`Run.save` writes it).
         policy_parameters: parameters of a policy that is given by name or class.
         priority: order in which the policy considers waiting jobs.
+        placement: choice of the nodes of jobs among the idle ones.
+        grid: grid of the network between the nodes: `8x16`, `4x4x8`, `torus:8x16`; by default that of the inventory or
+            of the workload's system.
         interval_s: scheduling interval, trace s; 0 schedules on every event.
         over_limit: treatment of jobs that outlive their time limit, as in `simulate`. Only `kill` ends processes.
         balance: work of the ranks of a job: equal shares (`static`), or chunks from a common pool (`dynamic`).
@@ -265,14 +288,24 @@ def replay(
     from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 
     one_of("over_limit", over_limit, OverLimit)
-    commands = None if allow_commands is None else AllowedCommands.read(Path(allow_commands))
-    limits = OverLimit(over_limit)
-    options = Options(speed, interval_s, limits, balance, priority, clock, None, on_node_failure, drain, commands)
     if resume and output is None:
         raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
     chosen = loaded_calibration(calibration)
     thresholds = Thresholds.read(Path(health)) if health is not None else None
     testbed = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
+    commands = None if allow_commands is None else AllowedCommands.read(Path(allow_commands))
+    options = Options(
+        speed=speed,
+        interval_s=interval_s,
+        over_limit=OverLimit(over_limit),
+        balance=balance,
+        priority=priority,
+        placement=placed(placement, grid, workload, testbed),
+        clock=clock,
+        on_node_failure=on_node_failure,
+        drain=drain,
+        commands=commands,
+    )
     if chosen is not None:
         warn_of_another_testbed(chosen, testbed)
 

@@ -180,7 +180,7 @@ def deadline(
 
     Args:
         jobs: number of requests.
-        nodes: nodes of the machine.
+        nodes: nodes of the machine. The study's 128 form a grid of 8 x 16.
         cores_per_node: cores of each node; every job uses all cores of its nodes.
         seed: seed of the numpy Generator.
         parameters: constants of slack and earliest start.
@@ -199,7 +199,7 @@ def deadline(
         repeats="end",
     )
     step = Step("deadline", {"factor": factor}, {})
-    system = System(nodes, cores_per_node, "deadline study")
+    system = System(nodes, cores_per_node, "deadline study", grid="8x16" if nodes == 128 else "")
     instants = requests.with_step(step, requests.table.drop(columns=["after", "think_time"]), system=system)
     return deadlines.with_deadlines(instants, nodes, seed=seed, parameters=parameters, behaviour=behaviour)
 

@@ -60,6 +60,11 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     metavar="IDLE:CORE",
     help="Power of an idle node and of a busy core for the modelled energy, in watts.",
 )
+@click.option(
+    "--grid",
+    metavar="GRID",
+    help="Grid of the nodes, such as 8x16, for distances and fragmentation.  [default: that of the run]",
+)
 @click.option("--ended", is_flag=True, help="Leave out jobs that have not ended by the last submission.")
 @click.option(
     "--definitions",
@@ -71,7 +76,14 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 )
 @json_option
 def metrics(
-    runs: tuple[Path, ...], tau: float, window: str, after: float, power: str, ended: bool, as_json: bool
+    runs: tuple[Path, ...],
+    tau: float,
+    window: str,
+    after: float,
+    power: str,
+    grid: str | None,
+    ended: bool,
+    as_json: bool,
 ) -> None:
     """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
 
@@ -88,7 +100,7 @@ def metrics(
     for path in dict.fromkeys(runs):
         run = _load(path)
         with progress(f"measuring {path.name}"):
-            found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended, power=model)
+            found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended, power=model, grid=grid)
         groups[str(path)] = group = figures_of(path, found[str(path)])
         if by_default and len(group) > 1:
             found[str(path)]["shaken"] = intervals(group).to_dict("index")

@@ -184,7 +184,7 @@ class ExtensionOption(click.Option):
 
 
 def policy_options(command: Command, *, required: bool = True) -> Command:
-    """Add `--policy`, `--policy-option`, `--priority`, `--interval` and `--over-limit`: options of all executors."""
+    """Add the options of all executors: `--policy`, `--policy-option`, `--placement`, `--grid`, `--priority`, ..."""
     for option in (
         click.option(
             "--over-limit",
@@ -207,6 +207,21 @@ def policy_options(command: Command, *, required: bool = True) -> Command:
             default="fcfs",
             show_default=True,
             help="Order in which the policy considers waiting jobs.",
+        ),
+        click.option(
+            "--grid",
+            metavar="GRID",
+            help="Grid of the network between the nodes: 8x16, 4x4x8, torus:8x16.  [default: that of the inventory or "
+            "of the workload's system]",
+        ),
+        click.option(
+            "--placement",
+            cls=ExtensionOption,
+            type=ExtensionName("tracebed.placements"),
+            default="first",
+            show_default=True,
+            metavar="NAME",
+            help="Which of the idle nodes a job gets: {names}.",
         ),
         click.option(
             "-P",

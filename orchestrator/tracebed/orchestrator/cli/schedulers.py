@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 OF_SCHEDULERS = ("partition", "scheduler_options", "scheduler_conf")
 """Parameters that need `--scheduler`."""
 OF_TESTBEDS = (
-    *("policy", "policy_options", "priority", "interval", "over_limit", "inventory", "balance", "calibration"),
-    *("clock", "on_node_failure", "drain", "allow_commands"),
+    *("policy", "policy_options", "placement", "grid", "priority", "interval", "over_limit", "inventory"),
+    *("balance", "calibration", "clock", "on_node_failure", "drain", "allow_commands"),
 )
 """Parameters that a replay with `--scheduler` does not accept."""
 

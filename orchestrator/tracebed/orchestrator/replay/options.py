@@ -8,6 +8,7 @@ from tracebed import bounds
 from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.pace import CLOCKS
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITY_NAMES
 from tracebed.registry import one_of
@@ -29,6 +30,7 @@ class Options:
             nominal speed of the job. All other values affect only the end times that the scheduler expects.
         balance: distribution of work over the ranks of a job, `static` or `dynamic`.
         priority: order of the queue, a name of `priorities`.
+        placement: the choice of the nodes of jobs, and the grid of the machine, as `hilbert@8x16`.
         clock: `wall` or `steady` (see `pace.CLOCKS`).
         proposed_duty: the duty that a calibration proposes, for nodes without a duty; None: `DEFAULT_DUTY`.
         on_node_failure: treatment of the jobs of a lost node, one of `NODE_FAILURES`.
@@ -41,6 +43,7 @@ class Options:
     over_limit: OverLimit = OverLimit.EXTEND
     balance: str = "static"
     priority: str = FCFS
+    placement: str = FIRST
     clock: str = "wall"
     proposed_duty: float | None = None
     on_node_failure: str = "requeue"

@@ -27,6 +27,7 @@ from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.placement import chooser
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
@@ -86,6 +87,7 @@ def replay(
         options = replace(options, proposed_duty=calibration.duty or None)
     policy_name, chosen = registry.resolve(policy, policy_parameters)
     registry.check(chosen, options.interval_s, options.over_limit)
+    chooser(options.placement, len(inventory.nodes))
     make_testbed = TESTBEDS.load(inventory.testbed)
     if "+" in inventory.execution:
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
@@ -108,6 +110,7 @@ def replay(
             "interval_s": options.interval_s,
             "over_limit": str(options.over_limit),
             "priority": options.priority,
+            "placement": options.placement,
             "balance": options.balance,
             "duty": inventory.duty(options.proposed_duty),
             "clock": options.clock,

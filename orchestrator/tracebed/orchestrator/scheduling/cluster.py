@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+from tracebed.orchestrator.scheduling.placement import Chooser
+
 
 @dataclass
 class Ledger:
@@ -57,10 +59,10 @@ class Loan(NamedTuple):
 class Cluster:
     """The allocation of the nodes. A node is idle or held by one job, its owner, and may be shared with one guest.
 
-    Idle nodes are allocated lowest number first. A job that shrinks releases the nodes allocated last, and keeps its
-    first node until it ends. When a guest ends, its cores return to the owner. When the owner ends first, the guest
-    becomes the owner of the whole node. A node that is lost is `out`: a job may hold it until the job has ended, and
-    it is idle again only after its return.
+    Idle nodes are allocated lowest number first, or as a placement chooses. A job that shrinks releases the nodes
+    allocated last, and keeps its first node until it ends. When a guest ends, its cores return to the owner. When the
+    owner ends first, the guest becomes the owner of the whole node. A node that is lost is `out`: a job may hold it
+    until the job has ended, and it is idle again only after its return.
 
     Attributes:
         cores: cores of each node.
@@ -71,14 +73,20 @@ class Cluster:
         ledger: past allocations.
     """
 
-    def __init__(self, cores: Sequence[int], sockets: Sequence[int] | None = None) -> None:
-        """Create idle nodes with `cores[node]` cores and `sockets[node]` sockets (None: one socket per node)."""
+    def __init__(
+        self, cores: Sequence[int], sockets: Sequence[int] | None = None, choose: Chooser | None = None
+    ) -> None:
+        """Create idle nodes with `cores[node]` cores and `sockets[node]` sockets (None: one socket per node).
+
+        `choose` chooses the nodes of a job among the idle ones; None: the lowest-numbered.
+        """
         self.cores = list(cores)
         self.sockets = [1] * len(self.cores) if sockets is None else list(sockets)
         self.idle = list(range(len(cores)))
         self.out: set[int] = set()
         self.loans: dict[int, Loan] = {}
         self.ledger = Ledger()
+        self._choose = choose
         self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in allocation order
         self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is a guest
         self._lends: dict[int, int] = {}  # owner -> number of its nodes that are shared
@@ -138,13 +146,15 @@ class Cluster:
             job: the job.
             count: number of nodes.
             now: the instant, s.
-            on: the nodes to allocate, all idle; empty: the lowest-numbered idle nodes.
+            on: the nodes to allocate, all idle; empty: those that the placement chooses.
 
         Raises:
             ValueError: fewer nodes are idle.
         """
         if count > len(self.idle):
             raise ValueError(f"{count} nodes requested, {len(self.idle)} idle")
+        if self._choose and not on:
+            on = self._choose(self.idle, count, self.owned(job), job)
         if on:
             nodes, chosen = sorted(on), set(on)
             self.idle = [node for node in self.idle if node not in chosen]

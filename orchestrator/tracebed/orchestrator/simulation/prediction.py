@@ -16,6 +16,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, nodes_of, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import FIRST, grid_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.state import Policy
@@ -51,6 +52,7 @@ def predict(
     malleability_interval_s: float = 0.0,
     over_limit: OverLimit = OverLimit.EXTEND,
     priority: str = FCFS,
+    placement: str = FIRST,
     engine: EngineChoice = "auto",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -70,6 +72,7 @@ def predict(
         malleability_interval_s: > 0: resizes take effect only at multiples of it since the start of a job.
         over_limit: treatment of jobs that exceed their time limit.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
+        placement: the choice of the nodes of jobs and the grid of the machine, as `hilbert@8x16`.
         engine: the simulator. The results of both are identical.
         on_progress: called periodically with the number of jobs submitted so far.
 
@@ -90,9 +93,10 @@ def predict(
         raise InputError("both a grain and a malleability interval are given", hint="give one of them")
     if 0 < overheads.grain_s < SHORTEST_GRAIN_S:
         raise InputError(f"grain_s is {overheads.grain_s:g}", hint=f"use 0, or at least {SHORTEST_GRAIN_S:g} s")
+    grid_of(placement, len(machine))
     jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in machine), over_limit=over_limit)
     interference = Interference.of(calibration.facts()) if calibration else None
-    reason = obstacle(jobs, chosen, len(machine), priority, overheads=overheads, interference=interference)
+    reason = obstacle(jobs, chosen, len(machine), priority, placement, overheads=overheads, interference=interference)
     simulator_class = _simulator(engine, reason)
     simulator = simulator_class(
         jobs,
@@ -103,6 +107,7 @@ def predict(
         interval_s=interval_s,
         malleability_interval_s=malleability_interval_s,
         priority=priority,
+        placement=placement,
         sockets=[node.sockets for node in machine],
         interference=interference,
     )
@@ -124,6 +129,7 @@ def predict(
             "malleability_interval_s": malleability_interval_s,
             "over_limit": str(over_limit),
             "priority": priority,
+            "placement": placement,
             **{f"overhead_{key}": value for key, value in asdict(overheads).items()},
         },
         speed=speed,

@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.placement import FIRST, chooser
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler, next_multiple
@@ -89,6 +90,7 @@ class Simulator:
         malleability_interval_s: > 0: a resize takes effect only at multiples of it since the start of the job. It
             must be 0 if `overheads.grain_s` is set.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
+        placement: the choice of the nodes of jobs, as `placement.chooser` reads it.
         sockets: sockets of each node; None: one each.
         interference: how much jobs that share a node slow each other down; None: not at all. The scheduler plans with
             the nominal rates, as in a replay.
@@ -109,12 +111,13 @@ class Simulator:
         interval_s: float = 0.0,
         malleability_interval_s: float = 0.0,
         priority: str = FCFS,
+        placement: str = FIRST,
         sockets: list[int] | None = None,
         interference: Interference | None = None,
     ) -> None:
         """Start at time 0 with an idle cluster."""
         self.jobs = jobs
-        self.cluster = Cluster(cores, sockets)
+        self.cluster = Cluster(cores, sockets, chooser(placement, len(cores)))
         self.record = Record(jobs)
         self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
         self.runtime_model = runtime_model

@@ -37,6 +37,7 @@ from tracebed.orchestrator.testbeds.registry import TESTBEDS
 from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credentials
 from tracebed.ranges import parse_names
 from tracebed.registry import one_of, unknown
+from tracebed.topology import Grid
 from tracebed.yaml_file import YamlFile, read_text, shown
 
 FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
@@ -89,8 +90,13 @@ def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> In
     with Place(yaml, ("testbed",)).of():
         one_of("testbed", file.testbed, TESTBEDS.names())
     name = file.name or name
-    parameters = file.model_dump(include={"testbed", "grain_s", "heartbeat_s", "linger_s", "network"})
-    return _inventory(name, _Groups(Place(yaml), file, _mark(name, yaml.where)), yaml.where, facts_follow, **parameters)
+    parameters = file.model_dump(include={"testbed", "grain_s", "heartbeat_s", "linger_s", "network", "grid"})
+    groups = _Groups(Place(yaml), file, _mark(name, yaml.where))
+    inventory = _inventory(name, groups, yaml.where, facts_follow, **parameters)
+    if file.grid:
+        with Place(yaml, ("grid",)).of():
+            Grid.parse(file.grid, len(inventory.nodes))
+    return inventory
 
 
 def _inventory(

@@ -167,6 +167,9 @@ class FileKeys(_Keys):
     """Time for which an agent keeps its jobs after it has lost the controller, wall seconds."""
     network: Literal["auto", "tcp", "agents"] = "auto"
     """Connections between the ranks of a job: over TCP, or through the agents without any port."""
+    grid: str = ""
+    """The grid of the network between the nodes: 8x16, 4x4x8, torus:8x16. Nodes are numbered in the order of the file,
+    with the last coordinate running fastest."""
     vars: Variables = {}
     """Variables of all groups."""
     defaults: dict[str, Any] = {}

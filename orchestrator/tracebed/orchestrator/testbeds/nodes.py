@@ -95,6 +95,8 @@ class Inventory:
     """Time for which an agent keeps its jobs after it has lost its controller, wall seconds."""
     network: str = "auto"
     """The connections between ranks: `auto`, `tcp` or `agents`."""
+    grid: str = ""
+    """The grid of the network between the nodes, as `Grid.parse` reads it; empty if it is unknown."""
 
     def __post_init__(self) -> None:
         """Group nodes that have no groups."""
@@ -147,6 +149,7 @@ class Inventory:
             "grain_s": self.grain_s,
             "heartbeat_s": self.heartbeat_s,
             **({"network": self.network} if self.network != "auto" else {}),
+            **({"grid": self.grid} if self.grid else {}),
             **({"settings": settings} if any(settings.values()) else {}),
         }
 

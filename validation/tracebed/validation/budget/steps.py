@@ -15,6 +15,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.decided import Decided
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.simulation.interference import Interference
@@ -145,6 +146,7 @@ class Simulations:
         self.interference = interference if shares(make_policy()) else None
         self.interval_s = float(info.parameters.get("interval_s", 0.0))
         self.priority = str(info.parameters.get("priority", FCFS))
+        self.placement = str(info.parameters.get("placement", FIRST))
         over_limit = OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND))
         self.cores = [node.cores for node in info.nodes]
         self.jobs = Jobs.of(workload, cores_per_node=max(self.cores), over_limit=over_limit)
@@ -164,6 +166,7 @@ class Simulations:
             overheads=chosen.times(info.speed),
             interval_s=self.interval_s,
             priority=self.priority,
+            placement=self.placement,
             sockets=[node.sockets for node in info.nodes],
             interference=None if step.name in (NOMINAL, OVERHEADS) else self.interference,
         )
@@ -179,6 +182,7 @@ class Simulations:
                 "interval_s": self.interval_s,
                 "over_limit": str(self.jobs.over_limit),
                 "priority": self.priority,
+                "placement": self.placement,
                 **{f"overhead_{key}": value for key, value in asdict(chosen).items()},
             },
             counts={},
@@ -228,6 +232,7 @@ class Simulations:
             self.make_policy(),
             interval_s=self.interval_s,
             priority=self.priority,
+            placement=self.placement,
         )
 
 

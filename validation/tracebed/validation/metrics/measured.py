@@ -11,7 +11,9 @@ import pandas as pd
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.placement import grid_of
 from tracebed.states import ChangeCause
+from tracebed.topology import Grid
 from tracebed.validation.metrics.jobs import TAU, per_job
 from tracebed.validation.metrics.machine import busy_cores, computing_cores, total_cores, waiting
 from tracebed.validation.steps import Steps
@@ -71,18 +73,20 @@ class MeasuredRun:
         after: length of the warm-up, s after the first submission. Jobs submitted earlier are excluded from `jobs`.
         ended: whether jobs that end after the last submission are also excluded from `jobs`.
         power: parameters of the modelled energy.
+        grid: the grid of the nodes, as `Grid.parse` reads it; None: that of the run, if it is known.
 
     Attributes:
         run: the run.
         tau: threshold of the bounded slowdown, s.
         power_model: parameters of the modelled energy.
+        grid: the grid of the nodes; None if it is unknown.
         jobs: the table of `per_job` without excluded jobs.
         finished: the finished jobs of `jobs`; means are over these jobs.
         last_end_s: last end of a finished job, s after the first submission; NaN if no job finished.
         window: time window of utilization, throughput and loss of capacity.
 
     Raises:
-        InputError: `tau` or `window` is invalid, or no job is submitted after the warm-up.
+        InputError: `tau`, `window` or `grid` is invalid, or no job is submitted after the warm-up.
     """
 
     def __init__(
@@ -94,10 +98,12 @@ class MeasuredRun:
         after: float = 0.0,
         ended: bool = False,
         power: PowerModel | None = None,
+        grid: str | None = None,
     ) -> None:
         self.run = run
         self.tau = tau
         self.power_model = power or PowerModel()
+        self.grid = Grid.parse(grid, run.total_nodes) if grid else _grid(run)
         everything = per_job(run, tau)
         self.jobs = _sample(everything, after, ended)
         self.finished = self.jobs[self.jobs["finished"]]
@@ -166,6 +172,15 @@ class MeasuredRun:
         first, last = STAGES[stage]
         times = (table[last] - table[first]).to_numpy(dtype=np.float64)
         return np.asarray(times[~np.isnan(times)], dtype=np.float64)
+
+
+def _grid(run: Run) -> Grid | None:
+    """Return the grid of a replay or prediction, or that of the system of a log."""
+    if "placement" in run.info.parameters:
+        return grid_of(str(run.info.parameters["placement"]), run.total_nodes)
+    system = (run.info.workload.get("provenance") or {}).get("system") or {}
+    own = run.info.source == "log" and system.get("grid")
+    return Grid.parse(own, run.total_nodes) if own else None
 
 
 def _sample(table: pd.DataFrame, after: float, ended: bool) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracebed.validation.metrics import deadlines, energy, handovers
+from tracebed.validation.metrics import deadlines, energy, handovers, placement
 from tracebed.validation.metrics.machine import lost_capacity
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Margin, Metric
@@ -359,5 +359,6 @@ METRICS = (
     *deadlines.METRICS,
     *energy.METRICS,
     *handovers.METRICS,
+    *placement.METRICS,
 )
 """The metrics in the order of tables."""

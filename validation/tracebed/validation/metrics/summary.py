@@ -35,6 +35,7 @@ def metrics(
     after: float = 0.0,
     ended: bool = False,
     power: PowerModel | None = None,
+    grid: str | None = None,
 ) -> dict[str, Any]:
     """Return the metrics of a run.
 
@@ -48,6 +49,7 @@ def metrics(
             the machine. The window `arrivals` begins at the end of the warm-up.
         ended: whether jobs that have not ended by the last submission are also excluded.
         power: parameters of the modelled energy.
+        grid: the grid of the nodes, `8x16`, for the metrics of placements; None: that of the run, if it is known.
 
     Returns:
         The metrics of `all_metrics`, in their units, NaN if a metric is undefined; and
@@ -60,9 +62,9 @@ def metrics(
         `utilization_window`, `tau`.
 
     Raises:
-        InputError: `tau` or `window` is invalid, or no job is submitted after the warm-up.
+        InputError: `tau`, `window` or `grid` is invalid, or no job is submitted after the warm-up.
     """
-    return summarize(MeasuredRun(run, tau, window, after=after, ended=ended, power=power))
+    return summarize(MeasuredRun(run, tau, window, after=after, ended=ended, power=power, grid=grid))
 
 
 def figures(run: Run, names: Sequence[str]) -> dict[str, float]:

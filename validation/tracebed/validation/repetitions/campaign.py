@@ -41,7 +41,7 @@ from tracebed.yaml_file import YamlFile
 HINT = "keys: repetitions, sessions, seed, settle_s, defaults, cells"
 REQUIRED = ("workload", "policy", "inventory")
 """Keys that each cell needs, in the cell or in `defaults`. A cell with a `scheduler` needs no inventory."""
-OF_TESTBEDS = {"inventory", "priority", "interval_s", "over_limit", "balance", "clock", "calibration"}
+OF_TESTBEDS = {"inventory", "priority", "placement", "interval_s", "over_limit", "balance", "clock", "calibration"}
 """Keys that a replay on a batch system does not accept."""
 MOST_REPETITIONS = 10_000
 
@@ -53,6 +53,7 @@ class ReplaySpec(Part):
     """Name, file or content of an inventory."""
     speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = Options.speed
     priority: str = Options.priority
+    placement: str = Options.placement
     interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] = Options.interval_s
     over_limit: Annotated[OverLimit, Field(strict=False)] = Options.over_limit
     balance: str = Options.balance

@@ -163,4 +163,5 @@ def _predict(cell: Cell) -> Run:
         interval_s=options.interval_s,
         over_limit=options.over_limit,
         priority=options.priority,
+        placement=options.placement,
     )

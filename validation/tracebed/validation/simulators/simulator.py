@@ -17,6 +17,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.registry import Registry
@@ -67,6 +68,8 @@ class SimulateOptions:
     """Parameters of the policy, values may be texts."""
     priority: str = FCFS
     """Order in which waiting jobs are considered, a name of `scheduling.priorities`."""
+    placement: str = FIRST
+    """Choice of the nodes of jobs, and the grid of the machine, as `scheduling.placement.chooser` reads it."""
     over_limit: OverLimit = OverLimit.EXTEND
     """Treatment of jobs that exceed their time limit."""
     timeout_s: float = TIMEOUT_S
@@ -122,7 +125,7 @@ class Simulator:
     """Fields of `SimulateOptions` that `simulate` uses, of those in `OPTIONAL`."""
 
 
-OPTIONAL = ("priority", "over_limit", "seed", "interval_s", "malleability_interval_s", "overheads")
+OPTIONAL = ("priority", "placement", "over_limit", "seed", "interval_s", "malleability_interval_s", "overheads")
 """Fields of `SimulateOptions` that a simulator may lack. Other values than the default are then refused."""
 
 SIMULATORS: Registry[Simulator] = Registry("tracebed.simulators", "simulator")

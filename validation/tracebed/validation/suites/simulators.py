@@ -179,6 +179,7 @@ class BuiltIn(Calibrated):
             interval_s=task.interval_s,
             over_limit=task.over_limit,
             priority=task.priority,
+            placement=task.placement,
         )
 
 
@@ -204,6 +205,7 @@ class Driven(Calibrated):
         options = SimulateOptions(
             policy_parameters=task.policy_parameters,
             priority=task.priority,
+            placement=task.placement,
             over_limit=task.over_limit,
             timeout_s=self.spec.timeout_s,
             seed=seed,

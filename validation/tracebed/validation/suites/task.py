@@ -11,6 +11,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.validation.repetitions.campaign import Cell
 
@@ -32,6 +33,7 @@ class Task:
     interval_s: float
     over_limit: OverLimit
     priority: str
+    placement: str
 
     @classmethod
     def of_cell(cls, cell: Cell, names: Mapping[str, str], file: Path | None) -> Self:
@@ -48,6 +50,7 @@ class Task:
             options.interval_s,
             options.over_limit,
             options.priority,
+            options.placement,
         )
 
     @classmethod
@@ -79,6 +82,7 @@ class Task:
             float(info.parameters.get("interval_s", 0.0)),
             OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND)),
             str(info.parameters.get("priority", FCFS)),
+            str(info.parameters.get("placement", FIRST)),
         )
 
     @property
@@ -103,4 +107,7 @@ class Task:
             "interval_s": self.interval_s,
             "over_limit": str(self.over_limit),
             "priority": self.priority,
+            **(
+                {"placement": self.placement} if self.placement != FIRST else {}
+            ),  # predictions that are kept stay valid
         }

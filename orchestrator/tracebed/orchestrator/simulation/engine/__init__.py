@@ -21,6 +21,7 @@ from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
 from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
@@ -100,6 +101,7 @@ def obstacle(
     policy: Policy,
     total: int,
     priority: str = FCFS,
+    placement: str = FIRST,
     *,
     overheads: Overheads | None = None,
     interference: Interference | None = None,
@@ -113,6 +115,8 @@ def obstacle(
         return f"the compiled engine does not support the policy {type(policy).__name__}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
         return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
+    if placement.partition("@")[0] != FIRST:
+        return f"the compiled engine does not support the placement {placement}"
     if priority not in PRIORITIES:
         return f"the compiled engine does not support the priority {priority}"
     if priority != FCFS and shares(policy):
@@ -158,11 +162,14 @@ class CompiledSimulator:
         interval_s: float = 0.0,
         malleability_interval_s: float = 0.0,
         priority: str = FCFS,
+        placement: str = FIRST,
         sockets: list[int] | None = None,
         interference: Interference | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
-        if reason := obstacle(jobs, policy, len(cores), priority, overheads=overheads, interference=interference):
+        if reason := obstacle(
+            jobs, policy, len(cores), priority, placement, overheads=overheads, interference=interference
+        ):
             raise ValueError(reason)
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)

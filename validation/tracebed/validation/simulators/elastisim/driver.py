@@ -28,7 +28,7 @@ from tracebed.validation.simulators.elastisim.executor import INSTANT_S, Elastis
 from tracebed.validation.simulators.elastisim.protocol import Connection, Silent
 from tracebed.validation.simulators.simulator import SimulateOptions
 
-SUPPORTED = frozenset({"priority", "over_limit", "interval_s", "malleability_interval_s", "overheads"})
+SUPPORTED = frozenset({"priority", "placement", "over_limit", "interval_s", "malleability_interval_s", "overheads"})
 """Options that ElastiSim supports; `release_s` of the overheads has no effect, with a warning."""
 ITERATIONS = 10
 """Number of iterations of a malleable job, if neither a grain nor a malleability interval is given."""
@@ -85,6 +85,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
             "iterations": count,
             "over_limit": str(options.over_limit),
             "priority": options.priority,
+            "placement": options.placement,
             **{f"overhead_{key}": value / options.speed for key, value in asdict(options.overheads).items()},
         },
         speed=options.speed,
@@ -116,6 +117,7 @@ def _executor(
         overheads=options.overheads,
         interval_s=options.interval_s,
         priority=options.priority,
+        placement=options.placement,
     )
 
 

@@ -17,6 +17,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.placement import chooser
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
@@ -38,6 +39,7 @@ class ElastisimExecutor:
         overheads: overheads in trace seconds, with which ElastiSim simulates.
         interval_s: > 0: the policy is called only at multiples of it.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
+        placement: the choice of the nodes of jobs, as `placement.chooser` reads it.
 
     Attributes:
         record: times and states of the jobs.
@@ -56,10 +58,12 @@ class ElastisimExecutor:
         overheads: Overheads,
         interval_s: float,
         priority: str,
+        placement: str,
     ) -> None:
         """Start before the first submission. Reject the jobs that are larger than the machine."""
         self.jobs, self.overheads, self.interval_s = jobs, overheads, interval_s
-        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes])
+        choose = chooser(placement, len(nodes))
+        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], choose)
         self.record = Record(jobs)
         self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
         low = self.scheduler.jobs.low
