@@ -214,8 +214,7 @@ def test_the_error_names_what_the_engine_does_not_implement(monkeypatch: pytest.
         predict(small(), NODES, "sd", priority="aging", engine="compiled")
     with pytest.raises(ValueError, match="priority aging"):
         engine.CompiledSimulator(jobs, [1], SlowdownDriven(), priority="aging")
-    jobs.high = [1, 2**31]
-    assert "at most 2147483647 nodes" in engine.obstacle(jobs, Easy(), 1)
+    assert "at most 2147483647 nodes" in engine.obstacle(jobs.with_columns(high=[1, 2**31]), Easy(), 1)
     monkeypatch.setattr(engine, "_library", lambda: None)
     monkeypatch.setattr(engine, "LIBRARY", Path("absent"))
     assert "no C compiler" in engine.obstacle(Jobs.of(small()), Easy(), 1)

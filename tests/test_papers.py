@@ -99,7 +99,7 @@ def test_dmr_jobs_may_be_fixed_and_arrive_otherwise() -> None:
 def test_deadline_workloads_are_those_of_the_study(name: str, factor: float) -> None:
     workload = registry.draw(f"deadline-{name}", seed=2)
     assert len(workload) == 1000
-    assert workload.provenance.system == System(128, 4, "deadline study")
+    assert workload.provenance.system == System(128, 4, "deadline study", grid="8x16")
     plain = feitelson96(1000, seed=2, repeats="end", parameters=Parameters(factor=factor))
     for column in ("submit_time", "nodes", "run_time", "extra_executable"):
         assert workload.column(column).tolist() == plain.column(column).tolist()

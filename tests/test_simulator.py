@@ -374,7 +374,7 @@ def test_an_interval_below_the_resolution_of_time_is_invalid(engine: EngineChoic
         ("sd", "depth", 2.7),  # not truncated to 2
         ("sd", "depth", [1]),
         ("sd", "mates", True),
-        ("sd", "mates", 0),
+        ("sd", "mates", -1),
         ("sd", "sharing_factor", "nan"),
         ("sd", "max_slowdown", "nan"),
         ("sd", "max_slowdown", -1),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy import ndimage
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.topology import Grid
@@ -33,6 +30,10 @@ def nodes_at_start(run: MeasuredRun) -> dict[str, IntArray]:
 
 def largest_part(grid: Grid, idle: BoolArray) -> int:
     """Return the number of nodes of the largest connected part of the nodes `idle`, shape (nodes,)."""
+    from scipy import ndimage  # slow to import, and most runs have no grid
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     labels, count = ndimage.label(idle.reshape(grid.sides))
     if not count:
         return 0
