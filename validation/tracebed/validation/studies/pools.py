@@ -6,12 +6,13 @@ TracebedError, the error is the result. The end of the `with` block stops runnin
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -99,6 +100,8 @@ class LocalPool:
 class DaskPool:
     """Workers of a Dask cluster. The output folder must have the same path on all workers.
 
+    If a worker dies, the items that it was computing are computed again by others.
+
     Args:
         scheduler: address of the Dask scheduler, such as tcp://host:8786.
 
@@ -118,6 +121,7 @@ class DaskPool:
                 f"cannot import dask.distributed: {error}",
                 hint="pip install 'tracebed[dask]', or use --pool local",
             ) from error
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are those of `map`, without a traceback
         try:
             self._client: Any = Client(self.scheduler, timeout=PATIENCE_S, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -141,7 +145,7 @@ class DaskPool:
         """Yield each item with its result, in the order of completion.
 
         Raises:
-            InputError: the workers for a cell died repeatedly.
+            InputError: the workers for a cell died repeatedly, or the scheduler died.
         """
         from distributed import as_completed as finished
         from distributed.scheduler import KilledWorker
@@ -154,6 +158,12 @@ class DaskPool:
             except KilledWorker as error:
                 raise InputError(
                     f"Dask workers died while computing a cell: {error}", hint="give the workers more memory"
+                ) from error
+            except CancelledError as error:
+                raise InputError(
+                    "the connection to the Dask scheduler is lost",
+                    where=self.scheduler,
+                    hint="start the scheduler and its workers again; the same command then computes what is missing",
                 ) from error
             yield futures.pop(future), result
             future.release()

@@ -1,0 +1,171 @@
+"""Studies on Dask workers that are processes of their own, and on workers that are jobs of a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import slurmd
+from test_sweep import HERE, run, study
+from tracebed.errors import InputError
+from tracebed.validation.studies.pools import DaskPool
+
+__all__ = ["study"]  # the fixture
+
+pytest.importorskip("distributed")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_process_is_left")]
+GUARD_S = 120.0
+LOOPBACK = ("--host", "127.0.0.1", "--no-dashboard")
+HERE_TOO = {"PYTHONPATH": str(Path(__file__).parent)}
+"""The functions of this module are computed by workers, which import it."""
+
+
+class Cluster:
+    """A Dask scheduler, and workers of one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "scheduler.json"
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.scheduler = self.start("dask_scheduler", "--port", "0", "--scheduler-file", str(self.file), *LOOPBACK)
+        until(self.file.exists, "scheduler")
+        self.address = str(json.loads(self.file.read_text())["address"])
+
+    def start(self, program: str, *words: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.{program}", *words]
+        process = subprocess.Popen(command, env=os.environ | HERE_TOO, stderr=subprocess.DEVNULL)
+        self.started.append(process)
+        return process
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        return self.start("dask_worker", *self.as_worker())
+
+    def as_worker(self) -> tuple[str, ...]:
+        return ("--scheduler-file", str(self.file), "--nthreads", "1", "--no-nanny", *LOOPBACK)
+
+    def end(self) -> None:
+        for process in self.started:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    found = Cluster(tmp_path)
+    yield found
+    found.end()
+
+
+def until(ready: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + GUARD_S
+    while not ready():
+        assert time.monotonic() < end, f"no {what} after {GUARD_S} s"
+        time.sleep(0.05)
+
+
+def marked(item: tuple[str, int]) -> int:
+    """Note in a file that the item is computed and by whom; the first computation of item 0 waits for its end."""
+    folder, number = Path(item[0]), item[1]
+    done = list(folder.glob(f"{number}-*"))
+    (folder / f"{number}-{os.getpid()}").touch()
+    if number == 0 and not done:
+        time.sleep(GUARD_S)
+    return 10 * number
+
+
+def computed(folder: Path) -> Counter[int]:
+    """Return how many processes have computed each item."""
+    return Counter(int(path.name.partition("-")[0]) for path in folder.iterdir())
+
+
+def kill_whoever_computes_0(folder: Path, killed: list[int]) -> None:
+    """Kill the worker that computes item 0, once all other items are computed."""
+    until(lambda: len(computed(folder)) == 20, "items")
+    (path,) = folder.glob("0-*")
+    killed.append(int(path.name.partition("-")[2]))
+    psutil.Process(killed[0]).kill()
+
+
+def test_after_the_death_of_a_worker_only_the_item_that_it_computed_is_computed_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    marks, killed = tmp_path / "marks", list[int]()
+    marks.mkdir()
+    workers = [cluster.worker() for _ in range(2)]
+    murderer = threading.Thread(target=kill_whoever_computes_0, args=(marks, killed))
+    murderer.start()
+    with DaskPool(cluster.address) as pool:
+        found = dict(pool.map(marked, [(str(marks), number) for number in range(20)]))
+    murderer.join()
+    assert found == {(str(marks), number): 10 * number for number in range(20)}
+    assert computed(marks) == Counter({0: 2} | dict.fromkeys(range(1, 20), 1))
+    assert killed[0] in [worker.pid for worker in workers]
+
+
+def test_after_the_death_of_the_scheduler_the_same_command_computes_what_is_missing(
+    cluster: Cluster, study: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, out = study(seeds=20), tmp_path / "out"
+    cluster.worker()
+
+    def kill_the_scheduler() -> None:
+        until(lambda: len(list(out.glob("**/cells/*.json"))) >= 3, "cells")
+        cluster.scheduler.kill()
+
+    murderer = threading.Thread(target=kill_the_scheduler)
+    murderer.start()
+    result = run(path, "-o", out, "--pool", "dask", "--scheduler", cluster.address)
+    murderer.join()
+    assert isinstance(result.exception, InputError)
+    assert "the connection to the Dask scheduler is lost" in str(result.exception)
+    assert "Traceback" not in result.output
+    cluster.end()  # the worker may still finish its cell
+    before = {cell: cell.stat().st_mtime_ns for cell in out.glob("**/cells/*.json")}
+    assert len(before) >= 3
+
+    assert run(path, "-o", out, *HERE).exit_code == 0
+    after = {cell: cell.stat().st_mtime_ns for cell in out.glob("**/cells/*.json")}
+    assert len(after) > len(before)
+    assert {cell: after[cell] for cell in before} == before
+
+
+@pytest.mark.skipif(bool(slurmd.reason_to_skip()), reason=slurmd.reason_to_skip() or "")
+def test_workers_are_jobs_of_slurm_one_of_which_is_cancelled(cluster: Cluster, tmp_path: Path) -> None:
+    marks, killed = tmp_path / "marks", list[int]()
+    marks.mkdir()
+    slurm = slurmd.Slurm(tmp_path / "slurm", nodes=2)
+    slurm.folder.mkdir()
+    try:
+        slurm.up()
+        worker = shlex.join([sys.executable, "-m", "distributed.cli.dask_worker", *cluster.as_worker()])
+        said = slurm("sbatch", "--parsable", "--array=1-2", "--wrap", f"exec {worker}", **HERE_TOO)
+        jobs = said.strip()
+
+        def cancel() -> None:
+            until(lambda: len(computed(marks)) == 20, "items")
+            (path,) = marks.glob("0-*")
+            killed.append(int(path.name.partition("-")[2]))
+            number = psutil.Process(killed[0]).environ()["SLURM_ARRAY_TASK_ID"]
+            slurm("scancel", f"{jobs}_{number}")
+
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
+        with DaskPool(cluster.address) as pool:
+            found = dict(pool.map(marked, [(str(marks), number) for number in range(20)]))
+        canceller.join()
+        assert found == {(str(marks), number): 10 * number for number in range(20)}
+        assert computed(marks) == Counter({0: 2} | dict.fromkeys(range(1, 20), 1))
+        slurm("scancel", jobs)
+        slurm.until(lambda: not slurm("squeue", "-h").strip(), "end of the jobs")
+    finally:
+        slurm.down()
