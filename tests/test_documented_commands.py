@@ -52,7 +52,7 @@ NOT_RUN = {
     "docs/how-to/repeat.md": 1,
     "docs/how-to/replay.md": 1,
     "docs/how-to/survive.md": 1,
-    "docs/how-to/sweep.md": 1,
+    "docs/how-to/sweep.md": 2,
     "docs/how-to/write-a-policy.md": 1,
     "docs/reference/import.md": 1,
     "docs/reference/policies/slurm.md": 1,
