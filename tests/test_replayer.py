@@ -127,12 +127,12 @@ def test_a_replay_that_computes_shrinks_and_expands_on_real_cpus(tmp_path: Path)
 
 
 def test_a_job_is_killed_at_its_limit_with_the_option(tmp_path: Path) -> None:
-    table = {"job_id": ["long", "short"], "submit_time": [0.0, 1.0], "run_time": [900.0, 5.0], "nodes": 2}
-    work = Workload(pd.DataFrame(table | {"time_limit": [30.0, 30.0]}))
+    table = {"job_id": ["long", "short"], "submit_time": [0.0, 1.0], "run_time": [9000.0, 5.0], "nodes": 2}
+    work = Workload(pd.DataFrame(table | {"time_limit": [30.0, 3000.0]}))  # 30 s of wall time suffice for any launch
     run = replay(work, emulated(2), "fcfs", tmp_path / "run", options=Options(speed=100, over_limit=OverLimit.KILL))
     assert run.jobs["state"].tolist() == ["killed", "completed"]
     assert run.jobs["reason"].tolist() == ["time limit", ""]
-    assert 30.0 <= run.jobs["end"][0] < 900.0
+    assert 30.0 <= run.jobs["end"][0] < 9000.0
 
 
 def test_jobs_that_can_never_run_are_rejected_and_others_run(tmp_path: Path) -> None:

@@ -395,20 +395,23 @@ def test_jobs_of_any_name_and_of_zero_length(tmp_path: Path, execution: str, bal
 
 def test_only_a_given_limit_kills_a_job(tmp_path: Path) -> None:
     """A job without a limit is planned with its run time, which is shorter here than its launch."""
-    table = {"job_id": ["none", "own"], "submit_time": 0.0, "run_time": 50.0, "time_limit": [np.nan, 20.0], "nodes": 1}
+    table = {"job_id": ["none", "own"], "submit_time": 0.0, "run_time": [50.0, 1e4], "time_limit": [np.nan, 20.0]}
     options = Options(500.0, over_limit=OverLimit.KILL)
-    run = replay(Workload(pd.DataFrame(table)), emulated(2), "fcfs", tmp_path / "run", options=options)
+    run = replay(Workload(pd.DataFrame(table | {"nodes": 1})), emulated(2), "fcfs", tmp_path / "run", options=options)
     assert run.jobs["state"].tolist() == ["completed", "killed"]
 
 
 def test_the_limit_of_a_malleable_job_scales_with_its_speed(tmp_path: Path) -> None:
-    """On two nodes the job progresses at double speed, so its limit of 100 s on one node is 50 s."""
-    work = one_job(1e4, time_limit=100.0, speedup_parameters="1.0")
+    """On two nodes the job progresses at double speed, so its limit of 1000 s on one node is 500 s.
+
+    The limit is 10 s of wall time, because the new rank may need seconds to join on a busy machine.
+    """
+    work = one_job(1e5, time_limit=1000.0, speedup_parameters="1.0")
     run = carry_out(work, GROWING, tmp_path, emulated(2), Options(100.0, over_limit=OverLimit.KILL))
     assert run.reconfigurations["state"].tolist() == ["applied"]
     grown = run.reconfigurations["ended"][0]
     assert run.jobs["state"].tolist() == ["killed"]
-    limit = grown + (100.0 - (grown - run.jobs["start"][0])) / 2
+    limit = grown + (1000.0 - (grown - run.jobs["start"][0])) / 2
     _, entries = journal.read(tmp_path / JOURNAL)
     [killed] = [entry.time for entry in entries if entry.kind == "kill" and entry.data["reason"] == "time limit"]
     assert killed >= limit
