@@ -67,14 +67,20 @@ def prove_that_defects_are_seen(folder: Path) -> None:
 def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     """Compare the engine and the kernels of `folder` with their Python counterparts; exit if they differ."""
     import engines
+    import evolving_cases
     from tracebed.benchmarks import kernels
     from tracebed.benchmarks.kernels import stream
+    from tracebed.orchestrator.evolving import compiled as evolving
     from tracebed.orchestrator.simulation import engine
 
-    engine.LIBRARY, kernels.LIBRARY = folder / engine.LIBRARY.name, folder / kernels.LIBRARY.name
+    for module in (engine, kernels, evolving):
+        module.LIBRARY = folder / module.LIBRARY.name
     for number in range(cases + large):
         if found := engines.compared(seed + number, large=number >= cases):
             sys.exit(f"seed {seed + number}{' (large)' if number >= cases else ''}: {found}")
+    for number in range(cases):
+        if found := evolving_cases.compared(seed + number):
+            sys.exit(f"seed {seed + number} of evolving jobs: {found}")
     kernel, twin = kernels._load(kernels.LIBRARY), kernels._numpy_kernel()
     for first, units in ((0, 0), (7, 1), (0, 17), (2**40, 1000)):
         if kernel(first, units) != twin(first, units):
@@ -83,7 +89,8 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
         results = [streamed(made, blocks, first, units) for made in (stream._C(), stream._NumPy())]
         if results[0] != results[1]:
             sys.exit(f"the kernels of STREAM differ on {blocks} blocks and {units} units from {first}")
-    print(f"{cases:,} cases and {large} large ones from seed {seed}, and the kernels: the same, nothing reported")  # noqa: T201
+    what = f"{cases:,} cases and {large} large ones from seed {seed}, evolving jobs and the kernels"
+    print(f"{what}: the same, nothing reported")  # noqa: T201
 
 
 def streamed(made: StreamKernels, blocks: int, first: int, units: int) -> tuple[object, ...]:
@@ -114,12 +121,13 @@ def main() -> int:
     if not shutil.which("gcc"):
         sys.exit("gcc is needed: apt-get install gcc libc6-dev")
     from tracebed.benchmarks import kernels
+    from tracebed.orchestrator.evolving import compiled as evolving
     from tracebed.orchestrator.simulation import engine
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prove_that_defects_are_seen(folder)
-        for library in (engine.LIBRARY, kernels.LIBRARY):
+        for library in (engine.LIBRARY, kernels.LIBRARY, evolving.LIBRARY):
             build(sorted(library.parent.glob("*.c")), folder / library.name)
         again = [str(options.cases), "--large", str(options.large), "--seed", str(options.seed)]
         return sanitized([__file__, *again, "--libraries", name]).returncode

@@ -57,6 +57,7 @@ APART = {
     "history": {"scheduling", "simulation", "replay", "testbeds", "tables"},
     "tables": {"simulation", "replay", "testbeds", "history"},
     "scheduling": {"batch", "simulation", "replay", "testbeds", "calibrating", "run", "tables", "history"},
+    "evolving": {"batch", "run", "simulation", "replay", "testbeds", "calibrating", "tables", "history", "watching"},
     "simulation": {"batch", "replay", "testbeds", "history", "calibrating", "watching"},
     "replay": {"batch", "simulation", "history", "calibrating", "watching"},
     "testbeds": {"batch", "scheduling", "simulation", "replay", "calibrating", "watching"},
@@ -72,7 +73,10 @@ VALIDATION_APART = {
     **{room: {"simulators"} for room in ("budget", "fitting", "metrics", "report", "verdict")},
 }
 # package of the orchestrator -> external modules that it may not import, since its decisions are pure
-PURE = {"scheduling": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os", "pathlib"}}
+PURE = {
+    "scheduling": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os", "pathlib"},
+    "evolving": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os"},
+}
 HEAVY = {
     "distributed",
     "fabric",

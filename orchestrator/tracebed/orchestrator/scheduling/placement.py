@@ -82,10 +82,10 @@ def leak(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: 
     free = set(idle)
     chosen: list[int] = []
     edge = list(held)
-    snake = _snake(grid, job)
+    path = snake(grid, job)
     while len(chosen) < count:
         if not edge:
-            edge = [next(node for node in snake if node in free)]
+            edge = [next(node for node in path if node in free)]
             free.discard(edge[0])
             chosen.append(edge[0])
             continue
@@ -119,7 +119,7 @@ def _grown(grid: Grid, free: set[int], count: int, begun: Sequence[int]) -> list
     return chosen
 
 
-def _snake(grid: Grid, job: int) -> Iterator[int]:
+def snake(grid: Grid, job: int) -> Iterator[int]:
     """Yield all nodes row by row, every second row backwards, from the entry node of `job` to the one before it."""
     rows = np.arange(len(grid)).reshape(-1, grid.sides[-1])
     rows[1::2] = rows[1::2, ::-1].copy()

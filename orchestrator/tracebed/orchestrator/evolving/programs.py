@@ -1,0 +1,232 @@
+"""Programs of jobs: processes that compute, send, receive, fork and join, in flat arrays.
+
+Amounts are in seconds: work on one core, and the size of a message as its time on one idle link of bandwidth 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+Communication = Literal["asynchronous", "synchronous"]
+"""`asynchronous`: a send returns at once. `synchronous`: a send lasts until the message is received."""
+COMMUNICATIONS: tuple[Communication, ...] = get_args(Communication)
+
+
+class Kind(IntEnum):
+    """Kinds of steps. The numbers are those of evolving.c."""
+
+    COMPUTE = 0
+    """Compute `amount` seconds of work."""
+    SEND = 1
+    """Send the message `argument`."""
+    RECEIVE = 2
+    """Receive the message `argument`."""
+    FORK = 3
+    """Start the process `argument`."""
+    JOIN = 4
+    """Wait for the end of the process `argument`."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The programs of jobs. Processes, steps and messages are numbered over all jobs."""
+
+    nodes: IntArray
+    """Number of nodes of each job, shape (jobs,)."""
+    processes: IntArray
+    """First process of each job, and the number of all processes, shape (jobs + 1,)."""
+    messages: IntArray
+    """First message of each job, and the number of all messages, shape (jobs + 1,)."""
+    steps: IntArray
+    """First step of each process, and the number of all steps, shape (processes + 1,)."""
+    parent: IntArray
+    """The process that forks a process; -1: the process exists from the start of the job. Shape (processes,)."""
+    home: IntArray
+    """The node of a process under a static allocation, an index into the nodes of its job. Shape (processes,)."""
+    kind: IntArray
+    """Kind of each step (`Kind`), shape (steps,)."""
+    argument: IntArray
+    """Message or process of each step, shape (steps,)."""
+    amount: FloatArray
+    """Work of each step, s, 0 for all but `COMPUTE`. Shape (steps,)."""
+    sender: IntArray
+    """Sending process of each message, shape (messages,)."""
+    receiver: IntArray
+    """Receiving process of each message, shape (messages,)."""
+    size: FloatArray
+    """Size of each message, s. Shape (messages,)."""
+    communication: Communication
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if an array has another type or shape, or a number is out of range.
+
+        The compiled simulation relies on it.
+        """
+        jobs, processes, steps, messages = (len(array) for array in (self.nodes, self.parent, self.kind, self.sender))
+        shapes = {
+            "nodes": jobs,
+            "processes": jobs + 1,
+            "messages": jobs + 1,
+            "steps": processes + 1,
+            **dict.fromkeys(("parent", "home"), processes),
+            **dict.fromkeys(("kind", "argument", "amount"), steps),
+            **dict.fromkeys(("sender", "receiver", "size"), messages),
+        }
+        for name, count in shapes.items():
+            array = getattr(self, name)
+            expected = np.float64 if name in {"amount", "size"} else np.int64
+            if array.shape != (count,) or array.dtype != expected:
+                raise ValueError(
+                    f"{name} has the shape {array.shape} of {array.dtype}, expected ({count},) of {expected}"
+                )
+        for name, end in (("processes", processes), ("messages", messages), ("steps", steps)):
+            array = getattr(self, name)
+            if array[0] != 0 or array[-1] != end or (np.diff(array) < (name == "processes")).any():
+                raise ValueError(f"{name} does not ascend from 0 to {end}")
+        job = np.repeat(np.arange(jobs), np.diff(self.processes))
+        step_job = np.repeat(job, np.diff(self.steps))
+        of_message = np.repeat(np.arange(jobs), np.diff(self.messages))
+        talks = (self.kind == Kind.SEND) | (self.kind == Kind.RECEIVE)
+        forks = (self.kind == Kind.FORK) | (self.kind == Kind.JOIN)
+        for what, numbers, owner, first in (
+            ("message", self.argument[talks], step_job[talks], self.messages),
+            ("process", self.argument[forks], step_job[forks], self.processes),
+            ("sender", self.sender, of_message, self.processes),
+            ("receiver", self.receiver, of_message, self.processes),
+        ):
+            if ((numbers < first[owner]) | (numbers >= first[owner + 1])).any():
+                raise ValueError(f"a {what} is of another job")
+        if ((self.home < 0) | (self.home >= self.nodes[job])).any():
+            raise ValueError("the home of a process is not among the nodes of its job")
+        if not (np.isfinite(self.amount).all() and np.isfinite(self.size).all()):
+            raise ValueError("a work or a size is not finite")
+        if ((self.kind < 0) | (self.kind > max(Kind))).any():
+            raise ValueError("a kind of step is unknown")
+
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+        return len(self.nodes)
+
+    def scaled(self, factors: FloatArray) -> Programs:
+        """Return the programs with the works and sizes of each job multiplied by its factor, shape (jobs,)."""
+        of_process = np.repeat(factors, np.diff(self.processes))
+        return replace(
+            self,
+            amount=self.amount * np.repeat(of_process, np.diff(self.steps)),
+            size=self.size * np.repeat(factors, np.diff(self.messages)),
+        )
+
+
+Round: TypeAlias = tuple[IntArray, IntArray, float]
+"""Senders, receivers, and the size of each message."""
+
+
+@dataclass
+class Builder:
+    """Programs under construction: blocks of steps, each appended to the ends of its processes.
+
+    The blocks in their order are one possible execution. Therefore no program waits forever.
+    """
+
+    communication: Communication
+    nodes: list[int] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
+    parent: list[IntArray] = field(default_factory=list)
+    home: list[IntArray] = field(default_factory=list)
+    steps: list[tuple[IntArray, IntArray, IntArray, FloatArray]] = field(default_factory=list)
+    """Blocks of process, kind, argument and amount."""
+    sent: list[Round] = field(default_factory=list)
+    created: int = 0
+    """Number of processes."""
+    numbered: int = 0
+    """Number of messages."""
+
+    def begin(self, nodes: int) -> None:
+        """Begin the program of the next job, on so many nodes."""
+        self.nodes.append(nodes)
+        self.processes.append(self.created)
+        self.messages.append(self.numbered)
+
+    def create(self, home: Sequence[int] | IntArray) -> IntArray:
+        """Add processes that exist from the start, on the nodes `home`, and return their numbers."""
+        return self._added(np.full(len(home), -1), home)
+
+    def fork(self, parents: IntArray, home: Sequence[int] | IntArray) -> IntArray:
+        """Let each of `parents` start one process, on a node of `home` if static, and return the numbers."""
+        children = self._added(parents, home)
+        self._append(parents, Kind.FORK, children)
+        return children
+
+    def join(self, parents: IntArray, children: IntArray) -> None:
+        """Let each of `parents` wait for the end of one of its children."""
+        self._append(parents, Kind.JOIN, children)
+
+    def compute(self, processes: IntArray, works: FloatArray) -> None:
+        """Let each process compute its work, s."""
+        self._append(processes, Kind.COMPUTE, np.zeros(len(processes), dtype=np.int64), works)
+
+    def exchange(self, *rounds: Round) -> None:
+        """Let processes send messages.
+
+        Asynchronous processes send everything before they receive, synchronous ones send and receive round by round. A
+        process should have one partner in a round, or its synchronous messages are one after another.
+        """
+        numbers = []
+        for senders, _, _ in rounds:
+            numbers.append(np.arange(self.numbered, self.numbered + len(senders)))
+            self.numbered += len(senders)
+        self.sent += rounds
+        pairs = list(zip(rounds, numbers, strict=True))
+        for together in [pairs] if self.communication == "asynchronous" else [[pair] for pair in pairs]:
+            for (senders, _, _), messages in together:
+                self._append(senders, Kind.SEND, messages)
+            for (_, receivers, _), messages in together:
+                self._append(receivers, Kind.RECEIVE, messages)
+
+    def build(self) -> Programs:
+        """Return the programs."""
+        process, kind, argument = (
+            np.concatenate([np.zeros(0, np.int64), *(block[column] for block in self.steps)]) for column in range(3)
+        )
+        order = np.argsort(process, kind="stable")
+        sender, receiver = (
+            np.concatenate([np.zeros(0, np.int64), *(sent[column] for sent in self.sent)]) for column in range(2)
+        )
+        return Programs(
+            nodes=np.array(self.nodes, dtype=np.int64),
+            processes=np.array([*self.processes, self.created], dtype=np.int64),
+            messages=np.array([*self.messages, self.numbered], dtype=np.int64),
+            steps=np.concatenate([[0], np.cumsum(np.bincount(process, minlength=self.created))]).astype(np.int64),
+            parent=np.concatenate([np.zeros(0, np.int64), *self.parent]),
+            home=np.concatenate([np.zeros(0, np.int64), *self.home]),
+            kind=kind[order],
+            argument=argument[order],
+            amount=np.concatenate([np.zeros(0), *(block[3] for block in self.steps)])[order],
+            sender=sender,
+            receiver=receiver,
+            size=np.repeat([size for _, _, size in self.sent], [len(senders) for senders, _, _ in self.sent]).astype(
+                float
+            ),
+            communication=self.communication,
+        )
+
+    def _added(self, parents: IntArray, home: Sequence[int] | IntArray) -> IntArray:
+        numbers = np.arange(self.created, self.created + len(home))
+        self.created += len(home)
+        self.parent.append(parents)
+        self.home.append(np.asarray(home, dtype=np.int64))
+        return numbers
+
+    def _append(self, processes: IntArray, kind: Kind, argument: IntArray, amount: FloatArray | None = None) -> None:
+        if len(processes):
+            amounts = np.zeros(len(processes)) if amount is None else amount
+            self.steps.append((processes, np.full(len(processes), int(kind)), argument, amounts))
