@@ -12,10 +12,12 @@ import time
 
 import numpy as np
 
+import tracebed.api as tb
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.orchestrator.evolving import behaviours, compiled, reference
 from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Programs
+from tracebed.orchestrator.evolving.simulation import leaking, programs_of
 from tracebed.topology import Grid
 
 SIDES = ((1,), (7,), (2, 2), (3, 4), (4, 4), (2, 5), (2, 3, 3))
@@ -37,6 +39,15 @@ def case(seed: int) -> tuple[Programs, Machine, Plan]:
         return programs, machine, Plan(start, cancel, leak=rng.choice(list(Leak)), waits=rng.random() < 0.5)
     nodes = np.concatenate([np.array(rng.sample(range(len(grid)), count), dtype=np.int64) for count in sizes])
     return programs, machine, Plan(start, cancel, nodes)
+
+
+def large_case(seed: int) -> tuple[Programs, Machine, Plan]:
+    """Return jobs of the deadline study that compete for a machine of 128 nodes."""
+    rng = random.Random(f"evolving large {seed}")
+    study = tb.generate("deadline-very-heavy", jobs=30, seed=seed)
+    machine = Machine(Grid((8, 16), torus=rng.random() < 0.5), 2)
+    programs = programs_of(study, machine, communication=rng.choice(COMMUNICATIONS), seed=seed)
+    return programs, machine, leaking(study, rng.choice(list(Leak)), waits=rng.random() < 0.5)
 
 
 def drawn_programs(rng: random.Random, sizes: list[int], machine: Machine) -> Programs:
@@ -92,9 +103,9 @@ def fields_of(outcome: Outcome) -> dict[str, bytes]:
     return {name: np.asarray(array).tobytes() for name, array in vars(outcome).items()}
 
 
-def compared(seed: int) -> str:
+def compared(seed: int, *, large: bool = False) -> str:
     """Return what differs between C and Python in a case, or an empty text."""
-    programs, machine, plan = case(seed)
+    programs, machine, plan = large_case(seed) if large else case(seed)
     ours, theirs = compiled.simulated(programs, machine, plan), reference.Simulation(programs, machine, plan).run()
     differing = [name for name, values in fields_of(theirs).items() if values != fields_of(ours)[name]]
     return "".join(f"{name}: {getattr(theirs, name)}, in C {getattr(ours, name)}\n" for name in differing)

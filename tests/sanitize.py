@@ -78,9 +78,9 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     for number in range(cases + large):
         if found := engines.compared(seed + number, large=number >= cases):
             sys.exit(f"seed {seed + number}{' (large)' if number >= cases else ''}: {found}")
-    for number in range(cases):
-        if found := evolving_cases.compared(seed + number):
-            sys.exit(f"seed {seed + number} of evolving jobs: {found}")
+    for number in range(cases + large):
+        if found := evolving_cases.compared(seed + number, large=number >= cases):
+            sys.exit(f"seed {seed + number} of evolving jobs{' (large)' if number >= cases else ''}: {found}")
     kernel, twin = kernels._load(kernels.LIBRARY), kernels._numpy_kernel()
     for first, units in ((0, 0), (7, 1), (0, 17), (2**40, 1000)):
         if kernel(first, units) != twin(first, units):

@@ -21,7 +21,7 @@ COMMUNICATIONS: tuple[Communication, ...] = get_args(Communication)
 
 
 class Kind(IntEnum):
-    """Kinds of steps. The numbers are those of evolving.c."""
+    """Kinds of steps. The numbers are those of machine.h."""
 
     COMPUTE = 0
     """Compute `amount` seconds of work."""
