@@ -172,6 +172,21 @@ def test_a_host_that_never_answers_is_given_up_after_connect_s(place: Place, mon
     assert str(caught.value) == f"host web: no SSH server answers on port {port} within 1 s"
 
 
+def test_a_host_whose_banner_is_late_does_not_answer_either(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the wait for the banner may end before the wait for the connection."""
+
+    def late(transport: paramiko.Transport) -> None:
+        try:
+            raise TimeoutError
+        except TimeoutError as error:
+            raise paramiko.SSHException(f"Error reading SSH protocol banner{error}")  # noqa: B904  as paramiko does
+
+    monkeypatch.setattr(ssh_host, "ATTEMPTS", 1)
+    monkeypatch.setattr(paramiko.Transport, "_check_banner", late)
+    with deaf() as port, pytest.raises(TestbedError, match=f"no SSH server answers on port {port} within 9 s"):
+        place.provider(port=port, connect_s=9.0).up()
+
+
 def test_an_unknown_name_is_an_error(place: Place) -> None:
     with pytest.raises(TestbedError, match=r"the address of 'no-such-host.invalid' is unknown"):
         place.provider(alias="no-such-host.invalid").up()

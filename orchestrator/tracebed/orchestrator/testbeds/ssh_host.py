@@ -223,7 +223,7 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
                 return TestbedError(f"the SSH server refuses the keys of user {self.user}", where=where, hint=hint)
             case TimeoutError():
                 return TestbedError(f"does not answer {within}", where=where)
-            case paramiko.SSHException() if "No existing session" in str(error):  # no key exchange in time
+            case paramiko.SSHException() if "No existing" in str(error) or isinstance(error.__context__, TimeoutError):
                 return TestbedError(f"no SSH server answers {within}", where=where, transient=True)
             case NoValidConnectionsError():
                 reasons = {str(getattr(reason, "strerror", reason)) for reason in error.errors.values()}

@@ -26,6 +26,8 @@ FINISHED = 0xFFEC44FF
 """Code of the last message, after the last job."""
 WAIT_MS = 100
 """Longest time for which a receiver blocks before it checks the process, ms."""
+LAST_MS = 2000
+"""Longest time for which the receiver waits for messages of a process that has ended, ms."""
 
 
 class Occasion(enum.IntEnum):
@@ -139,10 +141,10 @@ class Connection:
             InputError: the message is not one of the protocol.
         """
         alive = True
-        while not self._socket.poll(WAIT_MS):
+        while not self._socket.poll(WAIT_MS if alive else LAST_MS):
             if not alive:
                 raise Silent(timeout=False)
-            alive = self._alive()  # a last message may have arrived before the process ended: poll once more
+            alive = self._alive()  # a last message may still be on its way when the process has ended: poll once more
             if time.monotonic() > self._deadline:
                 raise Silent(timeout=True)
         if time.monotonic() > self._deadline:
