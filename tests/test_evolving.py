@@ -88,7 +88,9 @@ def test_a_program_depends_on_seed_and_number_alone() -> None:
     assert amounts(["bsp", "forks"], 1) != amounts(["bsp", "forks"], 2)
 
 
-def test_an_unknown_behavior_and_invalid_constants_are_errors() -> None:
+def test_an_unknown_behavior_or_communication_and_invalid_constants_are_errors() -> None:
+    with pytest.raises(InputError, match="unknown communication 'buffered'"):
+        behaviours.drawn(["bsp"], [1], cores=1, communication="buffered")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown behavior 'fluid'"):
         behaviours.drawn(["fluid"], [1], cores=1, communication="asynchronous")
     for wrong in ({"imbalance": 1.5}, {"supersteps": 0}, {"message": math.nan}):

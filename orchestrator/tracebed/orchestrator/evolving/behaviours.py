@@ -14,7 +14,14 @@ import numpy as np
 
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.errors import InputError
-from tracebed.orchestrator.evolving.programs import Builder, Communication, IntArray, Programs, Round
+from tracebed.orchestrator.evolving.programs import (
+    COMMUNICATIONS,
+    Builder,
+    Communication,
+    IntArray,
+    Programs,
+    Round,
+)
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,11 @@ def drawn(
         parameters: constants of the programs.
 
     Raises:
-        InputError: a behavior is unknown.
+        InputError: a behavior or the communication is unknown.
     """
+    if communication not in COMMUNICATIONS:
+        hint = f"one of {', '.join(COMMUNICATIONS)}"
+        raise InputError(f"unknown communication {communication!r}", hint=hint)
     builder = Builder(communication)
     for number, (behaviour, count) in enumerate(zip(behaviours, nodes, strict=True)):
         if behaviour not in PROGRAMS:

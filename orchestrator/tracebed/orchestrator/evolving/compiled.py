@@ -11,7 +11,7 @@ import numpy as np
 
 from tracebed.orchestrator.evolving.machine import Machine, Outcome, Plan
 from tracebed.orchestrator.evolving.programs import Programs
-from tracebed.orchestrator.scheduling.placement import snake
+from tracebed.orchestrator.scheduling.placement import ENTRIES, snake
 
 LIBRARY = Path(__file__).with_name("libtracebed_evolving.so")
 PROGRAMS = ["processes", "messages", "steps", "parent", "home", "kind", "argument"]
@@ -74,7 +74,7 @@ def simulated(programs: Programs, machine: Machine, plan: Plan, *, alone: bool =
         "neighbour": np.concatenate([[0], np.cumsum([len(others) for others in beside])]),
         "neighbours": np.array([other for others in beside for other in others], dtype=np.int64),
         "snake": order,
-        "entry": np.array([place[next(iter(snake(machine.grid, job)))] for job in range(jobs)], dtype=np.int64),
+        "entry": np.resize([place[next(snake(machine.grid, job))] for job in range(ENTRIES)], jobs),
         "start": plan.start,
         "cancel": plan.cancel,
         "start_order": np.argsort(plan.start, kind="stable")[: np.count_nonzero(~np.isnan(plan.start))],

@@ -91,6 +91,7 @@ static void prepare(struct machine *m) {
     m->link = zeros(m, m->count_links, sizeof *m->link);
     m->dirty_nodes = zeros(m, m->count_nodes, sizeof *m->dirty_nodes);
     m->dirty_links = zeros(m, m->count_links, sizeof *m->dirty_links);
+    m->shares = zeros(m, m->count_links, sizeof *m->shares);
     m->component = zeros(m, m->count_links, sizeof *m->component);
     m->ready = zeros(m, m->count_processes, sizeof *m->ready);
     for (int64_t i = 0; i < m->count_nodes; i++) m->idle[i] = in->cores;
@@ -110,7 +111,7 @@ static void free_machine(struct machine *m) {
     for (int64_t i = 0; m->node && i < m->count_nodes; i++) free(m->node[i].computing);
     for (int64_t i = 0; m->link && i < m->count_links; i++) free(m->link[i].on);
     void *blocks[] = {m->process, m->message, m->transfer, m->alive, m->held, m->idle, m->waiting, m->node, m->link,
-                      m->dirty_nodes, m->dirty_links, m->component, m->ready, m->activity, m->route, m->where, m->heap};
+                      m->dirty_nodes, m->dirty_links, m->shares, m->component, m->ready, m->activity, m->route, m->where, m->heap};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) free(blocks[i]);
 }
 

@@ -50,8 +50,8 @@ struct on_link { int32_t activity, hop; };
 
 struct link {
     struct on_link *on;
-    double left, share;
-    int32_t count, room, open, dirty, seen;
+    double left;                                        /* bandwidth left */
+    int32_t count, room, open, dirty, seen, place;      /* open: messages without a rate; place: in `component` */
 };
 
 struct node {
@@ -76,6 +76,7 @@ struct machine {
     int64_t waiting_count;
     struct node *node;
     struct link *link;
+    double *shares;                                     /* bandwidth left per open message, of each link of `component` */
     int32_t *dirty_nodes, *dirty_links, *component, *ready;
     int64_t dirty_nodes_count, dirty_links_count, ready_first, ready_count;
     int32_t stamp;

@@ -10,14 +10,16 @@ static void share_node(struct machine *m, struct node *node) {
 static void share_links(struct machine *m, int32_t first) {
     int64_t count = 0, flows = 0;
     int32_t *component = m->component;
-    if (m->link[first].seen == m->stamp) return;
+    double *shares = m->shares;
+    if (m->link[first].seen == m->stamp || !m->link[first].count) return;
     m->link[first].seen = m->stamp;
     component[count++] = first;
     for (int64_t i = 0; i < count; i++) {
         struct link *link = &m->link[component[i]];
         link->left = m->in->bandwidth;
         link->open = link->count;
-        if (link->count) link->share = link->left / link->open;
+        link->place = (int32_t)i;
+        shares[i] = link->left / link->open;
         for (int32_t j = 0; j < link->count; j++) {
             int32_t number = link->on[j].activity;
             struct activity *a = &m->activity[number];
@@ -35,19 +37,12 @@ static void share_links(struct machine *m, int32_t first) {
     while (flows) {
         int32_t narrowest = -1;
         double rate = INFINITY;
-        for (int64_t i = 0; i < count;) {
-            struct link *link = &m->link[component[i]];
-            if (!link->open) {
-                component[i] = component[--count];
-                continue;
-            }
-            if (link->share < rate || (link->share == rate && component[i] < narrowest)) {
-                rate = link->share;
-                narrowest = component[i];
-            }
-            i++;
+        for (int64_t i = 0; i < count; i++) {
+            if (shares[i] > rate || (shares[i] == rate && component[i] > narrowest)) continue;
+            rate = shares[i];
+            narrowest = component[i];
         }
-        assert(narrowest >= 0 && rate > 0.0);
+        assert(narrowest >= 0 && rate > 0.0 && rate < INFINITY);
         for (int32_t j = 0; j < m->link[narrowest].count; j++) {
             int32_t number = m->link[narrowest].on[j].activity;
             struct activity *a = &m->activity[number];
@@ -58,7 +53,13 @@ static void share_links(struct machine *m, int32_t first) {
             for (int32_t hop = 0; hop < a->hops; hop++) {
                 struct link *link = &m->link[m->route[number * m->longest + hop]];
                 link->left -= rate;
-                if (--link->open) link->share = link->left / link->open;
+                if (--link->open) {
+                    shares[link->place] = link->left / link->open;
+                } else {  /* the last link takes its place */
+                    shares[link->place] = shares[--count];
+                    component[link->place] = component[count];
+                    m->link[component[count]].place = link->place;
+                }
             }
         }
     }
