@@ -98,6 +98,14 @@ def test_an_unknown_behavior_or_communication_and_invalid_constants_are_errors()
             behaviours.Parameters(**wrong)  # type: ignore[arg-type]
 
 
+def test_no_jobs_are_no_error() -> None:
+    programs = adapted(behaviours.drawn([], [], cores=1, communication="synchronous"), np.zeros(0), LINE)
+    outcome = both(programs, LINE, at())
+    assert len(outcome.end) == 0
+    assert outcome.utilization(LINE) == 0.0
+    assert len(both(programs, LINE, static([])).end) == 0
+
+
 def test_programs_with_numbers_of_other_jobs_are_refused() -> None:
     programs = behaviours.drawn(["bsp", "forks"], [2, 2], cores=1, communication="asynchronous")
     for field in ("argument", "sender", "receiver", "home"):

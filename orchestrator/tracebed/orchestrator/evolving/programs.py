@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+Array = TypeVar("Array", FloatArray, IntArray)
 Communication = Literal["asynchronous", "synchronous"]
 """`asynchronous`: a send returns at once. `synchronous`: a send lasts until the message is received."""
 COMMUNICATIONS: tuple[Communication, ...] = get_args(Communication)
@@ -142,8 +143,12 @@ class Builder:
     messages: list[int] = field(default_factory=list)
     parent: list[IntArray] = field(default_factory=list)
     home: list[IntArray] = field(default_factory=list)
-    steps: list[tuple[IntArray, IntArray, IntArray, FloatArray]] = field(default_factory=list)
-    """Blocks of process, kind, argument and amount."""
+    steps: list[tuple[Kind, IntArray]] = field(default_factory=list)
+    """Blocks: a kind of step, and the processes that do it."""
+    arguments: list[IntArray] = field(default_factory=list)
+    """Of the blocks that do not compute."""
+    works: list[FloatArray] = field(default_factory=list)
+    """Of the blocks that compute."""
     sent: list[Round] = field(default_factory=list)
     created: int = 0
     """Number of processes."""
@@ -172,7 +177,8 @@ class Builder:
 
     def compute(self, processes: IntArray, works: FloatArray) -> None:
         """Let each process compute its work, s."""
-        self._append(processes, Kind.COMPUTE, np.zeros(len(processes), dtype=np.int64), works)
+        self.steps.append((Kind.COMPUTE, processes))
+        self.works.append(works)
 
     def exchange(self, *rounds: Round) -> None:
         """Let processes send messages.
@@ -194,28 +200,27 @@ class Builder:
 
     def build(self) -> Programs:
         """Return the programs."""
-        process, kind, argument = (
-            np.concatenate([np.zeros(0, np.int64), *(block[column] for block in self.steps)]) for column in range(3)
-        )
+        process = _joined([processes for _, processes in self.steps])
+        kinds = np.array([kind for kind, _ in self.steps], dtype=np.int64)
+        kind = _repeated(kinds, [processes for _, processes in self.steps])
+        argument, amount = np.zeros(len(kind), dtype=np.int64), np.zeros(len(kind))
+        argument[kind != Kind.COMPUTE] = _joined(self.arguments)
+        amount[kind == Kind.COMPUTE] = np.concatenate([np.zeros(0), *self.works])
         order = np.argsort(process, kind="stable")
-        sender, receiver = (
-            np.concatenate([np.zeros(0, np.int64), *(sent[column] for sent in self.sent)]) for column in range(2)
-        )
+        sizes = np.array([size for _, _, size in self.sent], dtype=np.float64)
         return Programs(
             nodes=np.array(self.nodes, dtype=np.int64),
             processes=np.array([*self.processes, self.created], dtype=np.int64),
             messages=np.array([*self.messages, self.numbered], dtype=np.int64),
             steps=np.concatenate([[0], np.cumsum(np.bincount(process, minlength=self.created))]).astype(np.int64),
-            parent=np.concatenate([np.zeros(0, np.int64), *self.parent]),
-            home=np.concatenate([np.zeros(0, np.int64), *self.home]),
+            parent=_joined(self.parent),
+            home=_joined(self.home),
             kind=kind[order],
             argument=argument[order],
-            amount=np.concatenate([np.zeros(0), *(block[3] for block in self.steps)])[order],
-            sender=sender,
-            receiver=receiver,
-            size=np.repeat([size for _, _, size in self.sent], [len(senders) for senders, _, _ in self.sent]).astype(
-                float
-            ),
+            amount=amount[order],
+            sender=_joined([senders for senders, _, _ in self.sent]),
+            receiver=_joined([receivers for _, receivers, _ in self.sent]),
+            size=_repeated(sizes, [senders for senders, _, _ in self.sent]),
             communication=self.communication,
         )
 
@@ -226,7 +231,16 @@ class Builder:
         self.home.append(np.asarray(home, dtype=np.int64))
         return numbers
 
-    def _append(self, processes: IntArray, kind: Kind, argument: IntArray, amount: FloatArray | None = None) -> None:
-        if len(processes):
-            amounts = np.zeros(len(processes)) if amount is None else amount
-            self.steps.append((processes, np.full(len(processes), int(kind)), argument, amounts))
+    def _append(self, processes: IntArray, kind: Kind, argument: IntArray) -> None:
+        self.steps.append((kind, processes))
+        self.arguments.append(argument)
+
+
+def _joined(arrays: Sequence[IntArray]) -> IntArray:
+    """Return arrays one after another; there may be none."""
+    return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
+
+
+def _repeated(values: Array, blocks: Sequence[IntArray]) -> Array:
+    """Return each value as often as its block is long."""
+    return np.repeat(values, np.array([len(block) for block in blocks], dtype=np.int64))
