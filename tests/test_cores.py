@@ -467,7 +467,7 @@ def test_sd_selects_the_two_mates_with_enough_nodes_and_the_lowest_penalty() -> 
 
 @given(st.permutations(range(6)), st.lists(st.sampled_from([1.0, 2.0]), min_size=6, max_size=6))
 def test_running_jobs_are_in_order_of_expected_end_and_number(order: list[int], ends: list[float]) -> None:
-    releases = Releases(6)
+    releases = Releases()
     for job in order:
         releases.add(job, ends[job], 1)
     expected = sorted(order, key=lambda job: (ends[job], job))

@@ -25,8 +25,8 @@ from tracebed.cpus import format_cpus
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import NodeFacts, Run, nodes_of
 from tracebed.orchestrator.scheduling import scheduler
-from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.ledger import Ledger
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.easy import Easy
@@ -273,12 +273,12 @@ def test_the_ledger_has_the_holder_of_each_node_in_the_fewest_rows(
     masks = [((7, 3, 1) if node % 5 else (13, 19, 14))[: cores[node]] for node in range(9)]
     cpus: list[tuple[int, ...]] = [()] * 9 if virtual else masks
     for job, nodes, start, end, part in held:
-        ledger.add(job, sorted(nodes), start, end, part=part)
+        ledger.add(job, sorted(nodes), start, end, part)
         for node in nodes:
             own = cpus[node] if part is None else [cpus[node][core] for core in part if not virtual]
             mask = format_cpus(own)
             expected.append((start, f"j{job}", node, end, cores[node] if part is None else len(part), mask))
-    table = allocations_table(ledger, ["j0", "j1", "j2"], cores, cpus)
+    table = allocations_table(ledger.complete(), ["j0", "j1", "j2"], cores, cpus)
     rows = list(table.itertuples(index=False, name=None))
     told = [(row[3], row[0], node, *row[4:]) for row in rows for node in range(row[1], row[1] + row[2])]
     assert sorted(told) == sorted(expected)

@@ -16,8 +16,9 @@ from tracebed.converters.workload import IntArray
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.run_schema import NAN, TABLES, conform
-from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
+from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChanges
+from tracebed.orchestrator.scheduling.ledger import Ledger
 from tracebed.orchestrator.scheduling.record import MEASURED, Record
 from tracebed.states import JobState
 

@@ -2,48 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right, insort
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from bisect import insort
+from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from tracebed.orchestrator.scheduling.ledger import Ledger
 from tracebed.orchestrator.scheduling.placement import Chooser
-
-
-@dataclass
-class Ledger:
-    """Past allocations: one entry per job and range of consecutive nodes, in the order of release."""
-
-    jobs: array[int] = field(default_factory=lambda: array("i"))
-    firsts: array[int] = field(default_factory=lambda: array("i"))
-    counts: array[int] = field(default_factory=lambda: array("i"))
-    starts: array[float] = field(default_factory=lambda: array("d"))
-    ends: array[float] = field(default_factory=lambda: array("d"))
-    parts: dict[int, range] = field(default_factory=dict)
-    """Index of an entry of shared nodes -> the cores that the job held on each of them."""
-
-    def add(self, job: int, nodes: Sequence[int], since: float, now: float, *, part: range | None = None) -> None:
-        """Add that `job` held `nodes` (ascending) from `since` until `now`. `part`: cores held per node; None: all."""
-        for first, count in ranges(nodes):
-            if part is not None:
-                self.parts[len(self.jobs)] = part
-            self.jobs.append(job)
-            self.firsts.append(first)
-            self.counts.append(count)
-            self.starts.append(since)
-            self.ends.append(now)
-
-
-def ranges(nodes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield (first, count) of each range of consecutive numbers in `nodes`, which is in ascending order."""
-    begin = 0
-    while begin < len(nodes):
-        offset = nodes[begin] - begin  # constant within a range, larger after it
-        end = bisect_right(range(len(nodes)), offset, begin, key=lambda at: nodes[at] - at)
-        yield nodes[begin], end - begin
-        begin = end
 
 
 class Loan(NamedTuple):
@@ -70,7 +35,6 @@ class Cluster:
         idle: the idle nodes, in ascending order.
         out: the lost nodes.
         loans: shared node -> its owner and guest.
-        ledger: past allocations.
     """
 
     def __init__(
@@ -85,7 +49,7 @@ class Cluster:
         self.idle = list(range(len(cores)))
         self.out: set[int] = set()
         self.loans: dict[int, Loan] = {}
-        self.ledger = Ledger()
+        self._ledger = Ledger()
         self._choose = choose
         self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in allocation order
         self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is a guest
@@ -95,6 +59,11 @@ class Cluster:
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self.cores)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Past allocations."""
+        return self._ledger.complete()
 
     def nodes_of(self, job: int) -> list[int]:
         """Return the nodes that `job` owns, in allocation order, then those on which it is a guest."""
@@ -199,7 +168,7 @@ class Cluster:
                 self._inherit(heir, left, now)
                 gains.append(heir)
         self._first.pop(job, None)
-        return list(dict.fromkeys(gains))
+        return [*dict.fromkeys(gains)]
 
     def shrink(self, job: int, count: int, now: float) -> list[int]:
         """Release the `count` nodes allocated last to `job`, and return them. `job` must not share nodes."""
@@ -231,7 +200,7 @@ class Cluster:
         loan = self.loans[node]
         if loan.since < now:
             for job in (loan.owner, loan.guest):
-                self.ledger.add(job, [node], loan.since, now, part=self.part(job, node))
+                self._ledger.add(job, [node], loan.since, now, self.part(job, node))
         del self.loans[node]
         del self._visits[loan.guest][node]
         if not self._visits[loan.guest]:
@@ -257,7 +226,7 @@ class Cluster:
             for touched, part in groupby(held, key=chosen.__contains__):
                 same = list(part)
                 if touched and enter and since < now:
-                    self.ledger.add(owner, same, since, now)
+                    self._ledger.add(owner, same, since, now)
                 self._held[owner].append((now if touched else since, same))
 
     def _give_back(self, job: int, since: float, nodes: list[int], now: float) -> None:
@@ -267,4 +236,4 @@ class Cluster:
         else:
             self.idle += usable
             self.idle.sort()  # linear time: the list consists of two sorted runs
-        self.ledger.add(job, nodes, since, now)
+        self._ledger.add(job, nodes, since, now)

@@ -92,7 +92,9 @@ class Promises:
 
         A promise that cannot be served yet does not delay later ones.
         """
-        served = []
+        served: list[tuple[int, int]] = []
+        if not self._nodes:
+            return served
         for job, nodes in list(self._nodes.items()):
             earmarked = self._served_from.get(job)
             if nodes <= (idle - self._earmarked_idle() if earmarked is None else earmarked.idle):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from itertools import compress
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,8 @@ BLOCK = 512
 """Number of jobs in a block. A block is searched only if one of its jobs may fit according to its summary."""
 FEW = 8
 """Largest number of jobs that are tried one by one."""
+SHORT = 128
+"""Largest number of jobs of which NumPy does not find the waiting ones faster than Python."""
 CLASSES = 128
 SLACK_S = 1e-6
 NO_JOB = np.inf
@@ -41,6 +44,7 @@ class Queue:
         low = np.array(jobs.low, dtype=np.int64)
         self._size = np.full(blocks * BLOCK, NO_JOB)  # fewest nodes; NO_JOB: not waiting
         self._time = np.full(blocks * BLOCK, np.inf)
+        self._time[: len(jobs)] = self._limit
         sizes = np.unique(low)
         smallest = sizes[:: -(-len(sizes) // CLASSES) or 1]
         self._smallest: list[int] = smallest.tolist()  # of each class
@@ -84,6 +88,8 @@ class Queue:
         if not self._count:
             return []
         earliest = self._earliest()
+        if self._end - earliest <= SHORT:
+            return [*compress(range(earliest, self._end), self._waiting[earliest : self._end])]
         return (earliest + self._flags[earliest : self._end].nonzero()[0]).tolist()
 
     def append(self, job: int) -> None:
@@ -92,11 +98,10 @@ class Queue:
         self._count += 1
         self._end = max(self._end, job + 1)
         self._head = min(self._head, job)
-        limit = self._limit[job]
         self._size[job] = self._low[job]
-        self._time[job] = limit
-        summary = self._shortest[self._class[job] :, job // BLOCK]
-        if limit < summary[0]:  # the shortest limit does not increase along the classes
+        limit, first, block = self._limit[job], self._class[job], job // BLOCK
+        if limit < self._shortest[first, block]:  # the shortest limit does not increase along the classes
+            summary = self._shortest[first:, block]
             np.minimum(summary, limit, out=summary)
 
     def remove(self, job: int) -> None:

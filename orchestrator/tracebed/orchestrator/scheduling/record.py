@@ -75,7 +75,7 @@ class Record:
         self.pauses: list[dict[str, Any]] = []
         self._open: dict[int, int] = {}  # job -> the row of its pending resize
 
-    def finish(self, job: int, now: float, state: JobState, reason: str = "") -> None:
+    def finish(self, job: int, now: float, state: JobState = JobState.COMPLETED, reason: str = "") -> None:
         """Record the end of `job`, which may not have started."""
         self.end[job] = now
         self.state[job] = state

@@ -113,6 +113,7 @@ class Scheduler:
         self._progress: dict[int, Progress] = {}
         # Progress at which the limit of each job ends, s. `OverLimit.AGAIN` moves it.
         self._limit = list(jobs.limit)
+        self._expects_again = jobs.over_limit is OverLimit.AGAIN
         self._sharing = Sharing(jobs, cluster, self.state, self._progress, self._limit)
         self._shares = shares(policy)
         self._resized_in_call = False
@@ -238,7 +239,7 @@ class Scheduler:
         state.woken = now >= self._wake
         self._wake = math.inf
         state.queue.arrange(now)
-        if self.jobs.over_limit is OverLimit.AGAIN:
+        if self._expects_again:
             self._expect_again()
         decided = 0
         for decision in self.policy.decide(state):
@@ -283,7 +284,7 @@ class Scheduler:
 
     def _start(self, decision: Start) -> None:
         state, jobs = self.state, self.jobs
-        job, nodes = decision.job, decision.nodes
+        job, nodes, taken = decision.job, decision.nodes, decision.taken
         if not (jobs.low[job] <= nodes <= jobs.high[job] or nodes == jobs.nodes[job]) or job not in state.queue:
             self._check(job in state.queue, decision, "is not waiting")
             self._check(False, decision, f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
@@ -291,17 +292,17 @@ class Scheduler:
             chosen = set(decision.on)
             self._check(len(chosen) == len(decision.on) == nodes, decision, f"would start on {len(chosen)} nodes")
             self._check(chosen.issubset(self.cluster.idle), decision, "would start on nodes that are not idle")
-            self._check(nodes <= state.idle and not decision.taken, decision, "would start on promised nodes")
+            self._check(nodes <= state.idle and not taken, decision, "would start on promised nodes")
         self._leave_queue(job)
         end = state.now + jobs.limit[job] / jobs.rate(job, nodes)
         state.expected_end[job] = end
         state.releases.add(job, end, nodes)
-        coming = {source: count for source, count in decision.taken if self._promises.is_shrinking(source)}
+        coming = {source: count for source, count in taken if self._promises.is_shrinking(source)} if taken else None
         if nodes <= state.idle and not coming:
             state.idle -= nodes
             self._launch(job, nodes, decision.on)
         else:
-            self._promises.make(job, nodes, coming if decision.taken else None, exchange=decision.exchange)
+            self._promises.make(job, nodes, coming, exchange=decision.exchange)
             self._set_aside()
             self._check(state.idle >= 0, decision, "is promised nodes that no job releases")
             self.serve()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -138,65 +141,54 @@ LOOK = 64
 class Releases:
     """The running jobs sorted by expected end, then by number, in arrays, for the computation of reservations."""
 
-    def __init__(self, capacity: int) -> None:
-        """Start without jobs. `capacity` is the largest number of running jobs (two per node)."""
-        self._rows = np.zeros((3, max(capacity, LOOK) + 1))  # expected end, nodes, job
-        self._count = 0
+    def __init__(self) -> None:
+        """Start without jobs."""
+        self._ends, self._nodes, self._jobs = array("d"), array("q"), array("q")
         self.changes = 0
 
     def add(self, job: int, end: float, nodes: int) -> None:
         """Add `job`, expected to release `nodes` nodes at `end`."""
-        rows, count = self._rows, self._count
-        at = int(rows[0, :count].searchsorted(end, "right"))
-        if at and rows[0, at - 1] == end and rows[2, at - 1] > job:
-            first = int(rows[0, :at].searchsorted(end))
-            at = first + int(rows[2, first:at].searchsorted(job))
-        rows[:, at + 1 : count + 1] = rows[:, at:count]
-        rows[0, at] = end
-        rows[1, at] = nodes
-        rows[2, at] = job
-        self._count = count + 1
+        ends, jobs = self._ends, self._jobs
+        at = bisect_right(ends, end)
+        if at and ends[at - 1] == end and jobs[at - 1] > job:
+            at = bisect_left(jobs, job, bisect_left(ends, end, 0, at), at)
+        ends.insert(at, end)
+        self._nodes.insert(at, nodes)
+        jobs.insert(at, job)
         self.changes += 1
 
     def remove(self, job: int, end: float) -> None:
         """Remove `job`, which was added with `end`."""
-        rows, count = self._rows, self._count
-        at = int(rows[0, :count].searchsorted(end))
-        if rows[2, at] != job:  # hundreds of jobs may have the same expected end
-            at += int((rows[2, at:count] == job).argmax())
-        rows[:, at : count - 1] = rows[:, at + 1 : count]
-        self._count = count - 1
+        at = self._jobs.index(job, bisect_left(self._ends, end))  # several jobs may have the same expected end
+        del self._ends[at], self._nodes[at], self._jobs[at]
         self.changes += 1
 
     def due(self, now: float) -> list[int]:
         """Return the jobs with an expected end at or before `now`, in the order of the expected ends."""
-        passed = int(self._rows[0, : self._count].searchsorted(now, "right"))
-        return [int(job) for job in self._rows[2, :passed]]
+        return self._jobs[: bisect_right(self._ends, now)].tolist()
 
     @property
     def rows(self) -> tuple[FloatArray, IntArray, IntArray]:
         """Expected ends in ascending order, s, the nodes released at each, and the jobs; each of shape (jobs,)."""
-        ends, nodes, jobs = self._rows[:, : self._count]
-        return ends.copy(), nodes.astype(np.int64), jobs.astype(np.int64)
+        return np.array(self._ends), np.array(self._nodes), np.array(self._jobs)
 
     def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
         """Return the shadow time at which `need` nodes will be idle, s, and the number of extra nodes idle then.
 
         The shadow time is infinite if lost nodes are needed: the time of their return is unknown.
         """
+        ends, shadow = self._ends, now
         if idle < need:
-            ends, freed = self._rows[0, : self._count], self._rows[1, :LOOK].cumsum()  # the next ends usually suffice
-            at = int(freed[: self._count].searchsorted(need - idle))
-            if at + 1 < min(LOOK, self._count) and now < ends[at] < ends[at + 1]:
-                return float(ends[at]), idle + int(freed[at]) - need
-            at = int(self._rows[1, : self._count].cumsum().searchsorted(need - idle))
-            if at == self._count:
+            freed = [*accumulate(self._nodes[:LOOK])]  # the next ends usually suffice
+            at = bisect_left(freed, need - idle)
+            if at + 1 < len(freed) and now < ends[at] < ends[at + 1]:
+                return ends[at], idle + freed[at] - need
+            at = int(np.array(self._nodes).cumsum().searchsorted(need - idle))
+            if at == len(ends):
                 return math.inf, 0
-            shadow = max(now, float(ends[at]))
-        else:
-            shadow = now
-        ended = int(self._rows[0, : self._count].searchsorted(shadow, "right"))
-        return shadow, idle + int(self._rows[1, :ended].sum()) - need
+            shadow = max(now, ends[at])
+        ended = np.array(self._nodes[: bisect_right(ends, shadow)])
+        return shadow, idle + int(ended.sum()) - need
 
 
 class State:
@@ -254,7 +246,7 @@ class State:
         self.arrived: list[int] = []
         self.freed = False
         self.settled = False
-        self.releases = Releases(2 * self.total)
+        self.releases = Releases()
         self._question: tuple[int, int, int] | None = None  # the last reservation
         self._answer = (0.0, 0)
 

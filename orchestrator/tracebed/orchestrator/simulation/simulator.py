@@ -147,17 +147,17 @@ class Simulator:
         Args:
             on_progress: called periodically with the number of jobs submitted so far.
         """
-        heap, scheduler, submit = self._heap, self.scheduler, self.submissions
-        count, next_job, call, instants = len(submit), 0, math.inf, 0
-        while next_job < count or heap or call < math.inf:
-            now = min(submit[next_job] if next_job < count else math.inf, heap[0][0] if heap else math.inf, call)
-            if now > self.until:
+        heap, scheduler, submit = self._heap, self.scheduler, [*self.submissions, math.inf]
+        next_job, call, instants = 0, math.inf, 0
+        while True:
+            now = min(submit[next_job], heap[0][0] if heap else math.inf, call)
+            if now == math.inf or now > self.until:
                 break
             self._now = now
             happened = False
             while heap and heap[0][0] == now:
                 happened |= self._happen(*heappop(heap))
-            while next_job < count and submit[next_job] == now:
+            while submit[next_job] == now:
                 self.record.submit[next_job] = now
                 scheduler.submit(next_job, now)
                 next_job += 1
@@ -191,21 +191,20 @@ class Simulator:
             if self._ends.get(job) != now:
                 return False
             del self._ends[job]
-            self._progress.pop(job, None)
-            self._pending.pop(job, None)
-            self._releasing.pop(job, None)
-            self._changing.pop(job, None)
-            self._ready.pop(job, None)
+            if self._progress.pop(job, None):
+                for events in (self._pending, self._releasing, self._changing, self._ready):
+                    events.pop(job, None)
             if job in self._cancelled:
                 self.record.finish(job, now, JobState.CANCELLED, self._cancelled.pop(job))
             elif self._work[job] < self.jobs.run_time[job]:
                 self.record.finish(job, now, JobState.KILLED, "time limit")
             else:
-                self.record.finish(job, now, JobState.COMPLETED)
+                self.record.finish(job, now)
             guests = self._moldable_guests(job)
             self.scheduler.end(job, now)
-            self._begin(self._in_use.end(job))
-            self._leave(guests)
+            if self._shares:
+                self._begin(self._in_use.end(job))
+                self._leave(guests)
             return True
         if what == CORES:
             if self._changing.get(job) == now:
@@ -232,8 +231,7 @@ class Simulator:
         now = self._now
         begin = now + self.overheads.launch(len(nodes))
         self.record.start[job] = now
-        self.record.cores.begin(job, self.cluster, self.jobs.cores[job])
-        waits = self._shares and self._in_use.start(job, nodes, begun=self._begun(job))
+        waits = self._shares and self._start_sharing(job, nodes)
         rate = self._rate(job, nodes)
         if waits:
             self._ready[job] = begin
@@ -277,6 +275,11 @@ class Simulator:
         self._end_at(job, self._now)
 
     # --------------------------------------------------------------------------------------------------------------
+
+    def _start_sharing(self, job: int, nodes: list[int]) -> bool:
+        """Note the cores with which `job` starts on nodes that it may share, and return whether it waits for them."""
+        self.record.cores.begin(job, self.cluster, self.jobs.cores[job])
+        return self._in_use.start(job, nodes, begun=self._begun(job))
 
     def _begun(self, job: int) -> set[int]:
         """Return the owners on the nodes of the guest `job` that use their cores until a malleability point."""
@@ -351,7 +354,7 @@ class Simulator:
 
     def _rate(self, job: int, nodes: list[int]) -> float:
         share = 1.0
-        if self._uneven or self.cluster.loans or self._in_use.divided:
+        if self._uneven or (self._shares and (self.cluster.loans or self._in_use.divided)):
             share = self.runtime_model.share(self._in_use.effective(job, nodes), self.jobs.cores[job])
         rate = self.jobs.rate(job, len(nodes), share)
         return rate * self.interference.factor(job, self.jobs, self.cluster) if self.interference else rate

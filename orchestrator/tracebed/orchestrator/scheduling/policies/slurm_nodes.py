@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-
-from tracebed.orchestrator.scheduling.cluster import ranges
 
 
 def mask_of(nodes: Sequence[int]) -> int:
     """Return the bit mask of `nodes`."""
     mask = 0
-    for first, count in ranges(sorted(nodes)):
+    for first, count in _ranges(sorted(nodes)):
         mask |= _block(first, count)
     return mask
 
@@ -55,3 +54,13 @@ def _size(block: tuple[int, int]) -> int:
 
 def _block(first: int, count: int) -> int:
     return ((1 << count) - 1) << first
+
+
+def _ranges(nodes: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Yield (first, count) of each range of consecutive numbers in `nodes`, which is in ascending order."""
+    begin = 0
+    while begin < len(nodes):
+        offset = nodes[begin] - begin  # constant within a range, larger after it
+        end = bisect_right(range(len(nodes)), offset, begin, key=lambda at: nodes[at] - at)
+        yield nodes[begin], end - begin
+        begin = end

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracebed.converters.workload import Kind
-from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
+from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.placement import FIRST
@@ -289,12 +289,9 @@ class CompiledSimulator:
             *(results.array(f"row_{name}", rows) for name in ("job", "from", "to")),
             *(results.array(f"row_{name}", rows) for name in ("asked", "decided", "applied", "ended")),
         )
-        self.cluster.ledger = Ledger(
-            jobs=results.array("held_job", held),
-            firsts=results.array("held_first", held),
-            counts=results.array("held_nodes", held),
-            starts=results.array("held_since", held),
-            ends=results.array("held_until", held),
+        ledger = self.cluster.ledger
+        ledger.jobs, ledger.firsts, ledger.counts, ledger.starts, ledger.ends = (
+            results.array(f"held_{name}", held) for name in ("job", "first", "nodes", "since", "until")
         )
         if self._shares:
             self._take_over_shared(results)
