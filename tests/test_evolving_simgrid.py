@@ -28,7 +28,7 @@ OPTIONS = (
     *("network/TCP-gamma:1e30", "network/crosstraffic:0", "network/loopback-bw:1e18"),
 )
 MARGIN = 1e-4
-"""Largest relative difference; measured 2e-8. Synchronous programs amplify rounding, which another version may change."""
+"""Largest relative difference; measured 2e-8. Synchronous programs amplify rounding, which versions may change."""
 
 
 @pytest.fixture(scope="module")
