@@ -17,6 +17,7 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.policies.deadline import Deadline
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
 
@@ -76,7 +77,8 @@ class Executor:
         self.rejected.add(job)
 
     def cancel(self, job: int, reason: str) -> None:
-        raise AssertionError("none of these policies cancels a job")
+        assert job in self.running
+        assert type(self.scheduler.policy) is Deadline, "no other policy cancels jobs without a deadline"
 
     # -- events
 

@@ -32,6 +32,7 @@ CASES: list[tuple[str, dict[str, Any], Options]] = [
     ("easy", {}, Options(SPEED)),
     ("conservative", {}, Options(SPEED)),
     ("conservative", {"backfill_depth": 3, "backfill_interval_s": 50.0}, Options(SPEED)),
+    ("deadline", {}, Options(SPEED)),
     ("slurm", {}, Options(SPEED)),
     ("slurm", {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0}, Options(SPEED)),
     ("avg", {}, Options(SPEED)),
@@ -104,11 +105,13 @@ def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
     assert kinds["start"] == 14
     assert (kinds["resize"] > 0) == (policy in MALLEABLE)
     assert (kinds["cores"] > 0) == (policy in SHARING)
-    assert set(result.states) == {"completed"}
+    overrun = {"cancelled"} if policy == "deadline" else set()  # a busy machine launches a job after its reservation
+    assert {"completed"} <= set(result.states) <= {"completed"} | overrun
     said = {type(decision) for _, decision in result.said}
     at_intervals = "backfill_interval_s" in parameters or policy == "slurm"
-    assert (Reserve in said) == (policy == "conservative" and not at_intervals)
-    assert (Wake in said) == (at_intervals or (policy in KASSEL and parameters.get("calls") != "event"))
+    assert (Reserve in said) == (policy in ("conservative", "deadline") and not at_intervals)
+    at_once = policy in KASSEL and parameters.get("calls") != "event"
+    assert (Wake in said) == (at_intervals or at_once or policy == "deadline")
 
 
 @pytest.mark.parametrize("over_limit", OverLimit)

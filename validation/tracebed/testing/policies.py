@@ -231,4 +231,5 @@ def _snapshot(state: State) -> tuple[Any, ...]:
         tuple(state.expected_end.items()),
         (tuple(state.resizable), tuple(sorted(state.resizing)), tuple(state.reserved.items()), tuple(state.arrived)),
         state.started.tobytes(),
+        (tuple(state.reservations.holds.items()), tuple(sorted(state.cancelling))),
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracebed.orchestrator.evolving.machine import Machine, Outcome, Plan
 from tracebed.orchestrator.evolving.programs import Programs
-from tracebed.orchestrator.scheduling.placement import ENTRIES, snake
+from tracebed.orchestrator.scheduling.shapes import ENTRIES, snake
 
 LIBRARY = Path(__file__).with_name("libtracebed_evolving.so")
 PROGRAMS = ["processes", "messages", "steps", "parent", "home", "kind", "argument"]

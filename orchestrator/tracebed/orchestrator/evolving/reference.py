@@ -18,7 +18,7 @@ import numpy as np
 
 from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
 from tracebed.orchestrator.evolving.programs import Kind, Programs
-from tracebed.orchestrator.scheduling.placement import snake
+from tracebed.orchestrator.scheduling.shapes import snake
 
 
 def max_min(routes: Mapping[int, Sequence[int]], bandwidth: float) -> dict[int, float]:

@@ -27,7 +27,6 @@ from tracebed.orchestrator.replay.witness import LoopWatch, Witness
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import chooser
 from tracebed.orchestrator.scheduling.record import Record, cut_short
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
@@ -82,8 +81,7 @@ class Replayer:
         self.clock = clock or Clock()
         nodes = testbed.nodes
         self.number_of = {node.name: number for number, node in enumerate(nodes)}
-        choose = chooser(options.placement, len(nodes))
-        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], choose)
+        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], options.placement)
         self.record = Record(jobs)
         self.witness = Witness(jobs, nodes, options.speed)
         self.rounds = Rounds(journal, self.witness, jobs.ids, [node.name for node in nodes])

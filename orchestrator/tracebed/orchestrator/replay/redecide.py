@@ -16,7 +16,7 @@ from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.decided import KINDS, Decided, DecisionLog
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.placement import FIRST, chooser
+from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
@@ -62,8 +62,7 @@ def redecide(
         priority: the order of the queue in the replay, a name of `priorities`.
         placement: the choice of the nodes of jobs in the replay.
     """
-    choose = chooser(placement, len(nodes))
-    cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], choose)
+    cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], placement)
     executor = _Noting(DecisionLog(jobs, cluster, [node.name for node in nodes]))
     scheduler = Scheduler(jobs, cluster, policy, executor, interval_s=interval_s, priority=priority)
     number = {name: job for job, name in enumerate(jobs.ids)}

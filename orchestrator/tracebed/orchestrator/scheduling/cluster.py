@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.ledger import Ledger
-from tracebed.orchestrator.scheduling.placement import Chooser
+from tracebed.orchestrator.scheduling.placement import FIRST, chooser, grid_of, shape
+from tracebed.topology import Grid
 
 
 class Loan(NamedTuple):
@@ -35,14 +36,17 @@ class Cluster:
         idle: the idle nodes, in ascending order.
         out: the lost nodes.
         loans: shared node -> its owner and guest.
+        grid: the grid of the nodes; a line if it is unknown.
+        shape: the admissible shapes of the placement, see `placement.shape`.
     """
 
-    def __init__(
-        self, cores: Sequence[int], sockets: Sequence[int] | None = None, choose: Chooser | None = None
-    ) -> None:
+    def __init__(self, cores: Sequence[int], sockets: Sequence[int] | None = None, placement: str = FIRST) -> None:
         """Create idle nodes with `cores[node]` cores and `sockets[node]` sockets (None: one socket per node).
 
-        `choose` chooses the nodes of a job among the idle ones; None: the lowest-numbered.
+        `placement` chooses the nodes of a job among the idle ones, as `placement.chooser` reads it.
+
+        Raises:
+            InputError: the placement is invalid.
         """
         self.cores = list(cores)
         self.sockets = [1] * len(self.cores) if sockets is None else list(sockets)
@@ -50,7 +54,9 @@ class Cluster:
         self.out: set[int] = set()
         self.loans: dict[int, Loan] = {}
         self._ledger = Ledger()
-        self._choose = choose
+        self.grid = grid_of(placement, len(self.cores)) or Grid((len(self.cores),))
+        self.shape = shape(placement, len(self.cores))
+        self._choose = chooser(placement, len(self.cores))
         self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in allocation order
         self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is a guest
         self._lends: dict[int, int] = {}  # owner -> number of its nodes that are shared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
@@ -66,6 +67,8 @@ class Jobs:
     """Share of the run time on the requested nodes in which all cores work. In the rest of the time, one core works."""
     deadline: list[float] = field(default_factory=list, repr=False)
     """Deadline, s; NaN: none. Empty if no job has a deadline."""
+    earliest_start: list[float] = field(default_factory=list, repr=False)
+    """Earliest start, s; NaN: the submission. Empty if no job has one."""
     application: list[str] = field(default_factory=list, repr=False)
     """Application of each job."""
     parameters: list[str] = field(default_factory=list, repr=False)
@@ -156,6 +159,16 @@ class Jobs:
             raise ValueError(f"job {self.ids[job]} is not malleable")
         return speedup(nodes)
 
+    def deadline_of(self, job: int) -> float:
+        """Return the deadline of `job`, s; infinite: none."""
+        deadline = self.deadline[job] if self.deadline else math.inf
+        return math.inf if math.isnan(deadline) else deadline
+
+    def earliest_of(self, job: int) -> float:
+        """Return the earliest start of `job`, s, at least its planned submission."""
+        earliest = self.earliest_start[job] if self.earliest_start else math.nan
+        return max(self.submit[job], earliest)  # of a missing time, the submission
+
     def shortest_limit(self, job: int) -> float:
         """Return the minimum time limit of `job` over all numbers of nodes on which it may start, s."""
         speedup = self.speedup[job]
@@ -218,7 +231,7 @@ class Jobs:
         speedups, parallel = _speedups(runnable, is_malleable)
         dependent = runnable.texts("after") != ""
         counts["jobs that depend on another job: dependency ignored"] = int(dependent.sum())
-        known = {name: runnable.floats(name) for name in ("deadline", "memory_mib")}
+        known = {name: runnable.floats(name) for name in ("deadline", "earliest_start", "memory_mib")}
         functions, function = speedups
         jobs = cls.__new__(cls)
         vars(jobs).update(

@@ -7,21 +7,21 @@ entry point `tracebed.placements`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling import shapes
 from tracebed.registry import Registry
 from tracebed.topology import Grid
 
 Chooser: TypeAlias = Callable[[Sequence[int], int, Sequence[int], int], Sequence[int]]
+Shaper: TypeAlias = Callable[[Sequence[int], int, Sequence[int], int], Sequence[int] | None]
 
 FIRST = "first"
-ENTRIES = 4
-"""Number of nodes, spread over the machine, from which `leak` begins its search."""
 
 
 class Placement(Protocol):
@@ -50,82 +50,42 @@ def hilbert(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], jo
 
     Source: seed 004, figure 6; Slurm orders the nodes of a grid so. An expansion takes the nodes nearest on the curve.
     """
-    places = np.sort(grid.place[np.asarray(idle)])
-    if held:
-        near = grid.place[np.asarray(held)]
-        apart = np.maximum(0, np.maximum(near.min() - places, places - near.max()))
-        return list(grid.curve[places[np.argsort(apart, kind="stable")[:count]]])
-    begin = int(np.argmin(places[count - 1 :] - places[: len(places) - count + 1]))
-    return [int(node) for node in grid.curve[places[begin : begin + count]]]
+    if not held:
+        return shapes.least_spread(grid, idle, count)
+    places, near = np.sort(grid.place[np.asarray(idle)]), grid.place[np.asarray(held)]
+    apart = np.maximum(0, np.maximum(near.min() - places, places - near.max()))
+    return list(grid.curve[places[np.argsort(apart, kind="stable")[:count]]])
 
 
 def median(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
     """Choose a compact part of the grid: grow from a node by the neighbour that adds the least Manhattan distance.
 
-    The first idle node from which the part becomes large enough is the beginning; without one, the largest part is
-    completed by the idle nodes that add the least. Source: seed 004, figure 8.
+    Without an admissible part, the largest one is completed by the idle nodes that add the least. Source: seed 004,
+    figure 8.
     """
+    if (nodes := shapes.median(grid, idle, count, held, job)) is not None:
+        return nodes
     free = set(idle)
-    if held:
-        return _grown(grid, free, count, held)
-    parts = grid.parts(idle)
-    seed = (next((part for part in parts if len(part) >= count), None) or max(parts, key=len))[0]
-    return [seed, *_grown(grid, free - {seed}, count - 1, [seed])]
+    seed = [] if held else [max(grid.parts(idle), key=len)[0]]
+    return [*seed, *(shapes.grown(grid, free - {*seed}, count - len(seed), held or seed) or ())]
 
 
 def leak(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
+    """Choose nodes as a liquid flows: neighbours of neighbours of the first node of a snake that has enough of them.
+
+    Without an admissible part, the choice is that of `leak_noncontiguous`. Source: seed 004, figure 10, contiguous.
+    """
+    nodes = shapes.leak(grid, idle, count, held, job)
+    return leak_noncontiguous(grid, idle, count, held, job) if nodes is None else nodes
+
+
+def leak_noncontiguous(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
     """Choose nodes as a liquid flows: from the first idle node of a snake over the rows, neighbours of neighbours.
 
-    Each job begins its search at one of `ENTRIES` nodes in turn. If no neighbour is idle, the snake continues to the
-    next idle node. Source: seed 004, figure 10, non-contiguous.
+    Each job begins its search at one of `shapes.ENTRIES` nodes in turn. If no neighbour is idle, the snake continues to
+    the next idle node. Source: seed 004, figure 10, non-contiguous.
     """
-    free = set(idle)
-    chosen: list[int] = []
-    edge = list(held)
-    path = snake(grid, job)
-    while len(chosen) < count:
-        if not edge:
-            edge = [next(node for node in path if node in free)]
-            free.discard(edge[0])
-            chosen.append(edge[0])
-            continue
-        for node in grid.neighbours[edge.pop(0)]:
-            if node in free and len(chosen) < count:
-                free.discard(node)
-                chosen.append(node)
-                edge.append(node)
-    return chosen
-
-
-def _grown(grid: Grid, free: set[int], count: int, begun: Sequence[int]) -> list[int]:
-    """Return `count` of the nodes `free`: the neighbours of `begun` that add the least distance, one after another."""
-    near = np.zeros(len(grid), dtype=np.int64)
-    chosen: list[int] = []
-    edge: set[int] = set()
-
-    def add(node: int) -> None:
-        nonlocal near
-        near += grid.distances_to(node)
-        edge.update(other for other in grid.neighbours[node] if other in free)
-        edge.discard(node)
-
-    for node in begun:
-        add(node)
-    while len(chosen) < count:
-        node = min(edge or free, key=lambda other: (near[other], other))
-        free.discard(node)
-        chosen.append(node)
-        add(node)
-    return chosen
-
-
-def snake(grid: Grid, job: int) -> Iterator[int]:
-    """Yield all nodes row by row, every second row backwards, from the entry node of `job` to the one before it."""
-    rows = np.arange(len(grid)).reshape(-1, grid.sides[-1])
-    rows[1::2] = rows[1::2, ::-1].copy()
-    order = rows.ravel()
-    begin = len(order) * (job % ENTRIES) // ENTRIES
-    yield from np.roll(order, -begin).tolist()
+    return shapes.flow(grid, idle, count, held, job, contiguous=False)
 
 
 PLACEMENTS: Registry[Placement] = Registry("tracebed.placements", "placement")
@@ -158,3 +118,19 @@ def chooser(placement: str, nodes: int) -> Chooser | None:
     if grid is None:
         raise InputError(f"placement {name} needs the grid of the machine", hint="give --grid, such as --grid 8x16")
     return partial(choose, grid)
+
+
+def shape(placement: str, nodes: int) -> Shaper:
+    """Return the function that chooses nodes in an admissible shape: of (free nodes, count, nodes held, job).
+
+    Its result is None if no admissible set of nodes is free. Under a placement of another package, any set of nodes
+    that the placement chooses is admissible. Arguments and errors are those of `chooser`.
+    """
+    choose, found = chooser(placement, nodes), shapes.SHAPES.get(placement.partition("@")[0])
+    if found is not None:
+        return partial(found, grid_of(placement, nodes) or Grid((nodes,)))
+
+    def any_set(free: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int] | None:
+        return choose(free, count, held, job) if choose and len(free) >= count else None
+
+    return any_set

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Sequence
-from typing import Protocol
 
 from tracebed.errors import TracebedError
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.executor import Executor
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import FCFS, queue_by
 from tracebed.orchestrator.scheduling.promises import Promises
+from tracebed.orchestrator.scheduling.reservations import Hold
 from tracebed.orchestrator.scheduling.sharing import Progress, Sharing
 from tracebed.orchestrator.scheduling.state import (
     Cancel,
@@ -37,30 +38,6 @@ from tracebed.orchestrator.scheduling.state import (
 
 class PolicyError(TracebedError):
     """A policy yielded an impossible decision."""
-
-
-class Executor(Protocol):
-    """Executor of the decisions: the simulator or the replayer."""
-
-    def start(self, job: int, nodes: list[int]) -> None:
-        """Start `job` on `nodes`, which are allocated to it."""
-
-    def resize(self, job: int, before: int, nodes: list[int]) -> bool:
-        """Resize `job` from `before` nodes to `nodes`. Return whether the resize takes effect immediately.
-
-        Otherwise the executor calls `Scheduler.resized` when the resize takes effect. `nodes` begins with the nodes
-        that the job keeps. Added nodes are allocated now; dropped nodes are released when the resize takes effect.
-        """
-        ...
-
-    def change_cores(self, job: int) -> None:
-        """Continue the running `job` on its new cores; see `Cluster.cores_of`."""
-
-    def reject(self, job: int, reason: str) -> None:
-        """Record that the waiting `job` is rejected."""
-
-    def cancel(self, job: int, reason: str) -> None:
-        """End the running `job`; the executor calls `Scheduler.end` when the job has ended."""
 
 
 MOST_CALLS = 100_000
@@ -139,6 +116,8 @@ class Scheduler:
         gaining = self.cluster.release(job, now)
         state.releases.remove(job, state.expected_end.pop(job))
         del state.size[job]
+        state.cancelling.discard(job)
+        state.reservations.remove(job)
         if job in state.failing:
             state.failing.remove(job)
             state.resizing.discard(job)
@@ -206,6 +185,7 @@ class Scheduler:
         """Handle the end of the waiting or promised `job` before its start."""
         state = self.state
         state.now = now
+        state.reservations.remove(job)
         if job in state.queue:
             self._leave_queue(job)
         elif self._promises.drop(job):
@@ -247,19 +227,20 @@ class Scheduler:
             if type(decision) is Start:
                 self._start(decision)
             elif type(decision) is Resize:
-                self._resize(decision.job, decision.nodes)
+                self._resize(decision)
             elif type(decision) is Share:
                 self._share(decision)
             elif type(decision) is Reject:
                 self._check(decision.job in state.queue, decision, "is not waiting")
                 self._leave_queue(decision.job)
+                state.reservations.remove(decision.job)
                 self.executor.reject(decision.job, decision.reason)
             elif type(decision) is Cancel:
                 self._check(decision.job in state.size, decision, "is not running")
+                state.cancelling.add(decision.job)
                 self.executor.cancel(decision.job, decision.reason)
             elif type(decision) is Reserve:
-                self._check(decision.job in state.queue, decision, "is not waiting")
-                state.reserved[decision.job] = decision.at
+                self._reserve(decision)
             elif type(decision) is Wake:
                 self._wake = self._called_again(now) if decision.at <= now else self.due(decision.at)
             elif type(decision) is Note:
@@ -289,9 +270,7 @@ class Scheduler:
             self._check(job in state.queue, decision, "is not waiting")
             self._check(False, decision, f"runs on {jobs.low[job]} to {jobs.high[job]} nodes")
         if decision.on:
-            chosen = set(decision.on)
-            self._check(len(chosen) == len(decision.on) == nodes, decision, f"would start on {len(chosen)} nodes")
-            self._check(chosen.issubset(self.cluster.idle), decision, "would start on nodes that are not idle")
+            self._check_chosen(decision, nodes)
             self._check(nodes <= state.idle and not taken, decision, "would start on promised nodes")
         self._leave_queue(job)
         end = state.now + jobs.limit[job] / jobs.rate(job, nodes)
@@ -306,6 +285,19 @@ class Scheduler:
             self._set_aside()
             self._check(state.idle >= 0, decision, "is promised nodes that no job releases")
             self.serve()
+
+    def _reserve(self, decision: Reserve) -> None:
+        state, (job, at, on, until) = self.state, decision
+        self._check(job in state.queue or (job in state.size and bool(on)), decision, "is not waiting")
+        state.reservations.remove(job)
+        if on:
+            free = at < until < math.inf and state.reservations.free(at, until)[list(on)].all()
+            self._check(bool(free), decision, "would hold nodes that another job holds, or for ever")
+            state.reservations.add(job, Hold(at, until, on))
+        if job in state.queue and at < math.inf:
+            state.reserved[job] = at
+        else:
+            state.reserved.pop(job, None)
 
     def _share(self, decision: Share) -> None:
         fault = self._sharing.fault(decision) if self._shares else "would share nodes, but `shares` is not set"
@@ -335,9 +327,9 @@ class Scheduler:
             self._sharing.started(job)
         self.executor.start(job, taken)
 
-    def _resize(self, job: int, nodes: int) -> None:
+    def _resize(self, decision: Resize) -> None:
         state, jobs = self.state, self.jobs
-        decision = Resize(job, nodes)
+        job, nodes, on = decision
         self._check(job in state.size and jobs.malleable[job], decision, "is not a running malleable job")
         self._check(job not in state.resizing, decision, "has a pending resize")
         self._check(not self.cluster.shares(job), decision, "shares nodes")
@@ -347,10 +339,12 @@ class Scheduler:
         added = nodes - before
         self._check(added != 0, decision, "already has that size")
         self._check(added <= state.idle, decision, f"would grow by {added} nodes, {state.idle} are idle")
+        if on:
+            self._check_chosen(decision, added)
         held = self.cluster.nodes_of(job)
         if added > 0:
             state.idle -= added
-            held += self.cluster.take(job, added, state.now)
+            held += self.cluster.take(job, added, state.now, on)
         else:
             self._promises.shrinking(job, -added)
         state.size[job] = nodes
@@ -430,6 +424,11 @@ class Scheduler:
     def _set_aside(self) -> None:
         """Recompute the idle nodes that are not reserved by promises."""
         self.state.idle, self.state.returning = self._promises.left_over(len(self.cluster.idle))
+
+    def _check_chosen(self, decision: Start | Resize, count: int) -> None:
+        chosen = set(decision.on)
+        self._check(len(chosen) == len(decision.on) == count, decision, f"would get {len(chosen)} nodes")
+        self._check(chosen.issubset(self.cluster.idle), decision, "would get nodes that are not idle")
 
     def _check(self, good: bool, decision: Start | Resize | Share | Reject | Cancel | Reserve, what: str) -> None:
         if not good:

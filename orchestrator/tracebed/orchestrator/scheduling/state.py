@@ -15,6 +15,7 @@ from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.queue import Queue
+from tracebed.orchestrator.scheduling.reservations import Reservations
 
 
 class Start(NamedTuple):
@@ -37,10 +38,17 @@ class Start(NamedTuple):
 
 
 class Resize(NamedTuple):
-    """Shrink or expand the running `job` to `nodes` nodes, at its next malleability point."""
+    """Shrink or expand the running `job` to `nodes` nodes, at its next malleability point.
+
+    Args:
+        job: the running job.
+        nodes: number of nodes.
+        on: the idle nodes that an expansion adds; empty: those that the placement chooses.
+    """
 
     job: int
     nodes: int
+    on: tuple[int, ...] = ()
 
 
 class Lend(NamedTuple):
@@ -74,10 +82,19 @@ class Cancel(NamedTuple):
 
 
 class Reserve(NamedTuple):
-    """Reserve the start of the waiting `job` at the instant `at`, s. See `State.reserved`."""
+    """Reserve the start of the waiting `job` at the instant `at`, s. See `State.reserved`.
+
+    Args:
+        job: the waiting job; with `on` also a running one, whose reservation is extended.
+        at: the start, s; infinite: the job has no reservation any more.
+        on: nodes that are reserved for the job, see `State.reservations`; empty: the start only.
+        until: with `on`: the end of the reservation, s.
+    """
 
     job: int
     at: float
+    on: tuple[int, ...] = ()
+    until: float = math.inf
 
 
 class Wake(NamedTuple):
@@ -213,7 +230,9 @@ class State:
         resizing: running jobs with a pending resize, and the `failing` jobs.
         failing: running jobs that have lost a node. They hold their nodes until their other processes have ended, and
             can be neither resized nor shared with.
+        cancelling: running jobs that the policy has cancelled and that have not ended yet.
         reserved: waiting job -> reserved start time, s, in the order of the reservations.
+        reservations: waiting or running job -> its reserved nodes and time. The reservation of a job ends with it.
         notes: the values of the decisions `Note`, by name.
         woken: whether the policy requested this call with `Wake`.
         arrived: jobs submitted or requeued since the last call of the policy, in submit order. Some of them may have
@@ -240,7 +259,9 @@ class State:
         self.resizable: dict[int, None] = {}
         self.resizing: set[int] = set()
         self.failing: set[int] = set()
+        self.cancelling: set[int] = set()
         self.reserved: dict[int, float] = {}
+        self.reservations = Reservations(self.total)
         self.notes: dict[str, float] = {}
         self.woken = False
         self.arrived: list[int] = []

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.placement import FIRST, chooser
+from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler, next_multiple
@@ -117,7 +117,7 @@ class Simulator:
     ) -> None:
         """Start at time 0 with an idle cluster."""
         self.jobs = jobs
-        self.cluster = Cluster(cores, sockets, chooser(placement, len(cores)))
+        self.cluster = Cluster(cores, sockets, placement)
         self.record = Record(jobs)
         self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
         self.runtime_model = runtime_model

@@ -17,7 +17,6 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.placement import chooser
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
@@ -62,8 +61,7 @@ class ElastisimExecutor:
     ) -> None:
         """Start before the first submission. Reject the jobs that are larger than the machine."""
         self.jobs, self.overheads, self.interval_s = jobs, overheads, interval_s
-        choose = chooser(placement, len(nodes))
-        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], choose)
+        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], placement)
         self.record = Record(jobs)
         self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
         low = self.scheduler.jobs.low

@@ -1,0 +1,119 @@
+"""Deadlines with advance reservations: a job is accepted with its nodes and its start, or rejected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
+from tracebed.orchestrator.scheduling.reservations import bits_of, nodes_of
+from tracebed.orchestrator.scheduling.shown import Shown
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Reserve, Start, State, Wake
+
+PASSED = "its deadline has passed"
+
+
+@dataclass(frozen=True)
+class Deadline(Shown):
+    """Each job gets nodes and a start in advance, such that it ends by its deadline, or is rejected (seed 004).
+
+    The nodes have an admissible shape of the placement. The start is the earliest one at which such nodes are free for
+    the whole time limit. A job that runs at its deadline is cancelled.
+
+    Args:
+        margin_s: time that a reservation is longer than the time limit, for launches, ends and delays, s.
+    """
+
+    malleable: ClassVar[bool] = False
+
+    margin_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise InputError if a parameter is out of range."""
+        if not 0.0 <= self.margin_s < math.inf:
+            raise InputError("deadline.margin_s is invalid", hint="seconds of at least 0")
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Yield cancellations, starts of reserved jobs, rejections, reservations, and the time of the next call."""
+        yield from late(state)
+        yield from _extend(state, self.margin_s)
+        yield from _start(state)
+        for job in [job for job in state.queue.jobs() if job not in state.reservations.holds]:
+            yield self._plan(state, job)
+        yield from _start(state)
+        coming = [*_dates(state, self.margin_s)]
+        if coming:
+            yield Wake(min(coming))
+
+    def _plan(self, state: State, job: int) -> Reserve | Reject:
+        """Return the reservation of `job` with the earliest start, or its rejection."""
+        jobs, out = state.jobs, bits_of(state.cluster.out)
+        deadline, length = jobs.deadline_of(job), jobs.limit[job] + self.margin_s
+        since, nodes = max(state.now, jobs.earliest_of(job)), jobs.nodes[job]
+        enough = False
+        for at, bits in state.reservations.openings(max(length, SHORTEST_S), since, deadline - length):
+            free = bits & ~out
+            if at + length > deadline or free.bit_count() < nodes:
+                continue
+            enough = True
+            chosen = state.cluster.shape(nodes_of(free), nodes, (), job)
+            if chosen is not None:
+                return Reserve(job, at, tuple(map(int, chosen)), at + max(length, SHORTEST_S))
+        if deadline == math.inf:
+            return Reserve(job, math.inf)  # lost nodes are needed
+        if since + length > deadline:
+            return Reject(job, f"{length:g} s from its earliest start are too long for its deadline")
+        what = f"no admissible shape of {nodes} nodes is free" if enough else f"fewer than {nodes} nodes are free"
+        return Reject(job, f"{what} for {length:g} s before its deadline")
+
+
+def late(state: State) -> Iterator[Cancel | Reject]:
+    """Yield the cancellation of the running jobs, and the rejection of the waiting ones, whose deadline has passed."""
+    for job in [job for job in state.size if job not in state.cancelling]:
+        if state.jobs.deadline_of(job) <= state.now:
+            yield Cancel(job, "deadline")
+    for job in state.queue.jobs():
+        if state.jobs.deadline_of(job) <= state.now:
+            yield Reject(job, PASSED)
+
+
+def _extend(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:
+    """Yield extensions of the reservations that have ended before their jobs, and withdraw those that cannot be kept.
+
+    A job runs on until another job holds one of its nodes. It is then cancelled, unless it started late and its time
+    limit has not ended. A job that has not started in time, or has reserved a lost node, needs another reservation.
+    """
+    jobs, reservations = state.jobs, state.reservations
+    for job, hold in list(reservations.holds.items()):
+        if job in state.queue:
+            if hold.end <= state.now or not state.cluster.out.isdisjoint(hold.nodes):
+                yield Reserve(job, math.inf)
+        elif hold.end <= state.now and job not in state.cancelling and job not in state.failing:
+            longest = state.now + max(jobs.limit[job], SHORTEST_S)
+            until = min(reservations.taken(hold.nodes, state.now), jobs.deadline_of(job), longest)
+            if until > state.now:
+                yield Reserve(job, state.now, hold.nodes, until)
+            elif state.expected_end[job] + margin_s <= state.now:
+                yield Cancel(job, "its reservation ended, and another job holds its nodes")
+
+
+def _start(state: State) -> Iterator[Start]:
+    """Yield the starts of the waiting jobs whose reservation has begun and whose nodes are idle."""
+    holds = state.reservations.holds
+    due = [job for job, hold in holds.items() if hold.start <= state.now and job in state.queue]
+    idle = set(state.cluster.idle) if due else set()
+    for job in due:
+        if idle.issuperset(holds[job].nodes):
+            yield Start(job, state.jobs.nodes[job], on=holds[job].nodes)
+
+
+def _dates(state: State, margin_s: float) -> Iterator[float]:
+    """Yield the future instants at which a job starts, its reservation or its time ends, or its deadline passes."""
+    for job, hold in state.reservations.holds.items():
+        end = state.expected_end.get(job, math.inf) + margin_s
+        for at in (hold.start, hold.end, end, state.jobs.deadline_of(job)):
+            if state.now < at < math.inf:
+                yield at

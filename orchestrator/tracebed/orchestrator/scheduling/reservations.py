@@ -1,0 +1,139 @@
+"""Reservations of nodes: which job holds which nodes from when until when."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from operator import or_
+from typing import NamedTuple
+
+import numpy as np
+
+from tracebed.converters.workload import BoolArray
+
+
+class Hold(NamedTuple):
+    """The reservation of a job: `nodes` from `start`, s, until `end`, s (excluded)."""
+
+    start: float
+    end: float
+    nodes: tuple[int, ...]
+
+
+class Reservations:
+    """The nodes held over time: a step function whose values are sets of nodes, as bits of integers.
+
+    A search reads each step once. Memory and time do not grow with past reservations, because the reservation of a job
+    is removed when the job ends.
+
+    Attributes:
+        holds: job -> its reservation, in the order of the reservations.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        """Start without reservations on a machine with `nodes` nodes."""
+        self.holds: dict[int, Hold] = {}
+        self._nodes = nodes
+        self._times = [-math.inf]  # ascending; the held nodes are constant from each instant to the next
+        self._held = [0]
+
+    def add(self, job: int, hold: Hold) -> None:
+        """Reserve nodes for `job`. A reservation that the job has is replaced.
+
+        Raises:
+            ValueError: another job holds one of the nodes at that time, or the interval is empty.
+        """
+        self.remove(job)
+        bits = bits_of(hold.nodes)
+        if not hold.start < hold.end < math.inf:
+            raise ValueError(f"from {hold.start:g} s until {hold.end:g} s is no interval")
+        if self._between(hold.start, hold.end) & bits:
+            raise ValueError("another job holds one of the nodes")
+        self.holds[job] = hold
+        first, last = self._step_at(hold.start), self._step_at(hold.end)
+        for step in range(first, last):
+            self._held[step] |= bits
+
+    def remove(self, job: int) -> None:
+        """Remove the reservation of `job`, if there is one."""
+        hold = self.holds.pop(job, None)
+        if hold is None:
+            return
+        bits = ~bits_of(hold.nodes)
+        first, last = self._step_at(hold.start), self._step_at(hold.end)
+        for step in range(first, last):
+            self._held[step] &= bits
+        for step in (last, first):
+            if self._held[step] == self._held[step - 1]:
+                del self._held[step], self._times[step]
+
+    def free(self, start: float, end: float) -> BoolArray:
+        """Return whether each node is free from `start` until `end`, s, shape (nodes,)."""
+        return np.isin(np.arange(self._nodes), nodes_of(self._between(start, end)), invert=True)
+
+    def taken(self, nodes: Iterable[int], since: float) -> float:
+        """Return the first instant from `since` on at which one of `nodes` is held, s; infinite: none is."""
+        bits = bits_of(nodes)
+        first = bisect_right(self._times, since) - 1
+        step = next((step for step in range(first, len(self._held)) if self._held[step] & bits), None)
+        return math.inf if step is None else max(since, self._times[step])
+
+    def openings(self, duration: float, since: float, until: float) -> Iterator[tuple[float, int]]:
+        """Yield each instant at which a job may start, and the nodes that are free for `duration` > 0 s from it.
+
+        The instants are `since` and the later ones, up to `until`, at which nodes are released: at any other instant,
+        no node is free that was not free at the instant before. The nodes are bits, for `nodes_of`.
+        """
+        times, held = self._times, self._held
+        machine = (1 << self._nodes) - 1
+        step, at = bisect_right(times, since) - 1, since
+        # The union over a sliding window of steps: of those before `middle`, kept for each first one, and of the rest.
+        middle = stop = step
+        before, rest = list[int](), 0
+        while at <= until:
+            end = max(step + 1, bisect_left(times, at + duration, stop))
+            if step >= middle:
+                before, rest, middle = list(accumulate(reversed(held[step:end]), or_)), 0, end
+            else:
+                for later in range(stop, end):
+                    rest |= held[later]
+            stop = end
+            yield at, machine & ~(before[middle - 1 - step] | rest)
+            step += 1
+            while step < len(held) and not held[step - 1] & ~held[step]:
+                step += 1
+            if step == len(held):
+                return
+            at = times[step]
+
+    def _between(self, start: float, end: float) -> int:
+        """Return the nodes held at some instant from `start` until `end`, as bits."""
+        bits = 0
+        for held in self._held[bisect_right(self._times, start) - 1 : bisect_left(self._times, end)]:
+            bits |= held
+        return bits
+
+    def _step_at(self, instant: float) -> int:
+        """Return the index of the step that begins at `instant`; insert the step if it is missing."""
+        step = bisect_left(self._times, instant)
+        if step == len(self._times) or self._times[step] != instant:
+            self._times.insert(step, instant)
+            self._held.insert(step, self._held[step - 1])
+        return step
+
+
+def bits_of(nodes: Iterable[int]) -> int:
+    """Return `nodes` as the bits of an integer."""
+    bits = 0
+    for node in nodes:
+        bits |= 1 << node
+    return bits
+
+
+def nodes_of(bits: int) -> list[int]:
+    """Return the nodes in `bits`, ascending."""
+    octets = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), dtype=np.uint8)
+    nodes: list[int] = np.unpackbits(octets, bitorder="little").nonzero()[0].tolist()
+    return nodes

@@ -1,0 +1,171 @@
+"""Admissible shapes: the sets of nodes that a placement accepts for a job.
+
+A shape has the arguments of a placement, and returns None if no admissible set of nodes is free. A placement returns
+an admissible set, or the nodes that come closest to one; the policy `deadline` accepts admissible sets only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from tracebed.topology import Grid
+
+ENTRIES = 4
+"""Number of nodes, spread over the machine, from which `leak` begins its search."""
+
+
+class Shape(Protocol):
+    """A choice of nodes that may fail."""
+
+    def __call__(self, grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
+        """Return the nodes that `job` gets, or None if no admissible set is free.
+
+        Args:
+            grid: the machine.
+            free: the free nodes, ascending.
+            count: the number of nodes to choose, at least 1.
+            held: the nodes that the job holds already, because it expands.
+            job: the number of the job, in the order of submission.
+        """
+        ...
+
+
+def first(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
+    """Choose the lowest-numbered nodes: only their number counts."""
+    return list(free[:count]) if len(free) >= count else None
+
+
+def hilbert(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
+    """Choose the first contiguous segment of the Hilbert curve (seed 004, figure 6), whatever the job holds."""
+    if len(free) < count:
+        return None
+    nodes = least_spread(grid, free, count)
+    ends = grid.place[[nodes[0], nodes[-1]]]
+    return nodes if ends[1] - ends[0] == count - 1 else None
+
+
+def median(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
+    """Choose a connected part, grown from the first free node that allows it (seed 004, figure 8).
+
+    The part grows by the free neighbour that adds the least Manhattan distance. From a first node, the part reaches
+    the size exactly if the free nodes connected with the first node are enough. Other first nodes are not tried.
+    """
+    if len(free) < count:
+        return None
+    left = set(free)
+    if held:
+        return grown(grid, left, count, held, contiguous=True)
+    seed = next((part[0] for part in grid.parts(free) if len(part) >= count), None)
+    return None if seed is None else [seed, *(grown(grid, left - {seed}, count - 1, [seed]) or ())]
+
+
+def leak(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
+    """Choose the nodes to which a liquid flows that is poured on the machine (seed 004, figure 10, contiguous).
+
+    The first node is the first one of the snake from which the flow reaches enough nodes.
+    """
+    nodes = flow(grid, free, count, held, job, least=count)
+    return nodes if len(nodes) == count else None
+
+
+def leak_noncontiguous(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
+    """Choose the nodes to which a liquid flows; where it stops, it goes on at the next free node of the snake."""
+    nodes = flow(grid, free, count, held, job, contiguous=False)
+    return nodes if len(nodes) == count else None
+
+
+SHAPES: Mapping[str, Shape] = {
+    "first": first,
+    "hilbert": hilbert,
+    "median": median,
+    "leak": leak,
+    "leak-noncontiguous": leak_noncontiguous,
+}
+"""The shapes by the names of their placements. Any set of nodes is admissible under another placement."""
+
+
+def least_spread(grid: Grid, free: Sequence[int], count: int) -> list[int]:
+    """Return the first `count` of the nodes `free`, at least as many, that are least spread on the Hilbert curve."""
+    places = np.sort(grid.place[np.asarray(free)])
+    begin = int(np.argmin(places[count - 1 :] - places[: len(places) - count + 1]))
+    return [int(node) for node in grid.curve[places[begin : begin + count]]]
+
+
+def grown(
+    grid: Grid, free: set[int], count: int, begun: Sequence[int], *, contiguous: bool = False
+) -> list[int] | None:
+    """Return `count` of the nodes `free`, of which there are enough, and remove them from `free`.
+
+    These are, one after another, the neighbours of `begun` and of the chosen nodes that add the least Manhattan
+    distance. Where there is no neighbour, any node that adds the least; with `contiguous`, the result is None.
+    """
+    near = np.zeros(len(grid), dtype=np.int64)
+    chosen: list[int] = []
+    edge: set[int] = set()
+
+    def add(node: int) -> None:
+        nonlocal near
+        near += grid.distances_to(node)
+        edge.update(other for other in grid.neighbours[node] if other in free)
+        edge.discard(node)
+
+    for node in begun:
+        add(node)
+    while len(chosen) < count:
+        if contiguous and not edge:
+            return None
+        node = min(edge or free, key=lambda other: (near[other], other))
+        free.discard(node)
+        chosen.append(node)
+        add(node)
+    return chosen
+
+
+def flow(
+    grid: Grid,
+    free: Sequence[int],
+    count: int,
+    held: Sequence[int],
+    job: int,
+    *,
+    least: int = 1,
+    contiguous: bool = True,
+) -> list[int]:
+    """Return up to `count` of the nodes `free`, in the order in which a liquid reaches them; empty: fewer than `least`.
+
+    The liquid flows from the nodes `held`, or from the first node of the snake from which it reaches `least` nodes, to
+    free neighbours and their free neighbours. Without `contiguous`, it then goes on at the next free node of the snake.
+    """
+    left, chosen = set(free), list[int]()
+    path = snake(grid, job) if not held or not contiguous else iter(())
+    edge = list(held)
+    while len(chosen) < count:
+        if not edge:
+            if chosen and contiguous:
+                if len(chosen) >= least:
+                    break
+                chosen = []  # the nodes that this flow reached cannot be part of a larger one
+            if (node := next((node for node in path if node in left), None)) is None:
+                break
+            left.discard(node)
+            chosen.append(node)
+            edge.append(node)
+            continue
+        for node in grid.neighbours[edge.pop(0)]:
+            if node in left and len(chosen) < count:
+                left.discard(node)
+                chosen.append(node)
+                edge.append(node)
+    return chosen if len(chosen) >= least else []
+
+
+def snake(grid: Grid, job: int) -> Iterator[int]:
+    """Yield all nodes row by row, every second row backwards, from the entry node of `job` to the one before it."""
+    rows = np.arange(len(grid)).reshape(-1, grid.sides[-1])
+    rows[1::2] = rows[1::2, ::-1].copy()
+    order = rows.ravel()
+    begin = len(order) * (job % ENTRIES) // ENTRIES
+    yield from np.roll(order, -begin).tolist()
