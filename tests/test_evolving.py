@@ -240,6 +240,8 @@ def test_a_job_alone_on_a_compact_partition_takes_its_run_time(communication: Co
     nodes = [median(machine.grid, range(128), int(count), (), 0) for count in programs.nodes]
     times = alone(programs, machine, reserved(programs, study.floats("submit_time"), nodes))
     assert times == pytest.approx(study.floats("run_time"), rel=1e-9)
+    backwards = reserved(programs, study.floats("submit_time"), [part[::-1] for part in nodes])
+    assert (alone(programs, machine, backwards) == times).all()
     stretched = [[node * 128 // len(part) for node in range(len(part))] for part in nodes]
     scattered = alone(programs, machine, reserved(programs, study.floats("submit_time"), stretched))
     assert (scattered > times * 1.01).any()

@@ -77,7 +77,8 @@ class Plan:
     cancel: FloatArray
     """Time at which a job is cancelled if it still runs, s; infinity: never. Shape (jobs,)."""
     nodes: IntArray | None = None
-    """The nodes of the jobs, one job after another, each with as many as its program has. Shape (sum of nodes,)."""
+    """The nodes of the jobs, one job after another, each with as many as its program has, in the order in which
+    processes fill them. Shape (sum of nodes,)."""
     leak: Leak | None = None
     """How jobs find their nodes, if `nodes` is None."""
     waits: bool = False

@@ -128,12 +128,14 @@ def leaking(workload: Workload, leak: Leak, *, waits: bool = False) -> Plan:
 def reserved(
     programs: Programs, start: FloatArray, nodes: Sequence[Sequence[int]], cancel: FloatArray | None = None
 ) -> Plan:
-    """Return the plan of static allocation, for example that of a run under the policy `deadline`.
+    """Return the plan of static allocation, for example that of a run under a policy with reservations.
+
+    Processes fill the nodes of their job in the order of the numbers of the nodes, since a run has nodes in this order.
 
     Args:
         programs: the programs of the jobs.
         start: start of each job, s; NaN: the job is rejected.
-        nodes: the nodes of each job; of a rejected job they are not used.
+        nodes: the nodes of each job, in any order; of a rejected job they are not used.
         cancel: time of cancellation, s: the deadline, or the end of the reservation. NaN, infinity or None: never.
 
     Raises:
@@ -145,7 +147,7 @@ def reserved(
         if starts and len(given) != count:
             hint = "a job has as many nodes as its program"
             raise InputError(f"{len(given)} nodes for a program of {count}", where=f"job {job + 1}", hint=hint)
-        flat.append(np.asarray(given, dtype=np.int64) if starts else np.full(count, -1))
+        flat.append(np.sort(np.asarray(given, dtype=np.int64)) if starts else np.full(count, -1))
     return Plan(start, _or_never(np.full(len(programs), np.inf) if cancel is None else cancel), np.concatenate(flat))
 
 
