@@ -515,6 +515,8 @@ def test_the_kinds_of_steps_are_those_of_the_source() -> None:
 
 def test_the_example_of_the_documentation_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "explanation" / "evolving.md").read_text(encoding="utf-8")
-    code, printed = re.findall(r"```(?:python|text)\n(.*?)```", page, re.DOTALL)
-    exec(code, {})
-    assert capsys.readouterr().out == printed
+    names: dict[str, object] = {}
+    for code, printed in re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL):
+        exec(code, names)
+        assert capsys.readouterr().out == printed
+    assert "static" in names
