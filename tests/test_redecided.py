@@ -33,6 +33,7 @@ CASES: list[tuple[str, dict[str, Any], Options]] = [
     ("conservative", {}, Options(SPEED)),
     ("conservative", {"backfill_depth": 3, "backfill_interval_s": 50.0}, Options(SPEED)),
     ("deadline", {}, Options(SPEED)),
+    ("leak", {}, Options(SPEED)),
     ("slurm", {}, Options(SPEED)),
     ("slurm", {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0}, Options(SPEED)),
     ("avg", {}, Options(SPEED)),
@@ -53,7 +54,7 @@ CASES: list[tuple[str, dict[str, Any], Options]] = [
     ("conservative", {}, Options(SPEED, interval_s=40.0)),
 ]
 KASSEL = ("avg", "min", "pref", "keep-pref")
-MALLEABLE = (*KASSEL, "dmr")
+MALLEABLE = (*KASSEL, "dmr", "leak")
 SHARING = ("sd", "drom-share")
 
 

@@ -1,0 +1,65 @@
+"""Leak: jobs flow over the free nodes of the grid, and nothing is reserved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tracebed.orchestrator.scheduling.policies.deadline import late
+from tracebed.orchestrator.scheduling.shapes import flow
+from tracebed.orchestrator.scheduling.shown import Shown
+from tracebed.orchestrator.scheduling.state import Decision, Reject, Resize, Start, State, Wake
+
+
+@dataclass(frozen=True)
+class Leak(Shown):
+    """A job starts at once on the nodes that it reaches, and takes free neighbors until it has all (seed 004).
+
+    A malleable job starts on its minimum or more. A job that does not reach its minimum is rejected. A job that runs at
+    its deadline is cancelled. The placement of the run has no effect.
+
+    Args:
+        contiguous: whether a job takes neighbors of its nodes only; if not, it then goes on at the next free node.
+    """
+
+    malleable: ClassVar[bool] = True
+
+    contiguous: bool = True
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Yield cancellations, expansions, starts, rejections, and the time of the next call."""
+        jobs = state.jobs
+        yield from late(state)
+        if state.freed:
+            yield from self._expand(state)
+        for job in state.queue.jobs():
+            if jobs.earliest_of(job) > state.now:
+                continue
+            if nodes := self._flow(state, job, _most(state, job), (), jobs.low[job]):
+                yield Start(job, len(nodes), on=nodes)
+            elif jobs.deadline_of(job) < math.inf:
+                needed = f"fewer than {jobs.low[job]} {'connected ' if self.contiguous else ''}nodes are free"
+                yield Reject(job, f"{needed if state.idle else 'no node is free'} at its earliest start")
+        coming = [*map(jobs.deadline_of, state.size), *map(jobs.earliest_of, state.queue.jobs())]
+        if coming := [at for at in coming if state.now < at < math.inf]:
+            yield Wake(min(coming))
+
+    def _expand(self, state: State) -> Iterator[Resize]:
+        """Yield expansions of the running jobs, in order of start, to the free nodes that they reach."""
+        for job in [job for job in state.resizable if job not in state.resizing | state.cancelling]:
+            size = state.size[job]
+            missing = _most(state, job) - size
+            if missing > 0 and (nodes := self._flow(state, job, missing, state.cluster.owned(job), 1)):
+                yield Resize(job, size + len(nodes), nodes)
+
+    def _flow(self, state: State, job: int, count: int, held: Sequence[int], least: int) -> tuple[int, ...]:
+        cluster = state.cluster
+        return tuple(flow(cluster.grid, cluster.idle, count, held, job, least=least, contiguous=self.contiguous))
+
+
+def _most(state: State, job: int) -> int:
+    """Return the number of nodes that `job` requests, within its bounds."""
+    jobs = state.jobs
+    return max(jobs.low[job], min(jobs.nodes[job], jobs.high[job]))
