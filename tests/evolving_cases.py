@@ -34,7 +34,7 @@ def case(seed: int) -> tuple[Programs, Machine, Plan]:
     programs = any_programs(rng, sizes) if rng.random() < 0.5 else drawn_programs(rng, sizes, machine)
     start = np.array([rng.choice([0.0, 1.0, rng.uniform(0.0, 5.0)]) for _ in range(jobs)])
     start[[rng.random() < 0.1 for _ in range(jobs)]] = np.nan
-    cancel = np.array([rng.choice([np.inf, rng.uniform(0.0, 20.0), 3.0]) for _ in range(jobs)])
+    cancel = np.array([rng.choice([np.inf, np.inf, rng.uniform(0.0, 20.0), 1.0, 3.0]) for _ in range(jobs)])
     if rng.random() < 0.5:
         return programs, machine, Plan(start, cancel, leak=rng.choice(list(Leak)), waits=rng.random() < 0.5)
     nodes = np.concatenate([np.array(rng.sample(range(len(grid)), count), dtype=np.int64) for count in sizes])
