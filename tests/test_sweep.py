@@ -456,6 +456,7 @@ def test_published_figures_are_compared_with_computed_ones(study: Callable[..., 
         "runtime_model": "ideal",
         "interval_s": 0.0,
         "malleability_interval_s": 0.0,
+        "processes": "none",
         "shake": 0,
     }
     waits = {("easy", 0.0): (10, 30), ("easy", 0.5): (40, 40), ("tight", 0.0): (30, 10), ("tight", 0.5): (3, 9)}
@@ -483,6 +484,7 @@ def test_published_figures_are_labeled_with_what_was_computed(study: Callable[..
     ]
     file = load_study(str(study(published=wanted, windows={"A": {}})))
     settings = {"priority": "fcfs", "runtime_model": "ideal", "interval_s": 0.0, "malleability_interval_s": 0.0}
+    settings |= {"processes": "none"}
     point = {"workload": "w", "policy": "easy", "seed": 0, "shake": 0, "window": "A", **settings}
     rows = [{**point, "share": share, "mean_wait_s": 2.0} for share in (0.0, 0.5)]
     held = beside(file.study, pd.DataFrame(rows))

@@ -6,7 +6,7 @@ import inspect
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pandas as pd
 
@@ -26,6 +26,9 @@ from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.registry import one_of
 from tracebed.validation.metrics.measured import PowerModel, WindowName
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.evolving.programs import Communication
 
 AnyPolicy: TypeAlias = str | type[Policy] | Policy
 """A policy: the name of an installed one, a class, or an instance."""
@@ -62,6 +65,8 @@ def simulate(
     simulator_options: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     keep: Path | str | None = None,
+    processes: Communication | None = None,
+    processes_seed: int = 0,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -94,6 +99,9 @@ def simulate(
         simulator_options: options of that simulator by name, for example `program`, the path of its program.
         timeout_s: time after which that simulator is stopped, wall s; by default an hour.
         keep: folder in which the files of that simulator are kept.
+        processes: communication of the processes of jobs, `asynchronous` or `synchronous`: each job is a program of its
+            `behaviour`, whose run time follows from its nodes and from other jobs. None: a job takes its run time.
+        processes_seed: seed of the programs.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of submitted jobs.
 
@@ -122,8 +130,13 @@ def simulate(
 
         if not isinstance(policy, str):
             raise InputError(f"{simulator} needs a policy that is given by name", hint="give the name of the policy")
-        for given, usual, option in ((engine, "auto", "engine"), (runtime_model, "ideal", "runtime_model")):
-            if given != usual:
+        usuals: tuple[tuple[str | None, str | None, str], ...] = (
+            (engine, "auto", "engine"),
+            (runtime_model, "ideal", "runtime_model"),
+            (processes, None, "processes"),
+        )
+        for value, usual, option in usuals:
+            if value != usual:
                 what = f"{option} is an option of tracebed's simulator, not of {simulator}"
                 raise InputError(what, hint="leave the option out")
         options = simulators.SimulateOptions(
@@ -162,6 +175,12 @@ def simulate(
         engine=engine,
         on_progress=on_progress,
     )
+    if processes is not None:
+        from tracebed.orchestrator.simulation.processes import as_processes
+
+        if overheads != Overheads() or chosen is not None:
+            raise InputError("overheads do not apply to processes", hint="leave the overheads and the calibration out")
+        run = as_processes(run, workload, processes, seed=processes_seed)
     return Run.of(run)
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tracebed.api.calibration_files import AnyCalibration
     from tracebed.api.runs import OverLimitName, RuntimeModelName
     from tracebed.converters.workload import Workload
+    from tracebed.orchestrator.evolving.programs import Communication
     from tracebed.orchestrator.run import Run
     from tracebed.orchestrator.simulation.prediction import EngineChoice
 
@@ -101,6 +102,18 @@ if TYPE_CHECKING:
     "--cloud", is_flag=True, help="Print the range of each gated metric over the cloud of a fitted --calibration."
 )
 @click.option(
+    "--processes",
+    type=click.Choice(["asynchronous", "synchronous"]),
+    help="Simulate jobs as processes and messages on the grid, with this communication.  [default: run times]",
+)
+@click.option(
+    "--processes-seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the programs of processes.",
+)
+@click.option(
     "--with",
     "simulator",
     cls=ExtensionOption,
@@ -156,6 +169,8 @@ def simulate(
     engine: EngineChoice,
     calibration: Path | None,
     cloud: bool,
+    processes: Communication | None,
+    processes_seed: int,
     simulator: str | None,
     shake: int | None,
     shake_submit: float,
@@ -226,6 +241,8 @@ def simulate(
             simulator_options={"program": program} if program else {},
             timeout_s=timeout,
             keep=keep,
+            processes=processes,
+            processes_seed=processes_seed,
             name=workload.name,
             on_progress=on_progress,
         )

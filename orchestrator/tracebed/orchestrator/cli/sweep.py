@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from tracebed.validation.studies.study_file import StudyFile
     from tracebed.validation.studies.sweep import Plan, Swept
 
-SHOWN = ("mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization")
+SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]
+RATES = ["acceptance_rate", "guarantee_rate", "cancel_rate"]
+"""Shown in place of them if jobs have deadlines."""
 """Figures of the printed table; the files have all."""
 
 
@@ -168,11 +170,12 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
 
     averaged = means(table)
     keys = [key for key in [*GROUP, "window"] if key == "policy" or averaged[key].nunique(dropna=False) > 1]
-    columns = [*keys, *(all_metrics()[name].title for name in SHOWN)]
-    shown = averaged[[*keys, *SHOWN]].astype(object)
+    figures = RATES if averaged[RATES].notna().any(axis=None) else SHOWN
+    columns = [*keys, *(all_metrics()[name].title for name in figures)]
+    shown = averaged[[*keys, *figures]].astype(object)
     if table["shake"].nunique() > 1:
-        ranges = intervals(table, list(SHOWN))
-        for name in SHOWN:
+        ranges = intervals(table, figures)
+        for name in figures:
             sides = zip(shown[name], ranges[f"{name}_low"], ranges[f"{name}_high"], strict=True)
             shown[name] = [f"{cell(value)} ({cell(low)} to {cell(high)})" for value, low, high in sides]
     print_table(columns, shown.to_numpy(dtype=object).tolist(), spare=columns[-2:])

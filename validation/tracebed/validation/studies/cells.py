@@ -11,6 +11,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, version
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,21 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.malleability import Thresholds
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
-from tracebed.orchestrator import scheduling, simulation
+from tracebed.orchestrator import evolving, scheduling, simulation
+from tracebed.orchestrator.evolving.machine import Machine
+from tracebed.orchestrator.evolving.programs import Communication, Programs
+from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import shares
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.processes import carried_out, machine_of
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
 from tracebed.validation.studies.specs import WindowSpec
-from tracebed.validation.studies.study import Point, Study
+from tracebed.validation.studies.study import NO_PROCESSES, Point, Study
 from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant
 
 
@@ -48,6 +53,11 @@ class Cell:
     interval_s: float
     malleability_interval_s: float
     over_limit: str
+    placement: str
+    """Placement with the grid of the machine, as `hilbert@8x16`."""
+    processes: str
+    """Communication of the processes of jobs; `none`: jobs take their run times."""
+    processes_seed: int
     tau: float
     windows: tuple[tuple[str, WindowSpec], ...]
     identity: str
@@ -91,6 +101,9 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "interval_s": point.interval_s,
         "malleability_interval_s": point.malleability_interval_s,
         "over_limit": str(study.over_limit),
+        "placement": f"{spec.placement}@{base.system.grid}" if base.system.grid else spec.placement,
+        "processes": point.processes,
+        "processes_seed": 0 if point.processes == NO_PROCESSES else point.seed,
         "tau": study.tau,
     }
     identity = {
@@ -99,13 +112,18 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "workload": base.sha256,
         "system": asdict(base.system),
         "malleable": wanted.path.stem if wanted else None,
-        "tracebed": [version("tracebed"), *(code_of(Path(room.__path__[0])) for room in (scheduling, simulation))],
+        "tracebed": [version("tracebed"), *(code_of(Path(room.__path__[0])) for room in _code(point))],
         "by": maker_of(registry.POLICIES.entries[spec.policy]),
         "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
     }
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     path = wanted.path if wanted else base.path
     return Cell(path, base.system, **facts, windows=tuple(study.windows.items()), identity=name, jobs=jobs), wanted
+
+
+def _code(point: Point) -> list[ModuleType]:
+    """Return the packages whose code determines the result of a point."""
+    return [scheduling, simulation, *([evolving] if point.processes != NO_PROCESSES else [])]
 
 
 def compute(cell: Cell) -> Measured:
@@ -124,7 +142,10 @@ def compute(cell: Cell) -> Measured:
             interval_s=cell.interval_s,
             malleability_interval_s=cell.malleability_interval_s,
             over_limit=OverLimit(cell.over_limit),
+            placement=cell.placement,
         )
+        if cell.processes != NO_PROCESSES:
+            run = _as_processes(run, workload, cell)
         rows = [{"window": name, **_row(run, cell.tau, window)} for name, window in cell.windows]
         jobs = _jobs(run, workload) if cell.jobs else None
     said = [*run.info.warnings, *(str(item.message) for item in tolerated if issubclass(item.category, Tolerated))]
@@ -135,6 +156,19 @@ def compute(cell: Cell) -> Measured:
 def _workload(path: Path) -> Workload:
     """Return a workload. Cells are ordered by workload, so a worker needs at most two workloads at a time."""
     return read_workload(path)
+
+
+def _as_processes(run: Run, workload: Workload, cell: Cell) -> Run:
+    """Return the run with jobs that are programs of processes."""
+    machine = machine_of(run)
+    programs = _programs(cell.workload, machine, cell.processes, cell.processes_seed)
+    return carried_out(run, workload, programs, machine, seed=cell.processes_seed)
+
+
+@lru_cache(maxsize=2)
+def _programs(path: Path, machine: Machine, communication: Communication, seed: int) -> Programs:
+    """Return the programs of the jobs of a workload, which are the same under all policies."""
+    return programs_of(_workload(path), machine, communication=communication, seed=seed)
 
 
 def maker_of(entry: EntryPoint) -> list[str]:

@@ -94,9 +94,9 @@ def draw(file: StudyFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tupl
 
 
 def _pages(file: StudyFile, plot: Plot) -> list[str | None]:
-    """Return the workloads with a plot of their own; [None] for normalized bars, which show all workloads in one."""
+    """Return the workloads with a plot of their own; [None] for bars of a single share, which show all workloads."""
     shares = file.study.malleable.shares if file.study.malleable else []
-    several = plot.kind != "normalized" or len(shares) > 1
+    several = plot.of_jobs or len(shares) > 1
     return list(file.study.workloads) if several else [None]
 
 

@@ -18,7 +18,7 @@ REPLICATE = ["seed", "shake"]
 """Key columns of which each pair of values is one accident."""
 GROUP = [key for key in KEYS if key not in REPLICATE]
 """Key columns of the means over seeds and random changes."""
-SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s"]
+SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
 """Columns with a row per value for each published figure, unless `at` contains the column. So do windows."""
 COLUMNS = ["figure", "at", "window", "published", "ours", "difference", "low", "high", "differ", "note"]
 

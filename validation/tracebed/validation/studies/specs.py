@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tracebed.converters.malleability import Thresholds
 from tracebed.converters.models.registry import MODELS
 from tracebed.converters.shaking import Shaking
+from tracebed.orchestrator.scheduling.placement import FIRST, PLACEMENTS
 from tracebed.validation.metrics import all_metrics
 
 MOST_POINTS = 1_000_000
@@ -162,7 +163,15 @@ class PolicySpec(Part):
 
     policy: str
     parameters: dict[str, Any] = {}
+    placement: str = FIRST
     label: str = ""
+
+    @field_validator("placement")
+    @classmethod
+    def _placed(cls, name: str) -> str:
+        if name not in PLACEMENTS.names():
+            raise ValueError(f"unknown placement {name!r}; use one of {', '.join(PLACEMENTS.names())}")
+        return name
 
     @field_validator("label")
     @classmethod
@@ -173,8 +182,10 @@ class PolicySpec(Part):
 
     @property
     def name(self) -> str:
-        """The label, by default the policy with its parameters."""
-        return self.label or " ".join([self.policy, *(f"{key}={value}" for key, value in self.parameters.items())])
+        """The label, by default the policy with its parameters and its placement."""
+        placement = [] if self.placement == FIRST else [self.placement]
+        parameters = [f"{key}={value}" for key, value in self.parameters.items()]
+        return self.label or " ".join([self.policy, *parameters, *placement])
 
 
 class WindowSpec(Part):

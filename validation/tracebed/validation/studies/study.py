@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
@@ -32,6 +32,8 @@ from tracebed.validation.studies.specs import (
     shaken,
 )
 
+NO_PROCESSES = "none"
+
 
 @dataclass(frozen=True)
 class Point:
@@ -49,6 +51,8 @@ class Point:
     malleability_interval_s: float
     shake: int = 0
     """Number of the random change of the workload; 0: none."""
+    processes: str = NO_PROCESSES
+    """Communication of the processes of jobs; `none`: jobs take their run times."""
 
     def fits(self, where: Mapping[str, Any]) -> bool:
         """Return whether the point matches `where`: key -> value, or list of accepted values."""
@@ -74,6 +78,7 @@ class Study(BaseModel):
     interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     malleability_interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     shake: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], *AXIS, BeforeValidator(shaken)] = [0]
+    processes: Annotated[list[Literal["none", "asynchronous", "synchronous"]], *AXIS] = ["none"]
     shaking: ShakingSpec = ShakingSpec()
     over_limit: Annotated[OverLimit, Field(strict=False)] = OverLimit.EXTEND
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
@@ -117,6 +122,7 @@ class Study(BaseModel):
             "interval_s": self.interval_s,
             "malleability_interval_s": self.malleability_interval_s,
             "shake": self.shake,
+            "processes": self.processes,
         }
 
     def policy(self, point: Point) -> PolicySpec:

@@ -60,6 +60,11 @@ class Swept:
     """Warning -> number of cells."""
 
 
+def _inputs(cell: Cell) -> tuple[Path, str, int]:
+    """Return the inputs that cells share: the workload, and the programs of its jobs."""
+    return cell.workload, cell.processes, cell.processes_seed
+
+
 def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[str, Path]) -> Plan:
     """Prepare the workloads of `points`, and return their cells and the cells to be computed.
 
@@ -86,14 +91,14 @@ def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[s
     todo = [cell for cell in wanted.values() if not store.is_kept(cell, folder)]
     missing = {cell.workload for cell in todo}
     needed = [variant for path, variant in variants.items() if path in missing and not is_kept(path)]
-    return Plan(found, needed, sorted(todo, key=lambda cell: cell.workload))  # so that a worker reads each once
+    return Plan(found, needed, sorted(todo, key=_inputs))  # so that a worker reads and draws each once
 
 
 def union(plans: Sequence[Plan]) -> Plan:
     """Return the plan of the distinct cells of several plans, without their points."""
     variants = {variant.path: variant for plan in plans for variant in plan.variants}
     todo = {cell.identity: cell for plan in plans for cell in plan.todo}
-    return Plan({}, list(variants.values()), sorted(todo.values(), key=lambda cell: cell.workload))
+    return Plan({}, list(variants.values()), sorted(todo.values(), key=_inputs))
 
 
 def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> Swept:

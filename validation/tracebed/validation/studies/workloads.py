@@ -109,7 +109,8 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
             _keep(workload, target)
         workload = read_workload(target)
         own = workload.provenance.system
-        system = System(spec.nodes or own.nodes, spec.cores_per_node or own.cores_per_node)
+        grid = own.grid if spec.nodes in (None, own.nodes) else ""
+        system = System(spec.nodes or own.nodes, spec.cores_per_node or own.cores_per_node, grid=grid)
     except InputError as error:
         if error.where is not None:
             raise

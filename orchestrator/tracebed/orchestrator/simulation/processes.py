@@ -1,0 +1,138 @@
+"""Runs whose jobs are simulated as processes and messages: an allocation that was simulated first is carried out.
+
+The simulation of jobs (`prediction`) takes run times from the workload. Here, the same jobs start at the
+same instants on the same nodes, but each of them is a program, whose time follows from its processes and messages.
+Under the policy `leak`, the processes find their cores themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
+from tracebed.orchestrator.evolving.programs import Communication, Programs
+from tracebed.orchestrator.evolving.simulation import leaking, programs_of, reserved, simulate
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.placement import grid_of
+from tracebed.states import JobState
+from tracebed.topology import Grid
+
+LEAK = "leak"
+"""Policy under which the processes find their cores themselves."""
+
+
+def machine_of(run: Run, grid: str = "") -> Machine:
+    """Return the machine of a run.
+
+    Args:
+        run: a run on nodes that are alike.
+        grid: the grid of the nodes if the placement of the run has none; empty: a line.
+
+    Raises:
+        InputError: the grid is invalid, or the nodes differ.
+    """
+    total = run.total_nodes
+    known = grid_of(str(run.info.parameters.get("placement", "")), total)
+    cores = {node.cores for node in run.info.nodes}
+    if len(cores) != 1:
+        raise InputError("processes are simulated on nodes that are alike only", hint="give --nodes in place of them")
+    return Machine(known or Grid.parse(grid or str(total), total), cores.pop())
+
+
+def as_processes(
+    run: Run, workload: Workload, communication: Communication = "asynchronous", *, seed: int = 0, grid: str = ""
+) -> Run:
+    """Return the run in which the jobs of `run` are programs of their behavior, drawn by `seed`.
+
+    Args:
+        run: a simulation of the workload.
+        workload: the workload, with the column `behaviour`.
+        communication: whether sends wait for their receivers.
+        seed: seed of the programs.
+        grid: the grid of the nodes if the placement of the run has none; empty: a line.
+
+    Raises:
+        InputError: as `machine_of`, `programs_of` and `carried_out`.
+    """
+    machine = machine_of(run, grid)
+    programs = programs_of(workload, machine, communication=communication, seed=seed)
+    return carried_out(run, workload, programs, machine, seed=seed)
+
+
+def carried_out(run: Run, workload: Workload, programs: Programs, machine: Machine, *, seed: int = 0) -> Run:
+    """Return the run in which the jobs of `run` are programs on its nodes.
+
+    A job starts at the start and on the nodes of `run`. It ends when its processes have ended, or is cancelled at its
+    deadline. Under the policy `leak`, only the earliest starts count. The cores that a job holds are not recorded.
+
+    Args:
+        run: a simulation of the workload.
+        workload: the workload.
+        programs: a program for each job of the workload.
+        machine: the machine of the run.
+        seed: seed of the programs, which the run records.
+
+    Raises:
+        InputError: the run lacks jobs of the workload, or resizes jobs.
+    """
+    if run.jobs["job_id"].tolist() != workload.column("job_id").tolist():
+        raise InputError(
+            "jobs without a size or a run time cannot be simulated as processes", hint="clean the workload"
+        )
+    if len(run.reconfigurations):
+        hint = "use a policy that does not resize jobs"
+        raise InputError(
+            f"policy {run.info.policy} resizes jobs, whose programs have a fixed number of nodes", hint=hint
+        )
+    if run.info.policy == LEAK:
+        contiguous = run.info.policy_parameters["contiguous"]
+        plan = leaking(workload, Leak.CONTIGUOUS if contiguous else Leak.NONCONTIGUOUS)
+    else:
+        starts = run.jobs["start"].to_numpy(dtype=np.float64)
+        plan = reserved(programs, starts, _nodes(run), workload.floats("deadline"))
+    made = _run_of(run, plan, simulate(programs, machine, plan))
+    made.info.parameters |= {"processes": programs.communication, "processes_seed": seed}
+    return made
+
+
+def _nodes(run: Run) -> list[list[int]]:
+    """Return the nodes of each job, empty for jobs that did not start."""
+    held = run.allocations
+    number = {job: place for place, job in enumerate(run.jobs["job_id"].tolist())}
+    nodes: list[list[int]] = [[] for _ in number]
+    columns = (held[name].tolist() for name in ("job_id", "node", "count"))
+    for job, first, count in zip(*columns, strict=True):
+        nodes[number[job]] += range(first, first + count)
+    return nodes
+
+
+def _run_of(run: Run, plan: Plan, outcome: Outcome) -> Run:
+    """Return the run with the times and states of an outcome."""
+    states = run.jobs["state"].astype(object).to_numpy(copy=True)
+    reasons = run.jobs["reason"].astype(object).to_numpy(copy=True)
+    ran = ~np.isnan(outcome.start)
+    not_begun = ~ran & ~np.isnan(plan.start)
+    full = (
+        (JobState.CANCELLED, "deadline") if plan.leak is None else (JobState.REJECTED, "no core is idle at its start")
+    )
+    for chosen, state, reason in (
+        (outcome.completed, JobState.COMPLETED, ""),
+        (ran & ~outcome.completed, JobState.CANCELLED, "deadline"),
+        (not_begun, *full),
+    ):
+        states[chosen], reasons[chosen] = str(state), reason
+    times = {"start": outcome.start, "launched": outcome.start, "end": np.where(ran, outcome.end, np.nan)}
+    jobs = run.jobs.assign(**times, state=states, reason=reasons)
+    info = replace(
+        run.info,
+        parameters=dict(run.info.parameters),
+        counts={"jobs": len(jobs), **Counter(states.tolist())},
+        unknown={"allocations": "the cores of processes are not recorded"},
+        warnings=[text for text in run.info.warnings if "rejected" not in text],
+    )
+    return Run(info, jobs)

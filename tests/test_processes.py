@@ -1,0 +1,118 @@
+"""Simulations of jobs as processes and messages: `simulate --processes`, and the axis `processes` of studies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+import tracebed.api as tb
+from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed as cli
+from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.processes import as_processes
+from tracebed.states import JobState
+
+
+def tracebed(*words: object) -> Result:
+    return CliRunner().invoke(cli, [*map(str, words)])
+
+
+GRID = System(16, 2, "a grid", grid="4x4")
+
+
+def jobs_of(**columns: object) -> Workload:
+    table = {"job_id": ["a", "b", "c"], "submit_time": [0.0, 1000.0, 2000.0], "run_time": [100.0, 200.0, 50.0]}
+    table |= {"nodes": [4, 16, 1], "cores_per_node": 2, "behaviour": ["bsp", "forks", "local-forks"]}
+    return Workload(pd.DataFrame(table | columns), Provenance(system=GRID))
+
+
+@pytest.mark.parametrize("communication", ["asynchronous", "synchronous"])
+def test_jobs_that_run_alone_on_compact_nodes_take_their_run_times(communication: str) -> None:
+    run = tb.simulate(jobs_of(), "easy", placement="median", processes=communication)
+    assert run.jobs["state"].tolist() == ["completed"] * 3
+    assert (run.jobs["end"] - run.jobs["start"]).tolist() == pytest.approx([100.0, 200.0, 50.0], rel=1e-9)
+    assert run.info.parameters["processes"] == communication
+    assert run.info.counts == {"jobs": 3, "completed": 3}
+    assert np.isnan(run.metrics()["utilization"])  # the cores that processes hold are not recorded
+
+
+def test_jobs_on_scattered_nodes_may_last_longer_and_are_cancelled_at_their_deadline() -> None:
+    pair = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 8, 1], behaviour="bsp", deadline=[100.5, np.nan, 100.0])
+    planned = predict(pair, None, "easy", placement="first@4x4")
+    scattered = [0, 1, 6, 7, 8, 9, 14, 15]
+    held = {"a": scattered, "b": [node for node in range(16) if node not in scattered]}
+    rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
+    planned.allocations = pd.DataFrame(rows).assign(count=1, start=0.0, end=100.0, cores=2, cpus="")
+    planned.jobs.loc[2, ["start", "state"]] = [np.nan, "rejected"]
+    run = as_processes(planned, pair)
+    assert run.jobs["state"].tolist() == ["cancelled", "completed", "rejected"]
+    assert run.jobs["reason"].tolist()[0] == "deadline"
+    assert run.jobs["end"].tolist()[0] == 100.5
+    assert run.jobs["end"][1] != 100.0  # its nodes are not compact either
+
+
+def test_a_job_that_would_start_after_its_deadline_does_not_start() -> None:
+    late = jobs_of(submit_time=0.0, nodes=16, deadline=[1e9, 50.0, 1e9])
+    run = tb.simulate(late, "fcfs", processes="asynchronous")
+    assert run.jobs["state"].tolist() == ["completed", str(JobState.CANCELLED), "completed"]
+    assert np.isnan(run.jobs["start"][1])
+
+
+def test_runs_that_processes_cannot_carry_out_are_refused() -> None:
+    with pytest.raises(InputError, match="lacks the column behaviour"):
+        tb.simulate(tb.generate("cirne", jobs=5, nodes=16, seed=1), "easy", processes="asynchronous")
+    unlike = [NodeFacts("a", 2), NodeFacts("b", 4)]
+    with pytest.raises(InputError, match="nodes that are alike"):
+        as_processes(predict(jobs_of(nodes=1), unlike, "easy"), jobs_of(nodes=1))
+    flexible = jobs_of(kind="malleable", nodes=4, nodes_min=1, nodes_max=16, speedup="linear")
+    with pytest.raises(InputError, match="resizes jobs"):
+        tb.simulate(flexible, "pref", processes="asynchronous")
+    with pytest.raises(InputError, match="overheads do not apply"):
+        tb.simulate(jobs_of(), "easy", processes="asynchronous", launch_overhead_s=1.0)
+
+
+def test_the_command_simulates_processes(tmp_path: Path) -> None:
+    work, out = tmp_path / "d.parquet", tmp_path / "run"
+    tracebed("generate", "deadline-heavy", "--jobs", "40", "--seed", "1", "-o", str(work))
+    command = ["simulate", work, "--policy", "easy", "--processes", "synchronous", "-o", out]
+    done = tracebed(*command, "--placement", "hilbert")
+    assert "completed" in done.output
+    figures = json.loads(tracebed("metrics", out, "--json").stdout)["runs"][0]["metrics"]
+    assert 0.0 < figures["guarantee_rate"] <= 1.0
+    assert figures["utilization"] is None
+    again = tracebed(*command, "--with", "elastisim")
+    assert "processes is an option of tracebed's simulator" in str(again.exception or again.output)
+
+
+STUDY = """
+workloads:
+  d: {model: deadline-heavy, options: {jobs: 30}}
+policies:
+  - {policy: easy, placement: hilbert}
+  - {policy: easy, placement: median}
+seeds: 2
+processes: [none, asynchronous, synchronous]
+"""
+
+
+def test_a_study_has_the_axis_processes_and_policies_have_placements(tmp_path: Path) -> None:
+    study = tmp_path / "s.yaml"
+    study.write_text(STUDY)
+    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    table = pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")
+    assert table["policy"].unique().tolist() == ["easy hilbert", "easy median"]
+    assert table.groupby("processes").size().to_dict() == {"asynchronous": 4, "none": 4, "synchronous": 4}
+    assert table["cell"].nunique() == 12
+    by_job = table[table["processes"] == "none"]
+    assert by_job["utilization"].notna().all() and by_job["mean_distance"].nunique() == 4
+    assert table[table["processes"] != "none"]["guarantee_rate"].notna().all()
+    assert "acceptance rate" in done.output
+    assert tracebed("sweep", str(study), "-o", str(tmp_path / "out")).stdout.count("0 of them to compute") <= 1
