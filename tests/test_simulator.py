@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from tracebed.converters.workload import Provenance, Step, System, Workload
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import NodeFacts, Run, nodes_of
+from tracebed.orchestrator.run_schema import repeated
 from tracebed.orchestrator.scheduling import scheduler
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.ledger import Ledger
@@ -286,6 +288,25 @@ def test_the_ledger_has_the_holder_of_each_node_in_the_fewest_rows(
         assert (before[3], before[0], before[1]) <= (after[3], after[0], after[1])
         joined = before[1] + before[2] == after[1]
         assert not joined or (before[0], *before[3:]) != (after[0], *after[3:])
+
+
+def test_a_column_of_equal_values_takes_no_memory_and_is_copied_before_a_write() -> None:
+    rows = 1_000_000
+    columns = {"node": repeated(-1, rows), "seen": repeated(float("nan"), rows), "cause": repeated("resize", rows)}
+    assert {name: str(values.dtype) for name, values in columns.items()} == {
+        "node": "int64",
+        "seen": "float64",
+        "cause": "str",
+    }
+    assert not any(columns[name].to_numpy().strides[0] for name in ("node", "seen"))
+    assert pa.array(columns["cause"]).get_total_buffer_size() < rows
+    table = pd.DataFrame(columns, copy=False)
+    table.loc[3, "node"], table.loc[4, "seen"], table.loc[5, "cause"] = 7, 0.5, "lend"
+    assert table["node"].iloc[2:5].tolist() == [-1, 7, -1] and (table["node"] == -1).sum() == rows - 1
+    assert table["seen"].count() == 1 and (table["cause"] == "resize").sum() == rows - 1
+    other = pd.DataFrame({"node": repeated(-1, 5), "restarts": repeated(0, 5), "empty": repeated("", 5)})
+    assert other.to_numpy().tolist() == [[-1, 0, ""]] * 5
+    assert [str(repeated(zero, 0).dtype) for zero in (0, 0.0, "")] == ["int64", "float64", "str"]
 
 
 def test_nodes_come_from_the_workloads_own_system() -> None:

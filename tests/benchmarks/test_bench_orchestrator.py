@@ -108,7 +108,7 @@ def test_growth(benchmark: Any, jobs: int, nodes: int) -> None:
     assert run.info.counts["completed"] == jobs
 
 
-@pytest.mark.parametrize(("policy", "jobs"), [("easy", 1_000_000), ("pref", 100_000)])
+@pytest.mark.parametrize(("policy", "jobs"), [("easy", 1_000_000), ("pref", 1_000_000)])
 def test_memory(benchmark: Any, policy: str, jobs: int) -> None:
     """The same with its peak memory (MiB), in a separate process; under `pref` all jobs are malleable."""
     line = [sys.executable, "-c", PEAK, str(Path(growth.__file__).parent), policy, str(jobs)]

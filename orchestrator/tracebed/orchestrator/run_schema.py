@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from tracebed.converters.workload import MAX_EXACT, BoolArray, Column, RowError
 from tracebed.errors import InputError
 
 NAN = float("nan")
+MOST_ROWS = 2**40
+"""More rows than a table can have."""
+CHUNK = 65_536
+"""Number of texts in a chunk of a column of equal texts."""
 
 TABLES: dict[str, dict[str, Column]] = {
     # A row per job, in submit order.
@@ -101,10 +107,25 @@ def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> 
         if column in table:
             columns[column] = _cast(table[column], spec.dtype, column, where)
         elif spec.default is not None:
-            columns[column] = pd.Series(spec.default, index=table.index, dtype=spec.dtype)
+            columns[column] = repeated(spec.default, len(table)).set_axis(table.index)
         else:
             raise InputError(f"table {name} lacks column {column!r}", where=where, hint="repeat the run")
     return pd.DataFrame(columns, copy=False).reset_index(drop=True)
+
+
+def repeated(value: Any, rows: int) -> pd.Series[Any]:
+    """Return a column of `rows` times `value`, a number or a text, which takes almost no memory until it is written."""
+    if not isinstance(value, str):
+        return _endless(value).iloc[:rows]
+    chunk = pa.repeat(pa.scalar(value, pa.large_string()), min(rows, CHUNK))
+    chunks = [chunk] * (rows // CHUNK) + [chunk[: rows % CHUNK]]
+    return pd.Series(pd.array(pa.chunked_array(chunks), dtype="str"))
+
+
+@lru_cache(maxsize=None, typed=True)
+def _endless(value: Any) -> pd.Series[Any]:
+    """Return a column of `MOST_ROWS` times `value` in the memory of one. Pandas copies a part of it before a write."""
+    return pd.Series(np.broadcast_to(np.array(value), MOST_ROWS), copy=False)
 
 
 def refuse(bad: BoolArray, what: Callable[[int], str], where: str | None) -> None:

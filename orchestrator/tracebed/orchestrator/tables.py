@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 
 from tracebed.converters.workload import IntArray
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.run_schema import NAN, TABLES, conform
+from tracebed.orchestrator.run_schema import NAN, TABLES, conform, repeated
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChanges
 from tracebed.orchestrator.scheduling.ledger import Ledger
@@ -77,13 +76,7 @@ def jobs_table(record: Record) -> pd.DataFrame:
 
 def _texts(values: Any) -> Any:
     """Return texts as a column. A column of empty texts is made without a look at each."""
-    return _empty_texts(len(values)) if isinstance(values, list) and not any(values) else pd.array(values, dtype="str")
-
-
-def _empty_texts(count: int) -> Any:
-    """Return a column of empty texts, which takes almost no memory: pages of zeros are not allocated before a write."""
-    ends = pa.py_buffer(np.zeros(count + 1, dtype=np.int64))
-    return pd.array(pa.LargeStringArray.from_buffers(count, ends, pa.py_buffer(b"")), dtype="str")
+    return repeated("", len(values)) if isinstance(values, list) and not any(values) else pd.array(values, dtype="str")
 
 
 def _ids(record: Record) -> Any:
@@ -185,13 +178,18 @@ def allocations_table(
         columns = {name: columns.pop(name)[last if name == "count" else first] for name in list(columns)}
     columns["count"] -= columns["node"]
     columns["job_id"] = pd.array(ids, dtype="str").take(columns["job_id"])
-    virtual = [*masks] in ([], [""])
-    columns["cpus"] = (
-        _empty_texts(len(columns["cpus"])) if virtual else pd.array([*masks], dtype="str").take(columns["cpus"])
-    )
-    for name in ("node", "count", "cores"):
+    columns["cpus"] = _compact(columns["cpus"], pd.array([*masks], dtype="str").take)
+    columns["cores"] = _compact(columns["cores"], lambda held: held.astype(np.int64))
+    for name in ("node", "count"):
         columns[name] = columns[name].astype(np.int64)
     return pd.DataFrame(columns, copy=False)
+
+
+def _compact(values: IntArray, column: Callable[[IntArray], Any]) -> Any:
+    """Return `column(values)`, in the memory of one value if all are equal."""
+    if len(values) and (values == values[0]).all():
+        return repeated(column(values[:1])[0], len(values))
+    return column(values)
 
 
 def _kinds(cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> IntArray:
