@@ -58,6 +58,24 @@ def test_jobs_on_scattered_nodes_may_last_longer_and_are_cancelled_at_their_dead
     assert run.jobs["end"][1] != 100.0  # its nodes are not compact either
 
 
+def test_a_reservation_ends_when_the_next_job_starts_on_its_nodes() -> None:
+    """Jobs a and b follow each other. On scattered nodes, a lasts 1 % longer than planned."""
+    work = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 16, 8], behaviour="bsp", deadline=1000.0)
+    planned = tb.simulate(work, "deadline", placement="first")
+    assert planned.jobs["start"].tolist() == [0.0, 100.0, 0.0]
+    scattered = [0, 1, 6, 7, 8, 9, 14, 15]
+    held = {"a": scattered, "c": [node for node in range(16) if node not in scattered], "b": range(16)}
+    rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
+    table = pd.DataFrame(rows).assign(count=1, end=1e3, cores=2, cpus="")
+    planned.allocations = table.assign(start=np.where(table["job_id"] == "b", 100.0, 0.0))
+    run = as_processes(planned, work)
+    assert run.jobs["state"].tolist() == ["cancelled", "completed", "completed"]
+    assert run.jobs["reason"][0] == "its reservation ended, and another job starts"
+    assert run.jobs["end"].tolist()[0] == pytest.approx(100.0, rel=1e-5)
+    planned.info.policy = "easy"  # without reservations, jobs share the cores
+    assert as_processes(planned, work).jobs["state"].tolist() == ["completed"] * 3
+
+
 def test_a_job_that_would_start_after_its_deadline_does_not_start() -> None:
     late = jobs_of(submit_time=0.0, nodes=16, deadline=[1e9, 50.0, 1e9])
     run = tb.simulate(late, "fcfs", processes="asynchronous")

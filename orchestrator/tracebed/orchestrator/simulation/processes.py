@@ -11,11 +11,12 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
-from tracebed.orchestrator.evolving.programs import Communication, Programs
+from tracebed.orchestrator.evolving.programs import Communication, FloatArray, Programs
 from tracebed.orchestrator.evolving.simulation import leaking, programs_of, reserved, simulate
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.placement import grid_of
@@ -24,6 +25,10 @@ from tracebed.topology import Grid
 
 LEAK = "leak"
 """Policy under which the processes find their cores themselves."""
+DEADLINE = "deadline"
+"""Policy under which nodes are reserved."""
+ROUNDING = 1e-6
+"""Part of its run time by which a job may be late for the next reservation: times of processes are rounded."""
 
 
 def machine_of(run: Run, grid: str = "") -> Machine:
@@ -68,7 +73,9 @@ def carried_out(run: Run, workload: Workload, programs: Programs, machine: Machi
     """Return the run in which the jobs of `run` are programs on its nodes.
 
     A job starts at the start and on the nodes of `run`. It ends when its processes have ended, or is cancelled at its
-    deadline. Under the policy `leak`, only the earliest starts count. The cores that a job holds are not recorded.
+    deadline. Under the policy `deadline`, a job that lasts longer than planned is cancelled as soon as another job
+    starts on one of its nodes; under others, both then share the cores. Under the policy `leak`, only the earliest
+    starts count. The cores that a job holds are not recorded.
 
     Args:
         run: a simulation of the workload.
@@ -94,7 +101,10 @@ def carried_out(run: Run, workload: Workload, programs: Programs, machine: Machi
         plan = leaking(workload, Leak.CONTIGUOUS if contiguous else Leak.NONCONTIGUOUS)
     else:
         starts = run.jobs["start"].to_numpy(dtype=np.float64)
-        plan = reserved(programs, starts, _nodes(run), workload.floats("deadline"))
+        until = workload.floats("deadline")
+        if run.info.policy == DEADLINE:
+            until = np.fmin(until, _taken(run) + ROUNDING * workload.floats("run_time"))
+        plan = reserved(programs, starts, _nodes(run), until)
     made = _run_of(run, plan, simulate(programs, machine, plan))
     made.info.parameters |= {"processes": programs.communication, "processes_seed": seed}
     return made
@@ -111,18 +121,35 @@ def _nodes(run: Run) -> list[list[int]]:
     return nodes
 
 
+def _taken(run: Run) -> FloatArray:
+    """Return the time at which another job first starts on a node of each job, s, shape (jobs,); infinity: never."""
+    held = run.allocations
+    count = held["count"].to_numpy()
+    row = np.repeat(np.arange(len(held)), count)
+    node = held["node"].to_numpy()[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    start = held["start"].to_numpy(dtype=np.float64)[row]
+    order = np.lexsort((start, node))
+    follows = node[order][1:] == node[order][:-1]
+    until = np.full(len(row), np.inf)
+    until[order[:-1][follows]] = start[order[1:][follows]]
+    first = pd.Series(until).groupby(held["job_id"].to_numpy()[row]).min()
+    return first.reindex(run.jobs["job_id"]).fillna(np.inf).to_numpy(dtype=np.float64)
+
+
 def _run_of(run: Run, plan: Plan, outcome: Outcome) -> Run:
     """Return the run with the times and states of an outcome."""
     states = run.jobs["state"].astype(object).to_numpy(copy=True)
     reasons = run.jobs["reason"].astype(object).to_numpy(copy=True)
     ran = ~np.isnan(outcome.start)
+    cancelled, deadline = ran & ~outcome.completed, run.jobs["deadline"].to_numpy(dtype=np.float64)
     not_begun = ~ran & ~np.isnan(plan.start)
     full = (
         (JobState.CANCELLED, "deadline") if plan.leak is None else (JobState.REJECTED, "no core is idle at its start")
     )
     for chosen, state, reason in (
         (outcome.completed, JobState.COMPLETED, ""),
-        (ran & ~outcome.completed, JobState.CANCELLED, "deadline"),
+        (cancelled & (outcome.end >= deadline), JobState.CANCELLED, "deadline"),
+        (cancelled & ~(outcome.end >= deadline), JobState.CANCELLED, "its reservation ended, and another job starts"),
         (not_begun, *full),
     ):
         states[chosen], reasons[chosen] = str(state), reason
