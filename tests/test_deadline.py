@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ import tracebed.api as tb
 from redecided import decided, decided_again, emulated, noting
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -370,3 +373,39 @@ def test_a_replay_accepts_the_jobs_of_its_simulation_at_the_same_times_on_the_sa
     on = {int(each.job): sorted(int(name[1:]) - 1 for name in each.nodes) for each in done if each.kind == "start"}
     reserved = {job: sorted(each.on) for job, each in plans["simulated"].items() if isinstance(each, Reserve)}
     assert on == {job: reserved[job] for job in on} and on
+
+
+# -- rates by behavior -------------------------------------------------------------------------------------------------
+
+
+def test_rates_by_behavior_are_in_metrics_and_in_the_table_of_the_command(tmp_path: Path) -> None:
+    """1 node. Of the jobs bsp, one of two is accepted and in time; of forks one is cancelled; one has no deadline."""
+    work = jobs_with_deadlines([(0, 10, 1, 99), (0, 10, 1, 15), (20, 10, 1, 33), (50, 5, 1, math.nan)])
+    work.table["behaviour"] = ["bsp", "bsp", "forks", "forks"]
+    run = tb.Run.of(predict(work, 1, Deadline(), overheads=Overheads(launch_s=4.0)))
+    assert run.jobs["state"].tolist() == ["completed", "rejected", "cancelled", "completed"]
+    found = run.metrics()
+    assert (found["accepted_cancel_rate"], found["in_time_rate"]) == (1 / 2, 1 / 3)
+    assert found["deadlines_by_behaviour"] == {
+        "bsp": {
+            **{"jobs": 2, "acceptance_rate": 0.5, "guarantee_rate": 1.0, "cancel_rate": 0.0},
+            **{"accepted_cancel_rate": 0.0, "in_time_rate": 0.5},
+        },
+        "forks": {
+            **{"jobs": 1, "acceptance_rate": 1.0, "guarantee_rate": 0.0, "cancel_rate": 1.0},
+            **{"accepted_cancel_rate": 1.0, "in_time_rate": 0.0},
+        },
+    }
+    assert "1 jobs rejected by the policy: the table jobs has the reasons" in run.info.warnings
+    run.save(tmp_path / "run")
+    shown = CliRunner().invoke(tracebed, ["metrics", str(tmp_path / "run")]).output
+    assert re.search(r"behavior forks, cancel rate of accepted jobs +1", shown)
+    other = tb.Run.of(predict(work, 1, Deadline()))
+    run.info.source = "replay"
+    by = tb.compare(run, other).breakdown()
+    assert set(by.loc[by["by"] == "behaviour", "class"]) == {"bsp", "forks"}
+
+
+def test_rates_by_behavior_are_missing_where_no_behavior_is_known() -> None:
+    run = tb.Run.of(predict(jobs_with_deadlines([(0, 10, 1, 99)]), 1, Deadline()))
+    assert run.metrics()["deadlines_by_behaviour"] == {}

@@ -65,6 +65,7 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
             "time_limit": workload.floats("time_limit"),
             "user": workload.column("user"),
             "deadline": workload.floats("deadline"),
+            "behaviour": workload.column("behaviour"),
         }
     )
     allocations = pd.DataFrame(

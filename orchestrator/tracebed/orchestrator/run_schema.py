@@ -36,6 +36,7 @@ TABLES: dict[str, dict[str, Column]] = {
         "time_limit": Column("float64", "time limit, s; NaN: none"),
         "user": Column("str", "user of the job", ""),
         "deadline": Column("float64", "deadline in the workload, s; NaN: none", NAN),
+        "behaviour": Column("str", "run-time behavior of the processes; empty: unknown", ""),
         "restarts": Column("int64", "number of times that the job was requeued because it lost a node", 0),
         "checksum": Column("str", "checksum of the result, hexadecimal; empty: unknown", ""),
     },

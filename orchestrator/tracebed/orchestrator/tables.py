@@ -44,7 +44,11 @@ def make_run(
     info.counts = {"jobs": len(record.jobs), **{str(state): int(count) for state, count in states.items()}}
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get(JobState.REJECTED):
-        info.warnings.append(f"{rejected:,} jobs rejected: they need more than {len(cluster):,} nodes")
+        large = sum(reason.endswith(f"the machine has {len(cluster)}") for reason in record.reason)
+        if large:
+            info.warnings.append(f"{large:,} jobs rejected: they need more than {len(cluster):,} nodes")
+        if rejected > large:
+            info.warnings.append(f"{rejected - large:,} jobs rejected by the policy: the table jobs has the reasons")
     allocations = allocations_table(cluster.ledger, _ids(record), cluster.cores, cpus or [()] * len(cluster))
     return Run(info, table, allocations, reconfigurations_table(record), samples)
 
@@ -67,6 +71,7 @@ def jobs_table(record: Record) -> pd.DataFrame:
         "time_limit": jobs.column("limit"),
         "user": jobs.column("user"),
         "deadline": jobs.column("deadline") if len(jobs.column("deadline")) else np.full(len(jobs), NAN),
+        "behaviour": jobs.column("behaviour") if len(jobs.column("behaviour")) else [""] * len(jobs),
         "restarts": record.restarts,
         "checksum": record.checksum,
     }

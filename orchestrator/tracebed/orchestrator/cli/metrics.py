@@ -196,6 +196,12 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
         changes = [side["core_changes"].get(cause, {}) for side in sides]
         for key, what in CORE_CHANGES.items():
             rows.append([f"changes of cores, {cause}, {what}", *(change.get(key) for change in changes)])
+    known = all_metrics()
+    for behaviour in dict.fromkeys(name for side in sides for name in side["deadlines_by_behaviour"]):
+        rates = [side["deadlines_by_behaviour"].get(behaviour, {}) for side in sides]
+        for key in dict.fromkeys(key for rate in rates for key in rate):
+            what = known[key].label if key in known else "jobs with a deadline"
+            rows.append([f"behavior {behaviour}, {what}", *(rate.get(key) for rate in rates)])
     windows = [side["utilization_window"] for side in sides]
     rows.append(["window", *(window["name"] for window in windows)])
     rows += [[f"window, {end} (s)", *(window[f"{end}_s"] for window in windows)] for end in ("start", "end")]

@@ -73,6 +73,8 @@ class Jobs:
     """Application of each job."""
     parameters: list[str] = field(default_factory=list, repr=False)
     """Parameters of the applications: `name=value`, separated by spaces."""
+    behaviour: list[str] = field(default_factory=list, repr=False)
+    """Run-time behavior of the processes of each job; empty texts: unknown."""
     memory_mib: list[float] = field(default_factory=list, repr=False)
     """Memory of each job per node, MiB; NaN: unknown. Empty if it is unknown for all jobs."""
     state_mib: list[float] = field(default_factory=list, repr=False)
@@ -255,6 +257,7 @@ class Jobs:
                 "speedup": np.array([*functions, None], dtype=object)[function],
                 "parallel": parallel,
                 "application": runnable.texts("application"),
+                "behaviour": runnable.texts("behaviour"),
                 "parameters": runnable.texts("application_parameters"),
                 "state_mib": runnable.floats("state_mib"),
                 **{name: values[: 0 if np.isnan(values).all() else None] for name, values in known.items()},

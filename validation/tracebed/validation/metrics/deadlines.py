@@ -42,45 +42,75 @@ def _outcomes(run: MeasuredRun) -> pd.DataFrame:
     return outcomes(run)
 
 
-def _share(run: MeasuredRun, column: str) -> float:
-    found = _outcomes(run)[column]
-    return float(found.mean()) if len(found) else float("nan")
+RATES = {
+    "acceptance_rate": ("accepted", None),
+    "guarantee_rate": ("met", "accepted"),
+    "cancel_rate": ("cancelled", None),
+    "accepted_cancel_rate": ("cancelled", "accepted"),
+    "in_time_rate": ("met", None),
+}
+"""Rate -> the outcome that it counts, and the outcome of the jobs among which it counts; None: of all submitted."""
 
 
-def _guaranteed(run: MeasuredRun) -> float:
-    found = _outcomes(run)
-    accepted = found["accepted"].to_numpy()
-    return float(found["met"].to_numpy()[accepted].mean()) if accepted.any() else float("nan")
+def _rate(found: pd.DataFrame, name: str) -> float:
+    counted, among = RATES[name]
+    jobs = found if among is None else found[found[among]]
+    return float(jobs[counted].mean()) if len(jobs) else float("nan")
 
 
+def by_behaviour(run: MeasuredRun) -> dict[str, dict[str, float]]:
+    """Return behavior -> number of submitted jobs with a deadline, and their rates; empty if no behavior is known."""
+    found = outcomes(run)
+    jobs = run.run.jobs
+    behaviour = pd.Series(jobs["behaviour"].array, pd.Index(jobs["job_id"])).loc[found.index]
+    return {
+        str(name): {"jobs": len(rows), **{rate: _rate(rows, rate) for rate in RATES}}
+        for name, rows in found.groupby(behaviour)
+        if name
+    }
+
+
+def _metric(name: str, label: str, docs: str, undefined: str = NO_DEADLINE) -> Metric:
+    return Metric(
+        name=name,
+        label=label,
+        definition=lambda run: _rate(_outcomes(run), name),
+        undefined=undefined,
+        margin=MARGIN,
+        optional=True,
+        docs=docs,
+    )
+
+
+NOT_ACCEPTED = "no accepted job has a deadline"
 METRICS = (
-    Metric(
-        name="acceptance_rate",
-        label="acceptance rate",
-        definition=lambda run: _share(run, "accepted"),
-        undefined=NO_DEADLINE,
-        margin=MARGIN,
-        optional=True,
-        docs="submitted jobs with a deadline that were not rejected / submitted jobs with a deadline",
+    _metric(
+        "acceptance_rate",
+        "acceptance rate",
+        "submitted jobs with a deadline that were not rejected / submitted jobs with a deadline",
     ),
-    Metric(
-        name="guarantee_rate",
-        label="guarantee rate",
-        definition=_guaranteed,
-        undefined="no accepted job has a deadline",
-        margin=MARGIN,
-        optional=True,
-        docs="jobs that completed by their deadline / accepted jobs with a deadline",
+    _metric(
+        "guarantee_rate",
+        "guarantee rate",
+        "jobs that completed by their deadline / accepted jobs with a deadline",
+        NOT_ACCEPTED,
     ),
-    Metric(
-        name="cancel_rate",
-        label="cancel rate",
-        definition=lambda run: _share(run, "cancelled"),
-        undefined=NO_DEADLINE,
-        margin=MARGIN,
-        optional=True,
-        docs="cancelled jobs with a deadline / submitted jobs with a deadline; a job killed at its time limit was not "
+    _metric(
+        "cancel_rate",
+        "cancel rate",
+        "cancelled jobs with a deadline / submitted jobs with a deadline; a job killed at its time limit was not "
         "cancelled",
+    ),
+    _metric(
+        "accepted_cancel_rate",
+        "cancel rate of accepted jobs",
+        "cancelled jobs with a deadline / accepted jobs with a deadline",
+        NOT_ACCEPTED,
+    ),
+    _metric(
+        "in_time_rate",
+        "in-time rate",
+        "jobs that completed by their deadline / submitted jobs with a deadline",
     ),
 )
 """The metrics of deadlines."""

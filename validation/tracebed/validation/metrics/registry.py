@@ -18,7 +18,15 @@ REGISTRY: Registry[Metric | Sequence[Metric]] = Registry("tracebed.metrics", "me
 
 RESERVED = {
     *("energy", "undefined", "quartiles", "trimmed", "tau", "utilization_window", "operations", "reconfiguration_s"),
-    *("core_changes", "jobs_unfinished", "jobs_malleable", "jobs_by_state", "clock_skew_jobs", "zero_run_jobs"),
+    *(
+        "deadlines_by_behaviour",
+        "core_changes",
+        "jobs_unfinished",
+        "jobs_malleable",
+        "jobs_by_state",
+        "clock_skew_jobs",
+        "zero_run_jobs",
+    ),
 }
 """Further keys of the dictionary of `metrics`, which metrics must not use."""
 

@@ -15,6 +15,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.errors import tolerate
 from tracebed.orchestrator.run import Run
 from tracebed.states import JobState
+from tracebed.validation.metrics.deadlines import by_behaviour
 from tracebed.validation.metrics.energy import energy_facts
 from tracebed.validation.metrics.jobs import TAU, resolution
 from tracebed.validation.metrics.measured import STAGES, MeasuredRun, PowerModel, Undefined, WindowName
@@ -57,7 +58,8 @@ def metrics(
         utilization), `jobs_by_state`, `jobs_malleable`, `jobs_unfinished`, `clock_skew_jobs`, `zero_run_jobs`,
         `operations` (expand and shrink: requested, executed; empty if not recorded), `reconfiguration_s` (kind ->
         stage -> count, median, p95, sum), `core_changes` (cause -> numbers applied and cancelled; median, 99th
-        percentile and maximum of the time from the decision until the change is applied), `trimmed` (means without the
+        percentile and maximum of the time from the decision until the change is applied), `deadlines_by_behaviour`
+        (behavior -> jobs with a deadline and their rates), `trimmed` (means without the
         first and last 5 % of the arrivals), `energy` (parameters of the model, and facts of the recorded power),
         `utilization_window`, `tau`.
 
@@ -103,6 +105,7 @@ def summarize(run: MeasuredRun) -> dict[str, Any]:
         "operations": {kind: _operations(run.finished, kind) for kind in KINDS if not unrecorded},
         "reconfiguration_s": {} if unrecorded else _reconfigurations(run),
         "core_changes": _core_changes(run.run),
+        "deadlines_by_behaviour": by_behaviour(run),
         "trimmed": _trimmed(run),
         "quartiles": quartiles,
         "energy": energy_facts(run),

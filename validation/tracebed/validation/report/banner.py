@@ -17,6 +17,7 @@ CLASSES = {
     "user": "jobs of user {}",
     "hour": "jobs submitted in hour {}",
     "kind": "{} jobs",
+    "behaviour": "jobs of behavior {}",
 }
 """Classification of `breakdown` -> text for a class."""
 FAR = 3

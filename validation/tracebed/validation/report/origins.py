@@ -19,6 +19,7 @@ TITLES = {
     "run time": "run time",
     "kind": "kind",
     "user": "user",
+    "behaviour": "behavior",
     "hour": "hour of submission",
 }
 """Classification of `breakdown` -> title."""

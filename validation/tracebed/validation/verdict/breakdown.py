@@ -33,8 +33,8 @@ def breakdown(jobs: pd.DataFrame, real: Run) -> pd.DataFrame:
 
         - `by`: `size` (requested nodes, by powers of two), `run time` (dedicated, in the workload, by decades; that of
           the real run if unknown), `user` (the `USERS` users with the most jobs, and the others; only if users are
-          known), `hour` (of the day of the planned submission, in the time zone of the workload; hours since time 0
-          modulo 24 if the date is unknown), `kind`
+          known), `behaviour` (only if known), `hour` (of the day of the planned submission, in the time zone of the
+          workload; hours since time 0 modulo 24 if the date is unknown), `kind`
         - `class`, `quantity` (of `QUANTITIES`), `jobs`
         - `real`, `predicted`, `difference`: means over the class
         - `contribution`: the part of the difference of the mean over all jobs that is due to the class: difference x
@@ -76,6 +76,9 @@ def _classifications(jobs: pd.DataFrame, facts: pd.DataFrame, real: Run) -> Iter
     yield "run time", *_numbered(np.searchsorted(DECADES_S, run_time, side="right"), _decade)
     if facts["user"].ne("").any():
         yield "user", *_users(facts["user"])
+    if facts["behaviour"].ne("").any():
+        codes, behaviours = pd.factorize(facts["behaviour"].replace("", "unknown"), sort=True)
+        yield "behaviour", codes, behaviours.tolist()
     yield "hour", *_numbered(_hours(facts, real), lambda hour: f"{hour:02d}")
     codes, kinds = pd.factorize(jobs["kind"], sort=True)
     yield "kind", codes, kinds.tolist()
