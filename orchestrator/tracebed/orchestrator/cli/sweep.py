@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracebed.validation.studies.sweep import Plan, Swept
 
 SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]
-RATES = ["acceptance_rate", "guarantee_rate", "cancel_rate"]
+RATES = ["acceptance_rate", "accepted_cancel_rate", "in_time_rate"]
 """Shown in place of them if jobs have deadlines."""
 """Figures of the printed table; the files have all."""
 
