@@ -15,10 +15,8 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 
 BLOCK = 512
 """Number of jobs in a block. A block is searched only if one of its jobs may fit according to its summary."""
-FEW = 8
-"""Largest number of jobs that are tried one by one."""
-SHORT = 128
-"""Largest number of jobs of which NumPy does not find the waiting ones faster than Python."""
+FEW = 64
+"""Largest number of jobs that are tried one by one: NumPy is not faster."""
 CLASSES = 128
 SLACK_S = 1e-6
 NO_JOB = np.inf
@@ -88,7 +86,7 @@ class Queue:
         if not self._count:
             return []
         earliest = self._earliest()
-        if self._end - earliest <= SHORT:
+        if self._end - earliest <= FEW:
             return [*compress(range(earliest, self._end), self._waiting[earliest : self._end])]
         return (earliest + self._flags[earliest : self._end].nonzero()[0]).tolist()
 

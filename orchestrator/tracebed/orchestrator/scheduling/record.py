@@ -107,7 +107,8 @@ class Record:
 
     def close(self, state: JobState, reason: str) -> None:
         """Record `state` and `reason` for every job whose state is still unknown."""
-        for job in [job for job, known in enumerate(self.state) if known is JobState.UNKNOWN]:
+        unknown = JobState.UNKNOWN
+        for job in [job for job, known in enumerate(self.state) if known is unknown]:
             self.refuse(job, state, reason)
 
     def resize_asked(self, job: int, before: int, after: int, now: float) -> None:

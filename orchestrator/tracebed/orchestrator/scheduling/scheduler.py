@@ -101,13 +101,13 @@ class Scheduler:
 
     def submit(self, job: int, now: float) -> None:
         """Handle the submission of `job`. A job larger than the cluster is rejected."""
-        self.state.now = now
-        low = self.jobs.low[job]
-        if low > len(self.cluster):
-            self.executor.reject(job, f"needs {low} nodes, the machine has {len(self.cluster)}")
+        state, low = self.state, self.jobs.low[job]
+        state.now = now
+        if low > state.total:
+            self.executor.reject(job, f"needs {low} nodes, the machine has {state.total}")
             return
-        self.state.queue.append(job)
-        self.state.arrived.append(job)
+        state.queue.append(job)
+        state.arrived.append(job)
 
     def end(self, job: int, now: float) -> None:
         """Handle the end of the running `job`, whatever its final state."""
