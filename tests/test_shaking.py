@@ -19,6 +19,7 @@ from runs import fcfs_run
 from test_schemas import problems
 from tracebed.converters.shaking import Shaking, accident, shaken
 from tracebed.converters.workload import Workload
+from tracebed.display import cell
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import SHAKEN
@@ -33,6 +34,7 @@ from tracebed.validation.accidents import (
     kept,
     paired,
 )
+from tracebed.validation.report.html import render
 
 
 def workload(submit: list[float], **columns: Any) -> Workload:
@@ -250,6 +252,43 @@ def test_a_verdict_says_whether_the_error_may_be_an_accident(tmp_path: Path) -> 
     assert json.loads(invoked(*arguments, "--json").stdout)["accidents"]["mean_run_s"]["differ"] is False
     other_tau = json.loads(invoked(*arguments, "--tau", "20", "--json").stdout)
     assert other_tau["accidents"] is None  # the figures of the runs with shaken input have the default tau
+
+
+def test_the_report_has_the_intervals_of_shaken_runs_and_else_does_not_mention_them(tmp_path: Path) -> None:
+    real = [fcfs_run(60, stretch=1 + seed / 200) for seed in range(5)]
+    fcfs_run(60, stretch=1.05, real=False).save(tmp_path / "sim")
+    plain = render(tb.compare(real, tmp_path / "sim"))
+    assert "shaken" not in plain and 'class="spread" x="' in plain  # the spread of the noise section alone
+    keep(figures(fcfs_run(60, stretch=1 + seed / 50, real=False) for seed in range(8)), tmp_path / "sim")
+    found = tb.compare(real, tmp_path / "sim")
+    page = render(found)
+    assert found.accidents is not None and found.shaken is not None
+    row = found.shaken["mean_run_s"]
+    assert f"({cell(row['low'])} to {cell(row['high'])})</td>" in page  # all metrics of the pair
+    verdicts = {item.name: found.accidents[item.name] for item in found.metrics}
+    for each in verdicts.values():  # the verdict by metric
+        value, _, interval = each.text.partition(" (")
+        assert f'{value} <span class="soft">({interval}</span>' in page if interval else f"<td>{value}" in page
+    assert any(each.text.startswith("accident: ") for each in verdicts.values())
+    assert page.count('height="40%"') == len(found.metrics)  # the differences in margins
+    few = pd.read_csv(tmp_path / "sim" / SHAKEN)[: LEAST - 1]
+    keep(few, tmp_path / "sim")
+    unknown = render(tb.compare(real, tmp_path / "sim"))
+    assert "with shaken input" in unknown and 'height="40%"' not in unknown and "accident: " not in unknown
+
+
+def test_inputs_that_were_drawn_several_times_are_pairs_in_their_order() -> None:
+    first = pd.DataFrame({INPUT: [*"aabbcd"], "mean_wait_s": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]})
+    second = pd.DataFrame({INPUT: [*"dcbbaabe"], "mean_wait_s": [60.0, 50.0, 30.0, 40.0, 10.0, 20.0, 70.0, 80.0]})
+    found = differences(first, second)["mean_wait_s"]
+    assert (found.pairs, found.base, found.change) == (6, 3.5, 31.5)
+    assert differences(second, first)["mean_wait_s"].change == -31.5
+
+
+def test_a_file_without_metrics_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / SHAKEN).write_text("foo,bar\n1,2\n")
+    with pytest.raises(InputError, match="no metric"):
+        kept(tmp_path)
 
 
 def test_two_predictions_are_compared_by_their_metrics(tmp_path: Path) -> None:

@@ -29,6 +29,20 @@ def time_text(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
+def effect(change: float, low: float, high: float, base: float) -> str:
+    """Return a difference as text, in percent of the base unless the base is 0: `-12 % (-15 to -9)`, or `equal`."""
+    values = (change, low, high)
+    if low == high == 0.0:
+        return "equal"
+    middle, low_text, high_text = map(cell, values) if not base else (_percent(value / abs(base)) for value in values)
+    return f"{middle}{' %' if base else ''} ({low_text} to {high_text})"
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent with its sign and three significant digits: `-12.3`, `+1,344`."""
+    return f"{100 * share:+,.{0 if abs(share) >= 1 else 3}{'f' if abs(share) >= 1 else 'g'}}"
+
+
 def json_values(value: Any) -> Any:
     """Return a value for JSON: NaN and infinity, which JSON cannot express, become null; numpy scalars, numbers."""
     if isinstance(value, Mapping):

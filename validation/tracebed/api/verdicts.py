@@ -13,7 +13,7 @@ from tracebed.api.comparisons import Validation
 from tracebed.api.runs import AnyRun
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
-from tracebed.validation.accidents import differences, figures, kept
+from tracebed.validation.accidents import differences, figures, intervals, kept
 from tracebed.validation.metrics import TAU
 from tracebed.validation.repetitions.store import run_folders
 from tracebed.validation.simulators.reading import import_run, simulator_at
@@ -77,7 +77,11 @@ def compare(
     known = [each for each in shaken if each is not None]
     if known and tau == TAU:  # the figures of the runs with shaken input have this tau
         included = [each.run for each in found.cases[0].repetitions if not each.excluded] or case.real
-        found = replace(found, accidents=differences(figures(included), pd.concat(known, ignore_index=True)))
+        together = pd.concat(known, ignore_index=True)
+        accidents = differences(figures(included), together)
+        rows = intervals(together).iterrows()
+        shaken_metrics = {str(name): {str(key): float(value) for key, value in row.items()} for name, row in rows}
+        found = replace(found, accidents=accidents, shaken=shaken_metrics)
     return Validation.of(found)
 
 

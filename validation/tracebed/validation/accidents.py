@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.display import cell, effect
 from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.orchestrator.run import SHAKEN, Run
@@ -60,6 +61,14 @@ class Difference:
         """Return a value in the unit of the metric as a share of the first mean; NaN if this mean is 0."""
         return value / abs(self.base) if self.base else math.nan
 
+    @property
+    def text(self) -> str:
+        """The difference as text, marked if it may be an accident; a dash if accidents are unknown."""
+        if self.differ is None:
+            return "-"
+        text = effect(self.change, self.low, self.high, self.base)
+        return text if self.differ or text == "equal" else f"accident: {text}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the difference as JSON values, with `relative`, the change as a share of the first mean."""
         return asdict(self) | {"relative": self.relative(self.change)}
@@ -79,14 +88,15 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Differen
         first, second: a row per run, as from `figures`; `INPUT` names the shaken inputs, if there are any. A group of
             one run has no accidents: the interval of a figure that was computed, or printed, once is this figure.
     """
-    shared = _shared(first, second)
+    pairs = _pairs(first, second)
     found = {}
     for name in all_metrics():
         if name not in first or name not in second:
             continue
-        if len(shared):
-            sides = (frame.set_index(INPUT)[name].loc[shared].to_numpy() for frame in (first, second))
-            difference = paired(*sides)
+        if pairs is not None:
+            difference = paired(
+                *(frame[name].to_numpy()[rows] for frame, rows in zip((first, second), pairs, strict=True))
+            )
         else:
             difference = apart(first[name].to_numpy(), second[name].to_numpy())
         if difference is not None:
@@ -94,13 +104,21 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Differen
     return found
 
 
-def _shared(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
-    """Return the inputs that both groups have, empty if they are too few for pairs."""
+def _pairs(first: pd.DataFrame, second: pd.DataFrame) -> tuple[IntArray, IntArray] | None:
+    """Return the rows of both groups that are pairs, shapes (pairs,); None if there are too few.
+
+    An input may be drawn several times. The k-th run with an input in one group is the pair of the k-th in the other.
+    """
     if INPUT not in first or INPUT not in second:
-        return []
-    others = set(second[INPUT])
-    shared = [each for each in dict.fromkeys(first[INPUT]) if each in others]
-    return shared if len(shared) >= LEAST else []
+        return None
+    sides = [
+        pd.DataFrame(
+            {INPUT: each[INPUT].to_numpy(), "k": each.groupby(INPUT).cumcount().to_numpy(), side: range(len(each))}
+        )
+        for side, each in (("first", first), ("second", second))
+    ]
+    found = sides[0].merge(sides[1], on=[INPUT, "k"])
+    return (found["first"].to_numpy(), found["second"].to_numpy()) if len(found) >= LEAST else None
 
 
 def paired(first: FloatArray, second: FloatArray) -> Difference | None:
@@ -151,6 +169,13 @@ def intervals(shaken: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=["median", "low", "high"])
 
 
+def with_interval(value: Any, found: Mapping[str, float] | None) -> Any:
+    """Return a figure as text with its interval, a row of `intervals`; the figure itself if there is no interval."""
+    if found is None or found["low"] == found["high"] == value:
+        return value
+    return f"{cell(value)} ({cell(found['low'])} to {cell(found['high'])})"
+
+
 def keep(shaken: pd.DataFrame, folder: Path) -> None:
     """Write the metrics into the folder of the run whose input was shaken."""
     with replacing(folder / SHAKEN) as stream:
@@ -167,13 +192,16 @@ def kept(folder: Path) -> pd.DataFrame | None:
     """Return the metrics in the folder of a run, with the names of the inputs, or None if there are none.
 
     Raises:
-        InputError: the file is not a table of numbers.
+        InputError: the file is not a table of metrics.
     """
     path = folder / SHAKEN
     if not path.exists():
         return None
     try:
         found = pd.read_csv(path, dtype={INPUT: str})
-        return found.astype({name: np.float64 for name in found if name != INPUT})
+        found = found.astype({name: np.float64 for name in found if name != INPUT})
     except ValueError as error:
         raise InputError(f"not a table of metrics: {error}", where=str(path), hint="simulate again") from error
+    if found.columns.isin(list(all_metrics())).any():
+        return found
+    raise InputError("has no metric", where=str(path), hint="simulate again")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.display import cell
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say
@@ -141,14 +140,6 @@ def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> 
             say(f"{run}: not the same shaken inputs; it differs where the intervals have no value in common")
 
 
-def _with_interval(side: dict[str, Any], name: str) -> Any:
-    """Return a figure, as text with its interval if the run has one."""
-    interval = side.get("shaken", {}).get(name)
-    if interval is None or interval["low"] == interval["high"] == side[name]:
-        return side[name]
-    return f"{cell(side[name])} ({cell(interval['low'])} to {cell(interval['high'])})"
-
-
 def _load(path: Path) -> Run:
     from tracebed.api import Run
 
@@ -175,11 +166,12 @@ def _power_model(text: str) -> PowerModel:
 
 def _show(found: dict[str, dict[str, Any]]) -> None:
     """Print the metrics of the runs, one column per run."""
+    from tracebed.validation.accidents import with_interval
     from tracebed.validation.metrics import all_metrics
 
     sides = list(found.values())
     rows: list[list[Any]] = [
-        [metric.title, *(_with_interval(side, name) for side in sides)]
+        [metric.title, *(with_interval(side[name], side.get("shaken", {}).get(name)) for side in sides)]
         for name, metric in all_metrics().items()
         if not all(name in side["undefined"] for side in sides)
     ]

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.display import cell
+from tracebed.display import cell, effect
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.grids import Grid, chosen, grid_options
 from tracebed.orchestrator.cli.messages import progress, say, warn
 from tracebed.orchestrator.cli.options import SIZE, json_option
-from tracebed.orchestrator.cli.shaking import effect
 
 if TYPE_CHECKING:
     from tracebed.validation.studies.sensitivity import Analysis, Sensitivity

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracebed.display import cell
 from tracebed.orchestrator.cli.console import print_table
 from tracebed.orchestrator.cli.messages import progress, say
 
@@ -60,21 +59,4 @@ def show_shaken(run: Run, output: Path, shaken: pd.DataFrame) -> None:
 
 def change(found: Difference | None) -> str:
     """Return a difference as text, marked if it may be an accident; a dash if accidents are unknown."""
-    if found is None or found.differ is None:
-        return "-"
-    text = effect(found.change, found.low, found.high, found.base)
-    return text if found.differ or text == "equal" else f"accident: {text}"
-
-
-def effect(change: float, low: float, high: float, base: float) -> str:
-    """Return a difference as text, in percent of the base unless the base is 0: `-12 % (-15 to -9)`, or `equal`."""
-    values = (change, low, high)
-    if low == high == 0.0:
-        return "equal"
-    middle, low_text, high_text = map(cell, values) if not base else (percent(value / abs(base)) for value in values)
-    return f"{middle}{' %' if base else ''} ({low_text} to {high_text})"
-
-
-def percent(share: float) -> str:
-    """Return a share in percent with its sign and three significant digits: `-12.3`, `+1,344`."""
-    return f"{100 * share:+,.{0 if abs(share) >= 1 else 3}{'f' if abs(share) >= 1 else 'g'}}"
+    return "-" if found is None else found.text

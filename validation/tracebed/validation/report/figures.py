@@ -7,16 +7,23 @@ from typing import Any
 
 from markupsafe import Markup
 
+from tracebed.validation.accidents import with_interval
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
-from tracebed.validation.verdict import Comparison
+from tracebed.validation.verdict import Validation
 
 
-def _all_metrics(comparison: Comparison) -> Markup:
-    """Return the table of all metrics that are defined for at least one run."""
+def _all_metrics(validation: Validation) -> Markup | None:
+    """Return the table of all metrics that are defined for at least one run, or None for several cases."""
+    if len(validation.cases) > 1:
+        return None
+    comparison, shaken = validation.pair, validation.shaken or {}
     ours, theirs = comparison.real_metrics, comparison.predicted_metrics
-    rows = [(metric.label, metric.unit, ours[name], theirs[name]) for name, metric in all_metrics().items()]
+    rows = [
+        (metric.label, metric.unit, ours[name], with_interval(theirs[name], shaken.get(name)))
+        for name, metric in all_metrics().items()
+    ]
     rows += [
         (f"jobs {state}", "", ours["jobs_by_state"].get(state, 0), theirs["jobs_by_state"].get(state, 0))
         for state in ours["jobs_by_state"] | theirs["jobs_by_state"]
@@ -25,11 +32,12 @@ def _all_metrics(comparison: Comparison) -> Markup:
         (f"{label}, mean without the first and last 5 % of arrivals", "s", ours["trimmed"][key], theirs["trimmed"][key])
         for key, label in (("mean_wait_s", "wait"), ("mean_response_s", "response"))
     ]
-    return fill("metrics", c=comparison, rows=[row for row in rows if not (_missing(row[2]) and _missing(row[3]))])
+    known = [row for row in rows if not (_missing(row[2]) and _missing(row[3]))]
+    return fill("metrics", c=comparison, rows=known, shaken=bool(shaken))
 
 
 def _missing(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-ALL_METRICS = Section("All metrics of the pair", 1000, _all_metrics, folded=True)
+ALL_METRICS = Section("All metrics of the pair", 1000, _all_metrics, scope="validation", folded=True)

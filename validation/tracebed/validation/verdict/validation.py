@@ -250,6 +250,8 @@ class Validation:
     """Whether the same scheduler code decided on both sides."""
     accidents: Mapping[str, Difference] | None = None
     """Metric -> difference between the real runs and the predictions with shaken input; None: not simulated."""
+    shaken: Mapping[str, Mapping[str, float]] | None = None
+    """Metric -> `median`, `low` and `high` over the predictions with shaken input; None: not simulated."""
 
     @property
     def exit_code(self) -> ExitCode:
