@@ -519,4 +519,4 @@ def test_the_example_of_the_documentation_prints_what_it_says(capsys: pytest.Cap
     for code, printed in re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL):
         exec(code, names)
         assert capsys.readouterr().out == printed
-    assert "static" in names
+    assert "outcome" in names
