@@ -103,7 +103,7 @@ def test_calls_at_ticks_need_an_interval(run: Tracebed, small: Path) -> None:
         (["simulate", "absent.parquet", "--policy", "easy", "-o", "x"], "absent.parquet"),
         (
             ["simulate", "w.parquet", "--policy", "best", "-o", "x"],
-            "unknown policy 'best' (one of avg, conservative, dmr, drom-share, easy, ",
+            "unknown policy 'best' (one of avg, conservative, deadline, dmr, drom-share, easy, ",
         ),
         (["simulate", "w.parquet", "--policy", "pref", "-P", "count_idle", "-o", "x"], "write NAME=VALUE"),
         (["simulate", "w.parquet", "--policy", "easy", "-P", "depth=3", "-o", "x"], "parameters: none"),

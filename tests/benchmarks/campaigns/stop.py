@@ -71,6 +71,17 @@ def wait_for(kind: str, replayer: int, patience_s: float = 60.0) -> int:
     return pid
 
 
+def is_stopped(pid: int) -> bool:
+    """Send a process the signal to stop. Return whether it has stopped; a process that ends does not."""
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        while (state := Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]) not in "TZX":
+            time.sleep(0.001)
+    except OSError:  # it has ended
+        return False
+    return state == "T"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Stop a process of the replay that this command runs beside.")
     parser.add_argument("kind", choices=["rank", "agent", "replayer"])
@@ -80,8 +91,8 @@ def main() -> None:
     replayer = campaign()
     wait_for("rank", replayer)
     time.sleep(arguments.after)
-    pid = wait_for(arguments.kind, replayer)
-    os.kill(pid, signal.SIGSTOP)
+    while not is_stopped(pid := wait_for(arguments.kind, replayer)):
+        time.sleep(0.01)
     try:
         time.sleep(arguments.duration)
     finally:
