@@ -236,8 +236,14 @@ def test_keys_and_types_are_those_of_accepted_elastisim_inputs(
 
 VALUES: dict[str, Any] = {
     **{"job_id": "x", "submit_time": 0.0, "run_time": 7.0, "time_limit": 9.0, "nodes": 4, "cores_per_node": 3},
-    **{"kind": "malleable", "nodes_min": 2, "nodes_max": 9, "nodes_pref": 5, "speedup": "amdahl"},
-    **{"speedup_parameters": "0.9", "application": "stream", "application_parameters": "a=1", "state_mib": 5.5},
+    **{"kind": "malleable", "nodes_min": 2, "nodes_max": 9, "nodes_pref": 5, "requests": "0.5:4"},
+    **{
+        "speedup": "amdahl",
+        "speedup_parameters": "0.9",
+        "application": "stream",
+        "application_parameters": "a=1",
+        "state_mib": 5.5,
+    },
     **{"memory_mib": 2.5, "user": "ann", "group": "g", "queue": "q", "partition": "p", "status": "failed"},
     **{"after": "y", "think_time": 3.0, "deadline": 90.0, "earliest_start": 4.0, "behaviour": "bsp"},
     **{"logged_start": 1.0, "logged_end": 8.0},

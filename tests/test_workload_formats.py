@@ -50,6 +50,7 @@ def columns_of(jobs: int) -> dict[str, st.SearchStrategy[list[Any]]]:
         for name, column in SCHEMA.items()
         if column.dtype in ("float64", "str") and column.default is not None
     }
+    strategies["requests"] = each(st.just(""))  # of valid sizes: below
     strategies["kind"] = each(st.sampled_from([kind.value for kind in Kind]))
     strategies["status"] = each(st.sampled_from(["completed", "failed", "cancelled", "", "timeout"]))
     strategies["cores_per_node"] = each(st.integers(1, 64))
@@ -83,6 +84,8 @@ def workloads(draw: st.DrawFn) -> Workload:
             "nodes_max": [2 * n for n in nodes],
             "nodes_pref": nodes,
         }
+        if draw(st.booleans()):
+            table["requests"] = [f"0.25:{2 * n} 0.5:{n}" if n else "" for n in nodes]
     order = draw(st.permutations(list(table)))
     system = draw(st.builds(System, st.none() | st.integers(1, 9999), st.none() | st.integers(1, 128), texts))
     labels = st.text(string.ascii_letters, min_size=1, max_size=8)

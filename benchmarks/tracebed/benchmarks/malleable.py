@@ -317,6 +317,8 @@ class Leader(BenchmarkRank):
             self.residual_s = self.behind
             self._merge(self._complete)
             return
+        if str(done) in program.requests:
+            self.tell("asks", nodes=program.requests[str(done)])
         self.once_holding(self._apply_members)
 
     def _complete(self) -> None:

@@ -39,6 +39,8 @@ class Program(NamedTuple):
     """Data that the computing ranks hold and that moves between them when ranks join and leave, MiB."""
     command: Mapping[str, Any] = {}
     """Application `command`: the `arguments`, the `environment` and the `folder` (or None) of the program to run."""
+    requests: Mapping[str, int] = {}
+    """Number of completed iterations -> number of nodes for which an evolving job then asks."""
     overhead: Mapping[str, int] = {}
     """Number of nodes -> units that the leader does on one core before its serial part, in total over all iterations.
     They are what a speedup lacks on this number of nodes, and not part of the work or its checksum. Missing: 0."""
@@ -98,7 +100,7 @@ class Program(NamedTuple):
             raise InputError(f"balance is {program.balance!r}, not static or dynamic")
         if not isinstance(program.application, str):
             raise InputError(f"application is {program.application!r}, not a string")
-        for field, kind in (("parameters", str), ("ratios", (int, float)), ("overhead", int)):
+        for field, kind in (("parameters", str), ("ratios", (int, float)), ("overhead", int), ("requests", int)):
             values = getattr(program, field)
             if not isinstance(values, dict) or not all(isinstance(value, kind) for value in values.values()):
                 raise InputError(f"{field} is {values!r}, not an object with valid values")

@@ -1,6 +1,6 @@
 """A rank of a malleable job: its workers, its mask, its share of a part, and the connection to its agent.
 
-Messages to the agent:     started, listening, progress, work, resized, table_lost, error, finished
+Messages to the agent:     started, listening, progress, work, asks, resized, table_lost, error, finished
 Messages from the agent:   members, table, and the doorbell: the table of the CPUs has changed
 """
 

@@ -1,10 +1,12 @@
-"""Conversion of rigid jobs to malleable jobs, by Amdahl's law and efficiency thresholds.
+"""Conversion of rigid jobs to malleable or evolving jobs, by Amdahl's law and efficiency thresholds.
 
 The rule is that of current studies on malleable scheduling (ElastiSim's malleable variants of public logs). It assumes
 that a job is efficient at its requested size. The smallest parallel fraction with this efficiency is the job's
 fraction, from which its largest useful size follows.
 
 Comparisons are exact: an efficiency that equals a threshold is not above the threshold.
+
+An evolving job has these sizes too, but asks for them itself (`drawn_requests`).
 """
 
 from __future__ import annotations
@@ -16,11 +18,18 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.requests import Request, format_requests
 from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workload
 from tracebed.errors import InputError, tolerate
 
 FRACTIONS = (0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 0.999)
 """Possible parallel fractions of jobs, ascending."""
+
+
+PHASES = 3
+"""Phases of an evolving job."""
+MOST_PHASES = 1000
+"""Largest number of phases of an evolving job."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,31 @@ def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -
     return np.array(FRACTIONS)[chosen], least, most
 
 
+def drawn_requests(least: IntArray, preferred: IntArray, most: IntArray, phases: int, seed: int) -> list[str]:
+    """Return the requests of evolving jobs, as texts for the column `requests`.
+
+    After a quarter of each of the equal phases, a job forks: it asks for a number of nodes that is uniform from its
+    preferred to its largest size. After three quarters it joins: uniform from its smallest to its preferred size. These
+    rules are tracebed's own; no study prints such a distribution. The requests of a job depend on its number and `seed`
+    only.
+
+    Args:
+        least, preferred, most: sizes of the jobs, nodes, each of shape (jobs,).
+        phases: number of phases.
+        seed: seed of the numpy Generators.
+    """
+    texts = []
+    for job, sizes in enumerate(zip(least.tolist(), preferred.tolist(), most.tolist(), strict=True)):
+        low, middle, high = sizes
+        rng = np.random.default_rng([seed, 3, job])
+        forks = rng.integers(middle, high, phases, endpoint=True).tolist()
+        joins = rng.integers(low, middle, phases, endpoint=True).tolist()
+        wanted = [nodes for pair in zip(forks, joins, strict=True) for nodes in pair]
+        shares = [(quarter + 0.5) / (2 * phases) for quarter in range(2 * phases)]
+        texts.append(format_requests(tuple(map(Request, (round(share, 6) for share in shares), wanted))))
+    return texts
+
+
 def machine_of(workload: Workload, nodes: int | None = None) -> int:
     """Return `nodes` or the nodes of the workload's system. Raise InputError if neither is known."""
     machine = nodes or workload.provenance.system.nodes
@@ -105,8 +139,10 @@ def to_malleable(
     *,
     nodes: int | None = None,
     thresholds: Thresholds | None = None,
+    kind: Kind = Kind.MALLEABLE,
+    phases: int = PHASES,
 ) -> Workload:
-    """Convert a share of the rigid jobs to malleable jobs.
+    """Convert a share of the rigid jobs to malleable jobs, or to evolving jobs that ask for nodes.
 
     Exactly round(share * n) of the n rigid jobs of known size are converted: the first of a permutation drawn with
     `seed`. With the same seed, a larger share converts the same jobs and more.
@@ -117,10 +153,14 @@ def to_malleable(
         seed: seed of the numpy Generator.
         nodes: nodes of the machine, by default those of the workload's system.
         thresholds: thresholds of the efficiency.
+        kind: malleable or evolving.
+        phases: of evolving jobs: number of phases, in each of which a job asks for more nodes, then for fewer.
 
     Raises:
-        InputError: `share` is out of range, or the size of the machine is unknown.
+        InputError: `share` or `phases` is out of range, or the size of the machine is unknown.
     """
+    if not 1 <= phases <= MOST_PHASES:
+        raise InputError(f"{phases} phases are out of range", hint=f"1 to {MOST_PHASES}")
     thresholds = thresholds or Thresholds()
     machine, size = machine_of(workload, nodes), workload.ints("nodes")
     taken = rigid_share(workload, share, seed)
@@ -129,20 +169,23 @@ def to_malleable(
     )
     fractions, least, most = malleable_sizes(size[taken], machine, thresholds)
     changes: dict[str, object] = {
-        "kind": Kind.MALLEABLE.value,
+        "kind": kind.value,
         "nodes_min": least,
         "nodes_max": most,
         "nodes_pref": size[taken],
         "speedup": "amdahl",
         "speedup_parameters": [f"{fraction:g}" for fraction in fractions],
     }
+    evolving = kind is Kind.EVOLVING
+    if evolving:
+        changes["requests"] = drawn_requests(least, size[taken], most, phases, seed)
     columns = {name: workload.column(name).copy() for name in changes}
     for name, values in changes.items():
         columns[name][taken] = values
     step = Step(
-        "malleable",
-        {"share": share, "nodes": machine, **asdict(thresholds)},
-        {"rigid jobs": len(rigid_share(workload, 1.0)), "jobs made malleable": len(taken)},
+        "evolving" if evolving else "malleable",
+        {"share": share, "nodes": machine, **asdict(thresholds), **({"phases": phases} if evolving else {})},
+        {"rigid jobs": len(rigid_share(workload, 1.0)), f"jobs made {kind.value}": len(taken)},
         seed,
     )
     return workload.with_step(step, workload.table.assign(**{k: pd.Series(v) for k, v in columns.items()}))

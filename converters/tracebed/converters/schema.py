@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
+from tracebed.converters.requests import parse_requests
 from tracebed.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
@@ -55,6 +56,7 @@ SCHEMA: dict[str, Column] = {
     "nodes_min": Column("int64", "minimum number of nodes", "nodes"),
     "nodes_max": Column("int64", "maximum number of nodes", "nodes"),
     "nodes_pref": Column("int64", "preferred number of nodes", "nodes"),
+    "requests": Column("str", "nodes for which an evolving job asks, as share:nodes of its work (0.25:6 0.5:2)", ""),
     "speedup": Column("str", "speedup model over nodes: linear, amdahl, downey or table", "linear"),
     "speedup_parameters": Column("str", "parameters of the speedup model, separated by spaces", ""),
     "application": Column("str", "benchmark that runs in place of the job", "pils"),
@@ -166,10 +168,24 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
         pref = result.get("nodes_pref", result["nodes"])
         high = result.get("nodes_max", result["nodes"])
         _refuse(result, (low > pref) | (pref > high), "not nodes_min <= nodes_pref <= nodes_max", where)
+    if "requests" in result:
+        _check_requests(result, where)
     submit = result["submit_time"].to_numpy()
     if np.any(np.diff(submit) < 0):
         result = result.iloc[np.argsort(submit, kind="stable")]
     return result.reset_index(drop=True)
+
+
+def _check_requests(table: pd.DataFrame, where: str | None) -> None:
+    """Raise RowError unless the requests of each job are valid, and between its smallest and largest size."""
+    low, high = column_of(table, "nodes_min"), column_of(table, "nodes_max")
+    for row in np.flatnonzero(table["requests"] != "").tolist():
+        try:
+            wanted = [request.nodes for request in parse_requests(table["requests"].iloc[row])]
+        except InputError as error:
+            raise RowError(error.what, row, where) from error
+        if not low[row] <= min(wanted) <= max(wanted) <= high[row]:
+            raise RowError("requests: nodes below nodes_min, or above nodes_max", row, where)
 
 
 def _ascend(ids: pd.Series[str]) -> bool:

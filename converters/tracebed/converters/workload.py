@@ -153,9 +153,11 @@ class Workload:
         """Hash of the columns `REQUESTED`, which a scheduler or a testbed receives, in the order of submission.
 
         A missing column counts as its default. The other columns (status, logged times, users, queues, `extra_`)
-        and the provenance do not change the hash.
+        and the provenance do not change the hash, nor does the column `requests` without a request: stored hashes are
+        older than this column.
         """
-        return self.digest(REQUESTED)
+        asks = "requests" in self.table and bool((self.table["requests"] != "").any())
+        return self.digest(name for name in REQUESTED if name != "requests" or asks)
 
     def digest(self, names: Iterable[str]) -> str:
         """Return the hash of columns in the order of submission; a missing column counts as its default."""

@@ -269,8 +269,14 @@ class Run:
 
     @property
     def resizes(self) -> pd.DataFrame:
-        """The reconfigurations in nodes, without those of the cores on a node."""
-        return self.reconfigurations[(self.reconfigurations["node"] == -1).to_numpy()]
+        """The reconfigurations in nodes, without those of the cores on a node and the denied requests."""
+        rows = self.reconfigurations
+        return rows[((rows["node"] == -1) & (rows["state"] != "denied")).to_numpy()]
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """The answers to the requests of evolving jobs: reconfigurations in nodes, and denied ones."""
+        return self.reconfigurations[(self.reconfigurations["nodes_asked"] > 0).to_numpy()]
 
     @property
     def core_changes(self) -> pd.DataFrame:

@@ -187,7 +187,10 @@ def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, cores: IntAr
     _rows_of(rows["job_id"], jobs, where)
     of_nodes = (rows["node"] == -1).to_numpy()
     _check_words(rows, "kind", ["expand", "shrink", "move"], where)
-    _check_words(rows, "state", ["applied", "cancelled"], where)
+    _check_words(rows, "state", ["applied", "cancelled", "denied"], where)
+    asked, denied = rows["nodes_asked"].to_numpy(), (rows["state"] == "denied").to_numpy()
+    refuse(asked < 0, lambda row: "nodes_asked is negative", where)
+    refuse(denied & (asked != rows["nodes_to"].to_numpy()), lambda row: "denied, but nodes_to was not asked for", where)
     _check_words(rows, "cause", [*ChangeCause], where)
     refuse(
         of_nodes != (rows["cause"] == ChangeCause.RESIZE).to_numpy(),

@@ -60,11 +60,16 @@ TABLES: dict[str, dict[str, Column]] = {
         "decided": Column("float64", "time at which the job accepted, at a malleability point, s"),
         "applied": Column("float64", "time at which the job worked on the new nodes, s"),
         "ended": Column("float64", "time at which the released nodes were idle, s"),
-        "state": Column("str", "applied; cancelled if the job ended first"),
+        "state": Column(
+            "str", "applied; cancelled if the job ended first; denied if an evolving job did not get the nodes"
+        ),
         "node": Column("int64", "node with a change of cores, index into `info.nodes`; -1: a change of nodes", -1),
         "cores_from": Column("int64", "cores on the node before; 0 for a change of nodes", 0),
         "cores_to": Column("int64", "cores on the node after; 0 for a change of nodes", 0),
         "cause": Column("str", "resize (of nodes), lend, return, inherit or operator", "resize"),
+        "nodes_asked": Column(
+            "int64", "nodes for which an evolving job asked; 0: the decision was the policy's own", 0
+        ),
         "seen": Column("float64", "time at which the rank noticed the change, s", NAN),
         "decision_s": Column("float64", "duration of the decision on a resize, wall s", NAN),
         "spawn_s": Column("float64", "duration of the launch of new ranks, wall s", NAN),

@@ -103,9 +103,14 @@ def reconfigurations_table(record: Record) -> pd.DataFrame:
         columns[name] = np.full(len(record.resizes), NAN)
         for row, measured in record.measured.items():
             columns[name][row] = measured.get(name, NAN)
+    if record.nodes_asked:
+        columns["nodes_asked"] = np.zeros(len(record.resizes), dtype=np.int64)
+        columns["nodes_asked"][[*record.nodes_asked]] = [*record.nodes_asked.values()]
+    resizes = _with_state(columns)
+    resizes.loc[[*record.denied], "state"] = "denied"
     if not len(record.cores):
-        return _with_state(columns)
-    parts = [_with_state(columns), _core_changes(record.cores, ids)]
+        return resizes
+    parts = [resizes, _core_changes(record.cores, ids)]
     table = pd.concat([conform("reconfigurations", part) for part in parts], ignore_index=True)
     order = np.argsort(table["asked"].fillna(table["applied"]).to_numpy(), kind="stable")
     return table.take(order)

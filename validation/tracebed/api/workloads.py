@@ -376,12 +376,13 @@ def make_malleable(
     *,
     nodes: int | None = None,
     speedup: Speedup = "amdahl",
-    kind: Flexible = "malleable",
+    kind: Flexible | Literal["evolving"] = "malleable",
     preferred: float | None = None,
     most: float | None = None,
     least: float | None = None,
+    phases: int | None = None,
 ) -> Workload:
-    """Turn a share of the rigid jobs into malleable (or moldable) ones.
+    """Turn a share of the rigid jobs into malleable, moldable or evolving ones.
 
     Args:
         workload: the workload.
@@ -389,9 +390,10 @@ def make_malleable(
         seed: seed of all draws.
         nodes: nodes of the machine; by default those of the workload's system.
         speedup: `amdahl` with thresholds of efficiency, or `downey` with the model of Cirne and Berman.
-        kind: what the jobs become; `moldable` with `downey` only.
+        kind: what the jobs become; `moldable` with `downey` only, `evolving` with `amdahl` only.
         preferred, most, least: thresholds of efficiency for `amdahl`: efficiency to exceed at the requested size, at
             the largest size, and the smallest size as a share of the requested one.
+        phases: of evolving jobs, 3 by default: in each phase, a job asks for more nodes, then for fewer.
 
     Raises:
         InputError: an argument is out of its range, or the size of the machine is unknown.
@@ -402,20 +404,26 @@ def make_malleable(
         >>> int((w.table["kind"] == "malleable").sum())
         15
     """
-    from tracebed.converters.malleability import Thresholds, to_malleable
+    from tracebed.converters.malleability import PHASES, Thresholds, to_malleable
     from tracebed.converters.models import moldability
 
     one_of("speedup", speedup, get_args(Speedup))
-    one_of("kind", kind, get_args(Flexible))
+    one_of("kind", kind, (*get_args(Flexible), "evolving"))
     check_seed(seed)
     if nodes is not None:
         check_size("nodes", nodes)
+    if phases is not None and kind != "evolving":
+        raise InputError(f"{kind} jobs have no phases", hint="leave out phases, or choose the kind evolving")
     given = {"preferred": preferred, "most": most, "least": least}
     chosen = {name: value for name, value in given.items() if value is not None}
     if speedup == "downey":
+        if kind == "evolving":
+            raise InputError("the speedup downey makes no evolving jobs", hint="choose the speedup amdahl")
         if chosen:
             raise InputError("the speedup downey takes no thresholds", hint=f"leave out {', '.join(chosen)}")
         return Workload.of(moldability.with_moldability(workload, seed, kind=Kind(kind), share=share, nodes=nodes))
     if kind == "moldable":
         raise InputError("the speedup amdahl makes no moldable jobs", hint="choose the speedup downey")
-    return Workload.of(to_malleable(workload, share, seed, nodes=nodes, thresholds=Thresholds(**chosen)))
+    thresholds, count = Thresholds(**chosen), PHASES if phases is None else phases
+    after = to_malleable(workload, share, seed, nodes=nodes, thresholds=thresholds, kind=Kind(kind), phases=count)
+    return Workload.of(after)

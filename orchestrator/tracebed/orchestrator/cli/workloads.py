@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -160,10 +160,15 @@ def scale(
 )
 @click.option(
     "--kind",
-    type=click.Choice(["malleable", "moldable"]),
+    type=click.Choice(["malleable", "moldable", "evolving"]),
     default="malleable",
     show_default=True,
-    help="Kind that the jobs become; moldable with downey only.",
+    help="Kind that the jobs become; moldable with downey only, evolving with amdahl only.",
+)
+@click.option(
+    "--phases",
+    type=click.IntRange(1, 1000),
+    help="evolving: phases, in each of which a job asks for more nodes, then for fewer.  [default: 3]",
 )
 @seed_option
 @output_option("Workload to write: .parquet, .csv or .swf.")
@@ -176,7 +181,8 @@ def malleable(
     most: float | None,
     least: float | None,
     speedup: Speedup,
-    kind: Flexible,
+    kind: Flexible | Literal["evolving"],
+    phases: int | None,
     seed: int,
     output: Path,
     as_json: bool,
@@ -187,6 +193,7 @@ def malleable(
     Example:
       tracebed malleable small.parquet --share 0.5 --seed 1 -o mixed.parquet
       tracebed malleable small.parquet --share 1 --speedup downey --kind moldable -o moldable.parquet
+      tracebed malleable small.parquet --share 1 --kind evolving -o evolving.parquet
     """
     import tracebed.api as tb
 
@@ -203,6 +210,7 @@ def malleable(
             preferred=preferred,
             most=most,
             least=least,
+            phases=phases,
         )
     finish(after, output, as_json)
 

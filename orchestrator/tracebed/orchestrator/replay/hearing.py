@@ -68,6 +68,9 @@ class Hearing:
                 self._mask_changed(job, active, node, self.ranks.cpus(node, active.alive[node]), launched)
             if active.pending:
                 self.ranks.tell_members(job)
+        elif kind == "asks" and active.outcome is None:
+            if any(request.nodes == message["nodes"] for request in self.orders.jobs.requests_of(job)):
+                self.ranks.asked[job] = message["nodes"]
         elif kind == "resized" and "cpus" in message:
             if event.node not in active.alive:  # the node is lost
                 return

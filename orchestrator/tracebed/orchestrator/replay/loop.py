@@ -245,19 +245,20 @@ class Replayer:
             self._call = self.scheduler.decide(now)
 
     def _has_news(self) -> bool:
-        """Return whether the scheduler has not yet received the end of a job or a complete resize."""
-        return bool(self.ranks.ended or self.ranks.resized)
+        """Return whether the scheduler has not yet received the end, a complete resize or a request of a job."""
+        return bool(self.ranks.ended or self.ranks.resized or self.ranks.asked)
 
     def _take_in(self, submitted: Sequence[int]) -> bool:
-        """Pass the losses, ends, resizes and submissions of this round to the scheduler; return whether there are any.
+        """Pass the events of this round to the scheduler, also those of nodes; return whether there are any.
 
         `redecide` passes the entries of the journal to the scheduler in the same order.
         """
         now, ranks = self.rounds.now, self.ranks
         changed = self.outages.take_in(self.scheduler, self.hearing, self.record, self.rounds)
         ended, resized = sorted(ranks.ended), sorted(ranks.resized - ranks.ended)
-        ranks.ended.clear()
-        ranks.resized.clear()
+        asked = sorted((job, nodes) for job, nodes in ranks.asked.items() if job not in ranks.ended)
+        for events in (ranks.ended, ranks.resized, ranks.asked):
+            events.clear()
         for job in ended:
             self._end(job)
         for job in resized:
@@ -268,10 +269,14 @@ class Replayer:
             self.rounds.note("effect", job, decided=decided, applied=applied, **told)
             self.record.resize_applied(job, decided, applied, now, measured)
             self.scheduler.resized(job, now)
+        for job, nodes in asked:
+            self.rounds.note("request", job, nodes=nodes)
+            self.record.asked[job] = nodes
+            self.scheduler.ask(job, nodes, now)
         for job in submitted:
             self.record.submit[job] = now
             self.scheduler.submit(job, now)
-        return bool(changed or ended or resized or submitted)
+        return bool(changed or ended or resized or asked or submitted)
 
     def _end(self, job: int) -> None:
         """Pass the end of a job to the scheduler. A job that lost a node may return to the queue."""

@@ -90,6 +90,11 @@ class Orders:
             self.ranks.tell_members(job)
         return False
 
+    def deny(self, job: int, wanted: int) -> None:
+        """Record that the job does not get `wanted` nodes. The job has not waited for an answer."""
+        self.record.deny(job, len(self.ranks.running[job].nodes), wanted, self.rounds.now)
+        self.rounds.note("deny", job, reason=f"{wanted} nodes")
+
     def change_cores(self, job: int) -> None:
         """Change the masks of the ranks of the job, each once no other job uses these cores."""
         active = self.ranks.running[job]

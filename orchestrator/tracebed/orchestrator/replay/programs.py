@@ -35,10 +35,11 @@ def program_of(
     application = application_of(jobs, job)
     first, *others = application.kernels
     seconds = jobs.run_time[job] / speed
-    program = sized(jobs, job, seconds, rates[first])
+    program, iterations = sized(jobs, job, seconds, rates[first]), max(1, round(seconds / grain_s))
     return program._replace(
         application=jobs.application[job],
-        iterations=max(1, round(seconds / grain_s)),
+        iterations=iterations,
+        requests={str(request.point(iterations)): request.nodes for request in jobs.requests_of(job)},
         balance=application.balance or balance,
         parameters=registry.parse(jobs.parameters[job]),
         partition=application.partition,

@@ -84,6 +84,7 @@ class Ranks:
         running: the running jobs.
         ended: jobs whose last rank has ended, for the scheduler.
         resized: jobs whose pending resize is complete, for the scheduler.
+        asked: evolving job -> number of nodes for which it asks, for the scheduler.
     """
 
     def __init__(self, jobs: Jobs, testbed: Testbed, cluster: Cluster, clock: Clock, duty: float | None = None) -> None:
@@ -92,6 +93,7 @@ class Ranks:
         self.running: dict[int, RunningJob] = {}
         self.ended: set[int] = set()
         self.resized: set[int] = set()
+        self.asked: dict[int, int] = {}
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
     def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:

@@ -21,7 +21,7 @@ from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 
-ORDER = (("down", "up"), ("end", "requeue"), ("effect",), ("submit",))
+ORDER = (("down", "up"), ("end", "requeue"), ("effect",), ("request",), ("submit",))
 """Kinds of events in the order in which the replayer passes the events of a round to the scheduler."""
 
 
@@ -81,7 +81,10 @@ def redecide(
         executor.now = now = together[0].time
         events = [entry for kinds in ORDER for entry in together if entry.kind in kinds]
         for entry in events:
-            handlers[entry.kind](place[entry.node] if entry.node else number[entry.job or ""], now)
+            if entry.kind == "request":
+                scheduler.ask(number[entry.job or ""], entry.data["nodes"], now)
+            else:
+                handlers[entry.kind](place[entry.node] if entry.node else number[entry.job or ""], now)
         if events:
             scheduler.serve()
             call = min(call, scheduler.due(now))
@@ -105,6 +108,9 @@ class _Noting:
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         self.log.resize(self.now, job, nodes)
         return False
+
+    def deny(self, job: int, wanted: int) -> None:
+        self.log.deny(self.now, job, wanted)
 
     def change_cores(self, job: int) -> None:
         self.log.change_cores(self.now, job)

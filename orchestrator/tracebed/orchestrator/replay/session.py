@@ -29,7 +29,7 @@ from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workl
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.placement import chooser
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.state import Policy, hears
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
 from tracebed.orchestrator.testbeds.rates import rate_of
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
@@ -92,7 +92,8 @@ def replay(
     if "+" in inventory.execution:
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
         raise InputError(what, where=inventory.where, hint=hint)
-    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in inventory.nodes), over_limit=options.over_limit)
+    most = max(node.cores for node in inventory.nodes)
+    jobs = Jobs.of(workload, cores_per_node=most, over_limit=options.over_limit, evolving=hears(chosen))
     check_programs(jobs, inventory)
     check_commands(jobs, options.commands)
     check_target(output)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
-KINDS = ("call", "start", "resize", "cores", "reject", "cancel")
+KINDS = ("call", "start", "resize", "deny", "cores", "reject", "cancel")
 """Kinds of `Decided`, which are also kinds of journal entries."""
 
 
@@ -60,6 +60,10 @@ class DecisionLog:
     def resize(self, now: float, job: int, nodes: Sequence[int]) -> None:
         """Add the resize of `job` to `nodes`."""
         self.decisions.append(Decided(now, "resize", self._ids[job], self._named(nodes)))
+
+    def deny(self, now: float, job: int, wanted: int) -> None:
+        """Add the denial of the request of `job` for `wanted` nodes."""
+        self.decisions.append(Decided(now, "deny", self._ids[job], reason=f"{wanted} nodes"))
 
     def change_cores(self, now: float, job: int) -> None:
         """Add the change of the cores of `job`."""

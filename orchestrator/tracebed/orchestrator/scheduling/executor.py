@@ -19,6 +19,9 @@ class Executor(Protocol):
         """
         ...
 
+    def deny(self, job: int, wanted: int) -> None:
+        """Record that the running evolving `job` does not get the `wanted` nodes for which it asked."""
+
     def change_cores(self, job: int) -> None:
         """Continue the running `job` on its new cores; see `Cluster.cores_of`."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tracebed.converters.requests import Request, parse_requests
 from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_function
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
@@ -60,6 +61,7 @@ class Jobs:
     """Requested cores per node."""
     kind: list[str]
     malleable: list[bool]
+    """Whether the size of the job may change while it runs: also that of an evolving job whose requests are heard."""
     user: list[str] = field(repr=False)
     speedup: list[SpeedupFunction | None] = field(repr=False)
     """S(n) of a malleable job; None for all others, which run on the requested nodes."""
@@ -73,6 +75,8 @@ class Jobs:
     """Application of each job."""
     parameters: list[str] = field(default_factory=list, repr=False)
     """Parameters of the applications: `name=value`, separated by spaces."""
+    requests: list[tuple[Request, ...]] = field(default_factory=list, repr=False)
+    """Requests of each job for nodes. Empty if no job has one, or the policy hears none."""
     behaviour: list[str] = field(default_factory=list, repr=False)
     """Run-time behavior of the processes of each job; empty texts: unknown."""
     memory_mib: list[float] = field(default_factory=list, repr=False)
@@ -166,6 +170,10 @@ class Jobs:
         deadline = self.deadline[job] if self.deadline else math.inf
         return math.inf if math.isnan(deadline) else deadline
 
+    def requests_of(self, job: int) -> tuple[Request, ...]:
+        """Return the requests for nodes of `job` that the policy hears."""
+        return self.requests[job] if self.requests else ()
+
     def earliest_of(self, job: int) -> float:
         """Return the earliest start of `job`, s, at least its planned submission."""
         earliest = self.earliest_start[job] if self.earliest_start else math.nan
@@ -196,12 +204,18 @@ class Jobs:
 
     @classmethod
     def of(
-        cls, workload: Workload, *, cores_per_node: int | None = None, over_limit: OverLimit = OverLimit.EXTEND
+        cls,
+        workload: Workload,
+        *,
+        cores_per_node: int | None = None,
+        over_limit: OverLimit = OverLimit.EXTEND,
+        evolving: bool = False,
     ) -> Jobs:
         """Return the jobs of `workload` with a known run time and size.
 
         Requests of more cores per node than `cores_per_node` are clipped, and jobs that exceed their limit are treated
-        according to `over_limit`. The attribute `counts` has the numbers of these jobs and of those left out.
+        according to `over_limit`. Evolving jobs with requests for nodes are rigid unless `evolving`: whether the policy
+        hears the requests. The attribute `counts` has the numbers of these jobs and of those left out.
 
         Raises:
             InputError: no job has a run time and a size, or a speedup model is unknown.
@@ -222,6 +236,12 @@ class Jobs:
             limit = np.maximum(limit, run_time)
         kind = runnable.texts("kind")
         is_malleable = (kind == Kind.MALLEABLE.value).to_numpy(dtype=bool)
+        requests = runnable.texts("requests")
+        asks = ((kind == Kind.EVOLVING.value) & (requests != "")).to_numpy(dtype=bool)
+        if evolving:
+            is_malleable = is_malleable | asks
+        else:
+            counts["evolving jobs run as rigid: the policy hears no requests"] = int(asks.sum())
         nodes = runnable.ints("nodes")
         bounds = {
             name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes) for name in ("min", "max", "pref")
@@ -240,6 +260,11 @@ class Jobs:
             speedups=speedups,
             over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
+            requests=[
+                parse_requests(text) if wanted else () for text, wanted in zip(requests, asks.tolist(), strict=True)
+            ]
+            if evolving and asks.any()
+            else [],
             _columns={
                 "ids": runnable.texts("job_id"),
                 "submit": runnable.floats("submit_time"),

@@ -70,6 +70,12 @@ class Record:
         self.resizes = Resizes()
         self.measured: dict[int, Mapping[str, float]] = {}
         """Row of `resizes` -> further columns of the table `reconfigurations`: `seen` and the stages."""
+        self.asked: dict[int, int] = {}
+        """Evolving job -> number of nodes for which it asks, until the policy has answered."""
+        self.nodes_asked: dict[int, int] = {}
+        """Row of `resizes` -> number of nodes for which the evolving job asked."""
+        self.denied: set[int] = set()
+        """Rows of `resizes` that did not happen: the policy denied the request."""
         self.cores = CoreChanges()
         self.outages: list[Outage] = []
         self.pauses: list[dict[str, Any]] = []
@@ -115,6 +121,8 @@ class Record:
         """Record that the policy decided a resize of `job` from `before` to `after` nodes."""
         resizes = self.resizes
         self._open[job] = len(resizes)
+        if job in self.asked:
+            self.nodes_asked[len(resizes)] = self.asked.pop(job)
         resizes.job.append(job)
         resizes.nodes_from.append(before)
         resizes.nodes_to.append(after)
@@ -122,6 +130,12 @@ class Record:
         resizes.decided.append(NEVER)
         resizes.applied.append(NEVER)
         resizes.ended.append(NEVER)
+
+    def deny(self, job: int, nodes: int, wanted: int, now: float) -> None:
+        """Record that the evolving `job` does not get `wanted` nodes, and goes on with `nodes`."""
+        self.denied.add(len(self.resizes))
+        self.resize_asked(job, nodes, wanted, now)
+        del self._open[job]
 
     def resize_applied(
         self, job: int, decided: float, applied: float, ended: float, measured: Mapping[str, float] | None = None
@@ -134,6 +148,7 @@ class Record:
 
     def _forget(self, job: int) -> None:
         self._open.pop(job, None)
+        self.asked.pop(job, None)
         self.cores.forget(job)
 
 

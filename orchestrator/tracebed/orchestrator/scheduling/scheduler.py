@@ -1,8 +1,9 @@
 """The scheduler, used by the simulator and the replayer.
 
-An executor, the simulator or the replayer, reports events to the scheduler (`submit`, `end`, `resized`, and in a
-replay `node_lost`, `requeue` and `node_back`). It then calls `serve` for the promises and, when the policy is `due`,
-`decide`. The scheduler maintains the state, calls the policy, checks its decisions, and passes them to the executor.
+An executor, the simulator or the replayer, reports events to the scheduler: `submit`, `end`, `resized`, `ask` (of an
+evolving job), and in a replay `node_lost`, `requeue` and `node_back`. It then calls `serve` for the promises and, when
+the policy is `due`, `decide`. The scheduler maintains the state, calls the policy, checks its decisions, and passes
+them to the executor.
 """
 
 from __future__ import annotations
@@ -82,9 +83,7 @@ class Scheduler:
         """Start with an idle cluster and an empty queue."""
         self.jobs = jobs = seen_by(policy, jobs)
         self.cluster = cluster
-        self.policy = policy
-        self.executor = executor
-        self.interval_s = interval_s
+        self.policy, self.executor, self.interval_s = policy, executor, interval_s
         self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
         self._promises = Promises()
         self._progress: dict[int, Progress] = {}
@@ -117,6 +116,7 @@ class Scheduler:
         state.releases.remove(job, state.expected_end.pop(job))
         del state.size[job]
         state.cancelling.discard(job)
+        state.asked.pop(job, None)
         state.reservations.remove(job)
         if job in state.failing:
             state.failing.remove(job)
@@ -181,6 +181,11 @@ class Scheduler:
         self._came_free()
         self._withdraw_promises()  # a node that the job releases may be lost
 
+    def ask(self, job: int, nodes: int, now: float) -> None:
+        """Handle the request of the running evolving `job` for `nodes` nodes. It replaces an unanswered one."""
+        self.state.now, self.state.settled = now, False
+        self.state.asked[job] = nodes
+
     def unstarted(self, job: int, now: float) -> None:
         """Handle the end of the waiting or promised `job` before its start."""
         state = self.state
@@ -221,6 +226,7 @@ class Scheduler:
         state.queue.arrange(now)
         if self._expects_again:
             self._expect_again()
+        heard = [job for job in state.asked if job not in state.resizing] if state.asked else ()
         decided = 0
         for decision in self.policy.decide(state):
             decided += 1
@@ -245,6 +251,10 @@ class Scheduler:
                 self._wake = self._called_again(now) if decision.at <= now else self.due(decision.at)
             elif type(decision) is Note:
                 state.notes[decision.name] = decision.value
+        for job in heard:
+            wanted = state.asked.pop(job, 0)  # missing: a resize has answered it
+            if wanted and wanted != state.size[job]:
+                self.executor.deny(job, wanted)
         state.arrived.clear()
         if self._resized_in_call:
             # Nodes being released count as available, even if the job they were requested for started on idle nodes.
@@ -335,6 +345,7 @@ class Scheduler:
         self._check(not self.cluster.shares(job), decision, "shares nodes")
         self._check(jobs.low[job] <= nodes <= jobs.high[job], decision, "would have a size outside its bounds")
         self._resized_in_call = True
+        state.asked.pop(job, None)
         before = state.size[job]
         added = nodes - before
         self._check(added != 0, decision, "already has that size")

@@ -125,6 +125,7 @@ class Policy(Protocol):
 
     malleable: ClassVar[bool]
     """Whether the policy decides the sizes of jobs. If not, it sees every job as rigid, with the requested size."""
+    # Optional: `shares: ClassVar[bool]` and `evolving: ClassVar[bool]`, see the functions `shares` and `hears`.
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield decisions. The scheduler executes each decision and updates `state` before the generator continues."""
@@ -143,6 +144,14 @@ class HasView(Protocol):
 def shares(policy: Policy) -> bool:
     """Return whether `policy` lets jobs share nodes (decides `Share`): its `shares: ClassVar[bool]`."""
     return bool(getattr(policy, "shares", False))
+
+
+def hears(policy: Policy) -> bool:
+    """Return whether `policy` answers the requests of evolving jobs (`State.asked`): its `evolving: ClassVar[bool]`.
+
+    Under any other policy, evolving jobs are rigid.
+    """
+    return bool(getattr(policy, "evolving", False))
 
 
 def seen_by(policy: Policy, jobs: Jobs) -> Jobs:
@@ -230,6 +239,9 @@ class State:
         resizing: running jobs with a pending resize, and the `failing` jobs.
         failing: running jobs that have lost a node. They hold their nodes until their other processes have ended, and
             can be neither resized nor shared with.
+        asked: running evolving job -> the number of nodes for which it asks. The next call of the policy answers: with
+            `Resize`, or not at all, and then the job goes on with the nodes that it has. A request of a job with a
+            pending resize waits until the resize has taken effect.
         cancelling: running jobs that the policy has cancelled and that have not ended yet.
         reserved: waiting job -> reserved start time, s, in the order of the reservations.
         reservations: waiting or running job -> its reserved nodes and time. The reservation of a job ends with it.
@@ -259,6 +271,7 @@ class State:
         self.resizable: dict[int, None] = {}
         self.resizing: set[int] = set()
         self.failing: set[int] = set()
+        self.asked: dict[int, int] = {}
         self.cancelling: set[int] = set()
         self.reserved: dict[int, float] = {}
         self.reservations = Reservations(self.total)

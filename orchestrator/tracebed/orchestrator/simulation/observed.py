@@ -7,7 +7,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heappush
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from tracebed.orchestrator.scheduling.record import cut_short
 from tracebed.orchestrator.simulation.simulator import END, POINT, Simulator
 from tracebed.states import JobState
 
+NEVER = (math.inf, 0)
+"""A request that is not made."""
 ROUNDING_S = 1e-6
 """Rounding error of the end of a job, s. An end that differs by less from the observed end is set to that end."""
 
@@ -62,6 +64,7 @@ class Observed:
         cancelled: job -> time at which the policy canceled it.
         resizes: job -> its resizes in the order of the decisions.
         calls: times at which the policy was called, ascending.
+        requests: evolving job -> (time, nodes) of its requests, ascending.
         until: end of an interrupted run; infinite for a completed run.
         interrupted: reason of the interruption; None: the run was not interrupted.
         work: work of each job until its end, in seconds of static run time at the nominal rates; NaN: not started.
@@ -77,6 +80,7 @@ class Observed:
     cancelled: Mapping[int, float]
     resizes: Mapping[int, Sequence[ObservedResize]]
     calls: Sequence[float]
+    requests: Mapping[int, Sequence[tuple[float, int]]] = field(default_factory=dict)
     until: float = math.inf
     interrupted: str | None = None
     work: Sequence[float] | None = None
@@ -183,6 +187,18 @@ class ObservedSimulator(Simulator):
         """Return the first instant after the end of the interrupted run for a job that is `later` s later here, s."""
         return math.nextafter(self.until, math.inf) + max(0.0, later)
 
+    def _next_request(self, job: int) -> tuple[float, int]:
+        """Return the instant of the next request of `job`, s, and its number; the observed one with the cause `CALLS`.
+
+        In the real run, a later request may have replaced one or more requests.
+        """
+        if Cause.CALLS not in self.causes or not self._as_observed:
+            return super()._next_request(job)
+        first = self._asked.get(job, 0)
+        at, wanted = next(((at, nodes) for at, nodes in self.observed.requests.get(job, ()) if at > self._now), NEVER)
+        nodes = [request.nodes for request in self.jobs.requests[job]]
+        return at, nodes.index(wanted, first) if wanted in nodes[first:] else first
+
     def _note_work(self, job: int, now: float) -> None:
         done, since, rate = self._progress[job]
         self.work_done[job] = done + max(0.0, now - since) * rate
@@ -233,6 +249,11 @@ class ObservedSimulator(Simulator):
             self._end_at(job, self._work_end(job) + self.overheads.end(len(nodes)))
             heappush(self._heap, (ended, POINT, job))
         return False
+
+    def deny(self, job: int, wanted: int) -> None:
+        """Record that the job does not get `wanted` nodes."""
+        self.log.deny(self._now, job, wanted)
+        super().deny(job, wanted)
 
     def change_cores(self, job: int) -> None:
         """Continue the job with its new cores."""

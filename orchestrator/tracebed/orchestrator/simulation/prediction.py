@@ -19,7 +19,7 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.placement import FIRST, grid_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.state import Policy, hears
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -94,7 +94,8 @@ def predict(
     if 0 < overheads.grain_s < SHORTEST_GRAIN_S:
         raise InputError(f"grain_s is {overheads.grain_s:g}", hint=f"use 0, or at least {SHORTEST_GRAIN_S:g} s")
     grid_of(placement, len(machine))
-    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in machine), over_limit=over_limit)
+    most = max(node.cores for node in machine)
+    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=hears(chosen))
     interference = Interference.of(calibration.facts()) if calibration else None
     reason = obstacle(jobs, chosen, len(machine), priority, placement, overheads=overheads, interference=interference)
     simulator_class = _simulator(engine, reason)

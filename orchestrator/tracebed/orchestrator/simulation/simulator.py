@@ -20,8 +20,8 @@ from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.states import JobState
 
-END, POINT, RELEASED, CORES = 0, 1, 2, 3
-"""Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores."""
+END, POINT, RELEASED, CORES, ASK = 0, 1, 2, 3, 4
+"""Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
 REPORT_EVERY = 4096  # instants
 ROUNDING = 1e-9
 """An iteration counts as complete if at most this part of its work is left, since sums of times are rounded."""
@@ -140,6 +140,8 @@ class Simulator:
         self._in_use = CoresInUse(jobs, self.cluster)
         self._ready: dict[int, float] = {}  # guest -> the end of its launch, if it then waits for its cores
         self._changing: dict[int, float] = {}  # job -> the malleability point at which it adopts its new cores
+        self._asked: dict[int, int] = {}  # evolving job -> number of its requests so far
+        self._asks: dict[int, tuple[float, int]] = {}  # evolving job -> the instant and number of its next request
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
         """Run until every job has ended, or until the instant `until`, and return the record.
@@ -192,7 +194,7 @@ class Simulator:
                 return False
             del self._ends[job]
             if self._progress.pop(job, None):
-                for events in (self._pending, self._releasing, self._changing, self._ready):
+                for events in (self._pending, self._releasing, self._changing, self._ready, self._asks):
                     events.pop(job, None)
             if job in self._cancelled:
                 self.record.finish(job, now, JobState.CANCELLED, self._cancelled.pop(job))
@@ -211,6 +213,11 @@ class Simulator:
                 del self._changing[job]
                 self._adopt_cores(job)
             return False
+        if what == ASK:
+            if job not in self._asks or self._asks[job][0] != now:
+                return False
+            self._ask(job)
+            return True
         if what == POINT:
             if job not in self._pending:
                 return False
@@ -240,6 +247,8 @@ class Simulator:
         self.record.launched[job] = begin
         if self.jobs.malleable[job] or self._shares:
             self._progress[job] = (0.0, begin, rate)
+        if self.jobs.requests_of(job):
+            self._prepare_request(job)
         self._end_at(job, begin + self._work[job] / rate + self.overheads.end(len(nodes)))
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
@@ -253,6 +262,10 @@ class Simulator:
         if point < math.inf:
             heappush(self._heap, (point, POINT, job))
         return False
+
+    def deny(self, job: int, wanted: int) -> None:
+        """Record that the job does not get `wanted` nodes."""
+        self.record.deny(job, self.scheduler.state.size[job], wanted, self._now)
 
     def change_cores(self, job: int) -> None:
         """Continue the job with its new cores at once or, with a grain, at its next malleability point."""
@@ -292,6 +305,39 @@ class Simulator:
         self.record.cores.adopted(job, self._now)
         self._proceed(job, self.cluster.nodes_of(job), 0.0)
         self._begin(self._in_use.adopt(job))
+
+    def _ask(self, job: int) -> None:
+        """Let the evolving `job` make its next request, and prepare the one after it."""
+        _, number = self._asks[job]
+        self._asked[job] = number + 1
+        wanted = self.record.asked[job] = self.jobs.requests[job][number].nodes
+        self.scheduler.ask(job, wanted, self._now)
+        self._prepare_request(job)
+
+    def _prepare_request(self, job: int) -> None:
+        """Compute the next request of the evolving `job`; a change of its rate moves the request."""
+        self._asks[job] = at, _ = self._next_request(job)
+        if at < math.inf:
+            heappush(self._heap, (at, ASK, job))
+
+    def _next_request(self, job: int) -> tuple[float, int]:
+        """Return the instant of the next request of `job`, s, and its number. Infinite: there is none.
+
+        With a grain, the job asks at a malleability point: of several requests at one point, it makes the last one.
+        """
+        requests, number = self.jobs.requests[job], self._asked.get(job, 0)
+        if number == len(requests):
+            return math.inf, number
+        share = requests[number].share
+        if grain := self.overheads.grain_s:
+            iterations = max(1, round(self.jobs.run_time[job] / grain))
+            points = [request.point(iterations) for request in requests]
+            number += points[number:].count(points[number]) - 1
+            if points[number] == iterations:
+                return math.inf, number
+            share = points[number] / iterations
+        done, since, rate = self._progress[job]
+        return max(self._now, since + (share * self.jobs.run_time[job] - done) / rate), number
 
     def _begin(self, guests: list[int]) -> None:
         """Begin the work of `guests`, which have waited for their cores."""
@@ -349,6 +395,8 @@ class Simulator:
         begin = max(now, since) + pause
         rate = self._rate(job, nodes) if rate is None else rate
         self._progress[job] = (done, begin, rate)
+        if job in self._asks:
+            self._prepare_request(job)
         self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.overheads.end(len(nodes)))
         return begin
 

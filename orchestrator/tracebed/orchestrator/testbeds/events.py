@@ -35,6 +35,7 @@ FIELDS: dict[str, dict[str, Types]] = {
     "started": JOB,
     "progress": JOB,
     "work": {**JOB, "samples": (list,)},
+    "asks": {**JOB, "nodes": (int,)},
     "resized": {**JOB, "request": (int, NOTHING), "decided": NUMBER, "applied": NUMBER},
     "ended": {**JOB, "leader": (bool,), "state": (str,), "reason": (str, NOTHING)},
     "heartbeat": {"sample": (dict,)},

@@ -58,7 +58,18 @@ class RealRun:
         found = decided(entries)
         until = float(facts["end"]["time"]) if interrupted else math.inf
         reason = "; ".join(run.info.interruptions) if interrupted else None
-        return cls(run, entries, found, observe(run, found, until=until, interrupted=reason))
+        observed = observe(run, found, until=until, interrupted=reason)
+        return cls(run, entries, found, replace(observed, requests=_requests(run, entries)))
+
+
+def _requests(run: Run, entries: list[Entry]) -> dict[int, list[tuple[float, int]]]:
+    """Return the times, trace s, and nodes of the requests of each evolving job."""
+    number = {name: job for job, name in enumerate(run.jobs["job_id"])}
+    requests: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    for entry in entries:
+        if entry.kind == "request":
+            requests[number[entry.job or ""]].append((entry.time, int(entry.data["nodes"])))
+    return requests
 
 
 def observe(run: Run, decisions: list[Decided], *, until: float = math.inf, interrupted: str | None = None) -> Observed:

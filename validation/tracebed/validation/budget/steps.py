@@ -17,7 +17,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.scheduling.state import Policy, hears, shares
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.observed import ALL, Cause, Observed, ObservedSimulator
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -149,7 +149,8 @@ class Simulations:
         self.placement = str(info.parameters.get("placement", FIRST))
         over_limit = OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND))
         self.cores = [node.cores for node in info.nodes]
-        self.jobs = Jobs.of(workload, cores_per_node=max(self.cores), over_limit=over_limit)
+        evolving = hears(make_policy())
+        self.jobs = Jobs.of(workload, cores_per_node=max(self.cores), over_limit=over_limit, evolving=evolving)
 
     def run(self, step: Step, observed: Observed, overheads: Overheads | None) -> tuple[ObservedSimulator, Run]:
         """Return the simulator and the simulation of a step; `overheads` in wall seconds."""

@@ -24,7 +24,7 @@ class PairedRate:
     """A rate in a real run and in a prediction, over the same jobs."""
 
     name: str
-    """`acceptance_rate`, `guarantee_rate` or `cancel_rate`."""
+    """`acceptance_rate`, `guarantee_rate`, `cancel_rate` or `in_time_rate`."""
     jobs: int
     """Number of jobs for which the rate is defined in both runs."""
     real: float
@@ -46,7 +46,7 @@ class PairedRate:
 
 
 def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = ALPHA) -> list[PairedRate]:
-    """Return the acceptance, guarantee and cancel rates of the jobs with deadlines in both runs.
+    """Return the acceptance, guarantee, cancel and in-time rates of the jobs with deadlines in both runs.
 
     The guarantee rate is over the jobs that both runs accepted. The list is empty without such jobs.
     """
@@ -60,6 +60,7 @@ def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = AL
         ("acceptance_rate", "accepted", everything),
         ("guarantee_rate", "met", both),
         ("cancel_rate", "cancelled", everything),
+        ("in_time_rate", "met", everything),
     ):
         if where.any():
             found.append(paired_rate(name, a[column].to_numpy()[where], b[column].to_numpy()[where], alpha=alpha))

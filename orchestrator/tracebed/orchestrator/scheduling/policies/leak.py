@@ -18,20 +18,23 @@ class Leak(Shown):
     """A job starts at once on the nodes that it reaches, and takes free neighbors until it has all (seed 004).
 
     A malleable job starts on its minimum or more. A job that does not reach its minimum is rejected. A job that runs at
-    its deadline is cancelled. The placement of the run has no effect.
+    its deadline is cancelled. An evolving job that asks for more nodes gets those that it reaches, and one that asks
+    for fewer gives nodes back. The placement of the run has no effect.
 
     Args:
         contiguous: whether a job takes neighbors of its nodes only; if not, it then goes on at the next free node.
     """
 
     malleable: ClassVar[bool] = True
+    evolving: ClassVar[bool] = True
 
     contiguous: bool = True
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Yield cancellations, expansions, starts, rejections, and the time of the next call."""
+        """Yield cancellations, answers to requests, expansions, starts, rejections, and the time of the next call."""
         jobs = state.jobs
         yield from late(state)
+        yield from self._answer(state)
         if state.freed:
             yield from self._expand(state)
         for job in state.queue.jobs():
@@ -46,13 +49,27 @@ class Leak(Shown):
         if coming := [at for at in coming if state.now < at < math.inf]:
             yield Wake(min(coming))
 
+    def _answer(self, state: State) -> Iterator[Resize]:
+        """Yield the resizes of the evolving jobs that ask for nodes, in the order of their requests."""
+        for job, wanted in [*state.asked.items()]:
+            if job in state.resizing or job in state.cancelling:
+                continue
+            if wanted < state.size[job]:
+                yield Resize(job, wanted)
+            else:
+                yield from self._take(state, job, wanted)
+
     def _expand(self, state: State) -> Iterator[Resize]:
-        """Yield expansions of the running jobs, in order of start, to the free nodes that they reach."""
+        """Yield expansions of the running malleable jobs, in order of start, to the free nodes that they reach."""
         for job in [job for job in state.resizable if job not in state.resizing | state.cancelling]:
-            size = state.size[job]
-            missing = _most(state, job) - size
-            if missing > 0 and (nodes := self._flow(state, job, missing, state.cluster.owned(job), 1)):
-                yield Resize(job, size + len(nodes), nodes)
+            if not state.jobs.requests_of(job):
+                yield from self._take(state, job, _most(state, job))
+
+    def _take(self, state: State, job: int, wanted: int) -> Iterator[Resize]:
+        """Yield the expansion of the running `job` towards `wanted` nodes, if it reaches a free node."""
+        missing = wanted - (size := state.size[job])
+        if missing > 0 and (nodes := self._flow(state, job, missing, state.cluster.owned(job), 1)):
+            yield Resize(job, size + len(nodes), nodes)
 
     def _flow(self, state: State, job: int, count: int, held: Sequence[int], least: int) -> tuple[int, ...]:
         cluster = state.cluster

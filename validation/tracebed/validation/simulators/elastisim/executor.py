@@ -184,6 +184,10 @@ class ElastisimExecutor:
         self._resizes[job] = (nodes, self._now + self.overheads.expand(len(nodes) - before))
         return False
 
+    def deny(self, job: int, wanted: int) -> None:
+        """Record that the job does not get `wanted` nodes."""
+        self.record.deny(job, self.scheduler.state.size[job], wanted, self._now)
+
     def change_cores(self, job: int) -> None:
         """Raise InputError: in ElastiSim, jobs hold whole nodes."""
         raise InputError("the policy lets jobs share nodes, which ElastiSim cannot do", hint="use another policy")
