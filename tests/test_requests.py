@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redecided import complete_budget, decided, decided_again, emulated
+from survival import KEEP, Case, assert_every_job_ended_once, count
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.requests import Request, format_requests, parse_requests
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -261,3 +263,39 @@ def test_the_error_budget_of_evolving_jobs_is_complete(tmp_path: Path) -> None:
     work = evolving_workload(12)
     replay(work, emulated(6, cores=1), "leak", tmp_path / "run", options=Options(200.0, placement="leak@2x3"))
     complete_budget(work, tmp_path / "run")
+
+
+INVENTORY = """
+grain_s: 0.02
+heartbeat_s: 0.2
+linger_s: 120
+nodes:
+  - {name: "n[1-6]", cores: 1, emulated: true}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_process_is_left")
+def test_a_replay_of_evolving_jobs_that_is_killed_and_resumed_answers_each_request_once(tmp_path: Path) -> None:
+    work = Workload(evolving_workload(16).table.drop(columns="deadline"))  # without deadlines, no job is rejected
+    options = Options(100.0, placement="leak@2x3")
+    case = Case(tmp_path, work, INVENTORY, "--speed", "100", "--policy", "leak", "--grid", "2x3")
+    try:
+        for requests in (2, 5, 8):
+            process = case.start("--resume", hook=KEEP)
+            case.wait_until(process, count("request", requests))
+            case.kill(process)
+        run = case.finish(case.start("--resume", hook=KEEP))
+    finally:
+        case.end()
+    path = tmp_path / "run" / JOURNAL
+    entries = journal.read(path)[1]
+    assert_every_job_ended_once(run, entries)
+    assert len(run.info.pauses) == 3
+    asked = [(entry.job, entry.data["nodes"]) for entry in entries if entry.kind == "asks"]
+    assert (
+        14 <= len(asked) == len({(entry.job, entry.data["n"], entry.node) for entry in entries if entry.kind == "asks"})
+    )
+    assert len(asked) <= sum(len(parse_requests(text)) for text in work.table["requests"])
+    jobs = Jobs.of(work, evolving=True)
+    assert decided_again(path, jobs, emulated(6, cores=1), Leak(), options) == decided(path)
