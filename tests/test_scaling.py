@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracebed.api import generate
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.scaling import map_sizes, scale, seconds_since_start
@@ -194,3 +195,18 @@ def test_dates_need_a_date_of_time_zero() -> None:
         seconds_since_start("tomorrow", log().provenance)
     with pytest.raises(InputError, match="time zone 'Mars/Base' is unknown"):
         seconds_since_start("2010-09-01", log(time_zone="Mars/Base").provenance)
+
+
+def test_the_grid_of_a_machine_of_another_size_is_unknown() -> None:
+    """A workload of the deadline study, whose machine is a grid, could not be scaled."""
+    drawn = generate("deadline-heavy", jobs=5, seed=1)
+    assert drawn.provenance.system.grid == "8x16"
+    assert scale(drawn, nodes=8).provenance.system.grid == ""
+    assert scale(drawn, cores_per_node=1).provenance.system.grid == "8x16"
+
+
+def test_requests_of_evolving_jobs_are_mapped_as_sizes() -> None:
+    table = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": 9.0, "nodes": 32, "kind": ["evolving", "rigid"]}
+    sizes = {"nodes_min": [16, 32], "nodes_max": [64, 32], "requests": ["0.25:64 0.5:16", ""]}
+    work = Workload(pd.DataFrame(table | sizes), Provenance(system=System(128, 1)))
+    assert scale(work, nodes=8).table["requests"].tolist() == ["0.25:4 0.5:1", ""]

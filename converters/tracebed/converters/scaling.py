@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.log import TOO_LARGE
+from tracebed.converters.requests import Request, format_requests, parse_requests
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
 from tracebed.errors import InputError, tolerate
 
@@ -248,11 +249,24 @@ def _map_sizes(table: pd.DataFrame, system: System, nodes: int | None, cores_per
         for name in table.columns.intersection(SIZES):
             original = _known(system.nodes, "nodes")
             table[name] = map_sizes(table[name].to_numpy(), original, nodes)
+        if "requests" in table:
+            asks = table["requests"].unique()
+            table["requests"] = table["requests"].map({text: _map_requests(text, original, nodes) for text in asks})
     if cores_per_node is not None:
         cores = Workload(table).ints("cores_per_node")
         original = _known(system.cores_per_node, "cores per node")
         table["cores_per_node"] = map_sizes(cores, original, cores_per_node)
-    return replace(system, nodes=nodes or system.nodes, cores_per_node=cores_per_node or system.cores_per_node)
+    grid = system.grid if nodes in (None, system.nodes) else ""  # a smaller machine has another, unknown grid
+    return replace(
+        system, nodes=nodes or system.nodes, cores_per_node=cores_per_node or system.cores_per_node, grid=grid
+    )
+
+
+def _map_requests(text: str, original: int, target: int) -> str:
+    """Return the requests of an evolving job, each with its number of nodes mapped as a size."""
+    requests = parse_requests(text)
+    sizes = map_sizes(np.array([request.nodes for request in requests], dtype=np.int64), original, target).tolist()
+    return format_requests(tuple(Request(one.share, nodes) for one, nodes in zip(requests, sizes, strict=True)))
 
 
 def _known(size: int | None, what: str) -> int:
