@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from tracebed.orchestrator.scheduling.policies.leak import Leak
 from tracebed.orchestrator.scheduling.shapes import flow
 from tracebed.orchestrator.scheduling.state import Decision, State
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.testing import check_policy
 from tracebed.topology import Grid
 
@@ -130,6 +132,21 @@ class Watched(Leak):
             assert jobs.earliest_of(job) > state.now or jobs.deadline_of(job) == math.inf
 
 
+@dataclass(frozen=True)
+class Dated(Leak):
+    """Leak, with a check of the dates and of the order of the queue in each call."""
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        waiting, jobs, now = state.queue.jobs(), state.jobs, state.now
+        assert state.queue.in_order({*waiting, *state.size}) == waiting
+        starts = {job: jobs.earliest_of(job) for job in waiting}
+        deadlines = {job: jobs.deadline_of(job) for job in [*waiting, *state.size]}
+        for dates, expected in ((state.starts, starts), (state.deadlines, deadlines)):
+            assert dates.passed(now) == {job for job, at in expected.items() if at <= now}
+            assert dates.following(now) == min((at for at in expected.values() if at > now), default=math.inf)
+        yield from super().decide(state)
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Workload, Grid]:
     grid = Grid(draw(st.sampled_from([(3, 3), (4, 4), (2, 2, 3), (7,)])))
@@ -143,23 +160,148 @@ def cases(draw: st.DrawFn) -> tuple[Workload, Grid]:
     return jobs_that_leak(rows), grid
 
 
-@settings(max_examples=200)
-@given(cases(), st.booleans())
-def test_jobs_take_all_nodes_that_they_reach_and_end_by_their_deadlines(
-    case: tuple[Workload, Grid], contiguous: bool
+@settings(max_examples=80)
+@given(cases(), st.booleans(), st.sampled_from([0.0, 0.25, 2.0]), st.sampled_from([0.0, 3.0]))
+def test_no_node_is_held_twice_and_contiguous_jobs_are_contiguous(
+    case: tuple[Workload, Grid], contiguous: bool, launch_s: float, interval_s: float
 ) -> None:
     work, grid = case
-    run = predict(work, len(grid), Watched(contiguous), placement=f"median@{grid}")
+    policy, late = Watched(contiguous), Overheads(launch_s=launch_s)
+    run = predict(work, len(grid), policy, placement=f"median@{grid}", overheads=late, interval_s=interval_s)
     rows = [(row.node + n, row.start, row.end) for row in run.allocations.itertuples() for n in range(row.count)]
     rows.sort()
     for (node, _, end), (other, start, _) in itertools.pairwise(rows):
         assert node != other or end <= start
-    jobs = run.jobs
+    if contiguous:
+        assert all(len(grid.parts(nodes)) == 1 for job in range(len(work)) for _, _, nodes in stairs(run, job))
+
+
+@settings(max_examples=80)
+@given(cases(), st.booleans(), st.sampled_from([0.0, 0.25, 2.0]), st.sampled_from([0.0, 3.0]))
+def test_every_accepted_job_ends_or_is_cancelled_at_its_deadline(
+    case: tuple[Workload, Grid], contiguous: bool, launch_s: float, interval_s: float
+) -> None:
+    """Also where jobs are launched late, or are scheduled at ticks."""
+    work, grid = case
+    policy, late = Leak(contiguous), Overheads(launch_s=launch_s)
+    jobs = predict(work, len(grid), policy, placement=f"first@{grid}", overheads=late, interval_s=interval_s).jobs
     assert set(jobs["state"]) <= {"completed", "cancelled", "rejected"}
     assert (jobs["deadline"].notna() | (jobs["state"] == "completed")).all()
-    ran = jobs[jobs["start"].notna() & jobs["deadline"].notna()]
-    assert (ran["end"] <= ran["deadline"]).all()
-    assert (ran["end"][ran["state"] == "cancelled"] == ran["deadline"][ran["state"] == "cancelled"]).all()
+    assert (jobs["start"].notna() == (jobs["state"] != "rejected")).all()
+    until = np.ceil(jobs["deadline"] / interval_s) * interval_s if interval_s else jobs["deadline"]
+    cancelled = jobs["state"] == "cancelled"
+    assert (jobs["end"][cancelled] == until[cancelled]).all()
+    assert not (jobs["end"] > until).any()
+
+
+@settings(max_examples=80)
+@given(cases(), st.sampled_from(["fcfs", "shortest-first", "aging"]), st.sampled_from([0.0, 3.0]))
+def test_dates_and_queues_are_those_of_a_look_at_all_jobs(
+    case: tuple[Workload, Grid], priority: str, interval_s: float
+) -> None:
+    work, grid = case
+    predict(work, len(grid), Dated(), placement=f"first@{grid}", priority=priority, interval_s=interval_s)
+
+
+# -- the policy against a slow twin ------------------------------------------------------------------------------------
+
+
+def poured(grid: Grid, free: set[int], job: int, wanted: int, held: list[int], contiguous: bool) -> list[list[int]]:
+    """Return the nodes to which a job flows, by figure 10, from each first node in turn; `held`: from these nodes."""
+    width = grid.sides[-1]
+    forth_and_back = sorted(
+        range(len(grid)), key=lambda node: (node // width, node % width if node // width % 2 == 0 else -(node % width))
+    )
+    entry = len(grid) * (job % 4) // 4
+    snake = [*forth_and_back[entry:], *forth_and_back[:entry]]
+
+    def spread(mapped: list[int]) -> list[int]:
+        while len(mapped) < wanted + len(held):
+            selected = [node for mine in mapped for node in grid.neighbours[mine]]
+            if not contiguous and not free & set(selected) - set(mapped):
+                selected = [node for node in snake if node in free and node not in mapped][:1]
+            found = [node for node in dict.fromkeys(selected) if node in free and node not in mapped]
+            if not found:
+                break
+            mapped = [*mapped, *found][: wanted + len(held)]
+        return mapped[len(held) :]
+
+    return [spread(held)] if held else [spread([first]) for first in snake if first in free]
+
+
+@dataclass
+class Flowing:
+    """A running job of the twin."""
+
+    periods: list[tuple[float, list[int]]]
+    done: float
+    since: float
+    rate: float
+    end: float
+
+    @property
+    def nodes(self) -> list[int]:
+        return [node for _, nodes in self.periods for node in nodes]
+
+
+def twin(jobs: Jobs, grid: Grid, contiguous: bool) -> tuple[dict[int, tuple[str, float, float]], set[tuple[int, ...]]]:
+    """Return (state, start, end) of each job, and who held which node: (job, node, start, end).
+
+    At each instant, all jobs are read, and everything is computed from the nodes that jobs hold.
+    """
+    found: dict[int, tuple[str, float, float]] = {}
+    held: set[tuple[Any, ...]] = set()
+    running: dict[int, Flowing] = {}
+    cancelled: set[int] = set()
+    now = -math.inf
+    while len(found) < len(jobs):
+        dates = [each.end for each in running.values()]
+        for job in set(range(len(jobs))) - set(found):
+            dates += [at for at in (jobs.submit[job], jobs.earliest_of(job), jobs.deadline_of(job)) if at > now]
+        now = min(dates)
+        for job in [job for job, each in running.items() if each.end == now]:
+            each = running.pop(job)
+            held |= {(job, node, since, now) for since, nodes in each.periods for node in nodes}
+            found[job] = ("cancelled" if job in cancelled else "completed", each.periods[0][0], now)
+        for job in [job for job in running if jobs.deadline_of(job) <= now]:
+            cancelled.add(job)
+            running[job].end = now  # its nodes are free when this instant is repeated
+        for job in [job for job in running if job not in cancelled and jobs.malleable[job]]:
+            each, free = running[job], set(range(len(grid))).difference(*(other.nodes for other in running.values()))
+            (more,) = poured(grid, free, job, jobs.nodes[job] - len(each.nodes), each.nodes, contiguous)
+            if more:
+                each.periods.append((now, sorted(more)))
+                each.done += (now - each.since) * each.rate
+                each.since, each.rate = now, len(each.nodes) / jobs.nodes[job]
+                each.end = now + (jobs.work[job] - each.done) / each.rate
+        for job in range(len(jobs)):
+            if job in found or job in running or jobs.submit[job] > now:
+                continue
+            free = set(range(len(grid))).difference(*(other.nodes for other in running.values()))
+            reached = poured(grid, free, job, jobs.nodes[job], [], contiguous)
+            enough = [nodes for nodes in reached if len(nodes) >= jobs.low[job]]
+            if jobs.deadline_of(job) <= now:
+                found[job] = ("rejected", math.nan, math.nan)
+            elif jobs.earliest_of(job) <= now and enough:
+                rate = len(enough[0]) / jobs.nodes[job]
+                running[job] = Flowing([(now, sorted(enough[0]))], 0.0, now, rate, now + jobs.work[job] / rate)
+            elif jobs.earliest_of(job) <= now and jobs.deadline_of(job) < math.inf:
+                found[job] = ("rejected", math.nan, math.nan)
+    return found, held
+
+
+@settings(max_examples=120)
+@given(cases(), st.booleans())
+def test_the_schedule_is_that_of_a_slow_twin(case: tuple[Workload, Grid], contiguous: bool) -> None:
+    work, grid = case
+    run = predict(work, len(grid), Leak(contiguous), placement=f"first@{grid}")
+    found, held = twin(Jobs.of(work), grid, contiguous)
+    jobs = run.jobs.itertuples()
+    assert [f"{job.state} {job.start} {job.end}" for job in jobs] == [
+        "{} {} {}".format(*found[job]) for job in range(len(work))
+    ]
+    rows = run.allocations.itertuples()
+    assert {(int(row.job_id), row.node + n, row.start, row.end) for row in rows for n in range(row.count)} == held
 
 
 def test_the_policy_keeps_the_invariants_of_policies() -> None:

@@ -1,4 +1,4 @@
-"""Evolving jobs: CPU time of the programs of 1,000 jobs on 128 x 4 and of their simulation, by behavior."""
+"""Evolving jobs: CPU time of programs of 1,000 jobs on 128 x 4, and of their simulation; the policy `leak`."""
 
 from __future__ import annotations
 
@@ -39,3 +39,16 @@ def test_runs_of_a_thousand_jobs(benchmark: Any, behaviour: str) -> None:
     figures = benchmark.pedantic(times, rounds=1)
     benchmark.extra_info.update(figures)
     print(f"\n{behaviour}: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()))  # noqa: T201
+
+
+@pytest.mark.parametrize("load", ["normal", "heavy", "very-heavy"])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_the_policy_leak_with_ten_thousand_jobs(benchmark: Any, load: str, contiguous: bool) -> None:
+    """Simulate malleable jobs that start on one node or more."""
+    rigid = tb.generate(f"deadline-{load}", jobs=10_000, seed=1)
+    work = tb.make_malleable(rigid, share=1.0, least=0.001)
+    options = {"contiguous": contiguous}
+    seconds, _ = benchmark.pedantic(
+        lambda: timed(lambda: tb.simulate(work, "leak", policy_parameters=options)), rounds=1
+    )
+    print(f"\n{load}, contiguous {contiguous}: {len(work) / seconds:,.0f} jobs/s")  # noqa: T201

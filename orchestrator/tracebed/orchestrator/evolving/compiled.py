@@ -63,9 +63,9 @@ def simulated(programs: Programs, machine: Machine, plan: Plan, *, alone: bool =
     Raises:
         MemoryError: there is not enough memory.
     """
-    jobs, nodes = len(programs), len(machine.grid)
+    jobs = len(programs)
     beside = machine.grid.neighbours
-    order = np.fromiter(snake(machine.grid, 0), dtype=np.int64, count=nodes)
+    order = np.array(snake(machine.grid, 0), dtype=np.int64)
     place = np.argsort(order)
     arrays: dict[str, Any] = {name: getattr(programs, name) for name in PROGRAMS}
     arrays |= {
@@ -74,7 +74,7 @@ def simulated(programs: Programs, machine: Machine, plan: Plan, *, alone: bool =
         "neighbour": np.concatenate([[0], np.cumsum([len(others) for others in beside])]),
         "neighbours": np.array([other for others in beside for other in others], dtype=np.int64),
         "snake": order,
-        "entry": np.resize([place[next(snake(machine.grid, job))] for job in range(ENTRIES)], jobs),
+        "entry": np.resize([place[snake(machine.grid, job)[0]] for job in range(ENTRIES)], jobs),
         "start": plan.start,
         "cancel": plan.cancel,
         "start_order": np.argsort(plan.start, kind="stable")[: np.count_nonzero(~np.isnan(plan.start))],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import compress
 from typing import ClassVar
 
@@ -89,6 +89,10 @@ class Queue:
         if self._end - earliest <= FEW:
             return [*compress(range(earliest, self._end), self._waiting[earliest : self._end])]
         return (earliest + self._flags[earliest : self._end].nonzero()[0]).tolist()
+
+    def in_order(self, jobs: Iterable[int]) -> list[int]:
+        """Return those of `jobs` that wait, in order."""
+        return sorted(job for job in jobs if job in self)
 
     def append(self, job: int) -> None:
         """Add `job`."""
@@ -194,6 +198,10 @@ class PriorityQueue(Queue):
     def jobs(self) -> list[int]:
         """Return all waiting jobs in order."""
         return [job for job in self._order if job in self]
+
+    def in_order(self, jobs: Iterable[int]) -> list[int]:
+        """Return those of `jobs` that wait, in order."""
+        return sorted((job for job in jobs if job in self), key=self._rank.__getitem__)
 
     def remove(self, job: int) -> None:
         """Remove `job`."""

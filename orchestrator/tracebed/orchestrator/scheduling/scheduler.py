@@ -9,7 +9,6 @@ them to the executor.
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Sequence
 
 from tracebed.errors import TracebedError
@@ -105,8 +104,7 @@ class Scheduler:
         if low > state.total:
             self.executor.reject(job, f"needs {low} nodes, the machine has {state.total}")
             return
-        state.queue.append(job)
-        state.arrived.append(job)
+        state.wait(job)
 
     def end(self, job: int, now: float) -> None:
         """Handle the end of the running `job`, whatever its final state."""
@@ -139,7 +137,7 @@ class Scheduler:
         """Return `job`, which ended because a node was lost, to the queue with its original submit time."""
         self.end(job, now)
         self._limit[job] = self.jobs.limit[job]
-        self._wait_again(job)
+        self.state.wait(job)
 
     def node_lost(self, node: int, now: float) -> list[int]:
         """Handle the loss of `node`, and return the running jobs that hold it.
@@ -419,13 +417,8 @@ class Scheduler:
         while state.idle < 0 and (job := self._promises.last) is not None:
             self._promises.drop(job)
             state.releases.remove(job, state.expected_end.pop(job))
-            self._wait_again(job)
+            self.state.wait(job)
             self._set_aside()
-
-    def _wait_again(self, job: int) -> None:
-        """Put `job`, which has waited before, back into the queue."""
-        self.state.queue.append(job)
-        insort(self.state.arrived, job)
 
     def _came_free(self) -> None:
         self.state.freed = True

@@ -6,7 +6,10 @@ an admissible set, or the nodes that come closest to one; the policy `deadline` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -139,33 +142,36 @@ def flow(
     The liquid flows from the nodes `held`, or from the first node of the snake from which it reaches `least` nodes, to
     free neighbours and their free neighbours. Without `contiguous`, it then goes on at the next free node of the snake.
     """
-    left, chosen = set(free), list[int]()
-    path = snake(grid, job) if not held or not contiguous else iter(())
-    edge = list(held)
+    if len(free) < least:
+        return []
+    left, chosen, edge = set(free), list[int](), deque(held)
+    path = iter(()) if held and contiguous else filter(left.__contains__, snake(grid, job))
     while len(chosen) < count:
-        if not edge:
-            if chosen and contiguous:
-                if len(chosen) >= least:
-                    break
+        if edge:
+            found = [node for node in grid.neighbours[edge.popleft()] if node in left][: count - len(chosen)]
+        elif chosen and contiguous and len(chosen) >= least:
+            break
+        else:
+            if contiguous:
                 chosen = []  # the nodes that this flow reached cannot be part of a larger one
-            if (node := next((node for node in path if node in left), None)) is None:
+            if not (found := [*islice(path, 1)]):
                 break
-            left.discard(node)
-            chosen.append(node)
-            edge.append(node)
-            continue
-        for node in grid.neighbours[edge.pop(0)]:
-            if node in left and len(chosen) < count:
-                left.discard(node)
-                chosen.append(node)
-                edge.append(node)
+        left.difference_update(found)
+        chosen += found
+        edge += found
     return chosen if len(chosen) >= least else []
 
 
-def snake(grid: Grid, job: int) -> Iterator[int]:
-    """Yield all nodes row by row, every second row backwards, from the entry node of `job` to the one before it."""
+def snake(grid: Grid, job: int) -> list[int]:
+    """Return all nodes row by row, every second row backwards, from the entry node of `job` to the one before it."""
+    return _snakes(grid)[job % ENTRIES]
+
+
+@lru_cache(maxsize=4)
+def _snakes(grid: Grid) -> list[list[int]]:
+    """Return the nodes in the order of the snake from each entry node."""
     rows = np.arange(len(grid)).reshape(-1, grid.sides[-1])
     rows[1::2] = rows[1::2, ::-1].copy()
-    order = rows.ravel()
-    begin = len(order) * (job % ENTRIES) // ENTRIES
-    yield from np.roll(order, -begin).tolist()
+    order: list[int] = rows.ravel().tolist()
+    begins = [len(order) * entry // ENTRIES for entry in range(ENTRIES)]
+    return [order[begin:] + order[:begin] for begin in begins]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -13,6 +13,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.dates import Dates
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.reservations import Reservations
@@ -245,6 +246,8 @@ class State:
         cancelling: running jobs that the policy has cancelled and that have not ended yet.
         reserved: waiting job -> reserved start time, s, in the order of the reservations.
         reservations: waiting or running job -> its reserved nodes and time. The reservation of a job ends with it.
+        starts: the earliest starts of the waiting jobs.
+        deadlines: the deadlines of the waiting, promised and running jobs.
         notes: the values of the decisions `Note`, by name.
         woken: whether the policy requested this call with `Wake`.
         arrived: jobs submitted or requeued since the last call of the policy, in submit order. Some of them may have
@@ -275,6 +278,8 @@ class State:
         self.cancelling: set[int] = set()
         self.reserved: dict[int, float] = {}
         self.reservations = Reservations(self.total)
+        self.starts = Dates(len(jobs), jobs.earliest_of, self.queue.__contains__)
+        self.deadlines = Dates(len(jobs), jobs.deadline_of, lambda job: job in self.queue or job in self.expected_end)
         self.notes: dict[str, float] = {}
         self.woken = False
         self.arrived: list[int] = []
@@ -283,6 +288,13 @@ class State:
         self.releases = Releases()
         self._question: tuple[int, int, int] | None = None  # the last reservation
         self._answer = (0.0, 0)
+
+    def wait(self, job: int) -> None:
+        """Add `job` to the waiting jobs."""
+        self.queue.append(job)
+        insort(self.arrived, job)
+        self.starts.add(job)
+        self.deadlines.add(job)
 
     def reservation(self, need: int) -> tuple[float, int]:
         """Return the shadow time and the extra nodes for a waiting job that needs `need` > `idle` nodes (Lifka 1995).

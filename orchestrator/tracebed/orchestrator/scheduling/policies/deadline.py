@@ -72,12 +72,12 @@ class Deadline(Shown):
 
 def late(state: State) -> Iterator[Cancel | Reject]:
     """Yield the cancellation of the running jobs, and the rejection of the waiting ones, whose deadline has passed."""
-    for job in [job for job in state.size if job not in state.cancelling]:
-        if state.jobs.deadline_of(job) <= state.now:
-            yield Cancel(job, "deadline")
-    for job in state.queue.jobs():
-        if state.jobs.deadline_of(job) <= state.now:
-            yield Reject(job, PASSED)
+    if not (passed := state.deadlines.passed(state.now)):
+        return
+    for job in [job for job in state.size if job in passed and job not in state.cancelling]:
+        yield Cancel(job, "deadline")
+    for job in state.queue.in_order(passed):
+        yield Reject(job, PASSED)
 
 
 def _extend(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:

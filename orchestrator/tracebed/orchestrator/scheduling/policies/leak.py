@@ -35,19 +35,17 @@ class Leak(Shown):
         jobs = state.jobs
         yield from late(state)
         yield from self._answer(state)
-        if state.freed:
+        if state.freed and state.idle:
             yield from self._expand(state)
-        for job in state.queue.jobs():
-            if jobs.earliest_of(job) > state.now:
-                continue
+        for job in state.queue.in_order(state.starts.passed(state.now)):
             if nodes := self._flow(state, job, _most(state, job), (), jobs.low[job]):
                 yield Start(job, len(nodes), on=nodes)
             elif jobs.deadline_of(job) < math.inf:
                 needed = f"fewer than {jobs.low[job]} {'connected ' if self.contiguous else ''}nodes are free"
                 yield Reject(job, f"{needed if state.idle else 'no node is free'} at its earliest start")
-        coming = [*map(jobs.deadline_of, state.size), *map(jobs.earliest_of, state.queue.jobs())]
-        if coming := [at for at in coming if state.now < at < math.inf]:
-            yield Wake(min(coming))
+        at = min(state.starts.following(state.now), state.deadlines.following(state.now))
+        if at < math.inf:
+            yield Wake(at)
 
     def _answer(self, state: State) -> Iterator[Resize]:
         """Yield the resizes of the evolving jobs that ask for nodes, in the order of their requests."""
@@ -61,7 +59,8 @@ class Leak(Shown):
 
     def _expand(self, state: State) -> Iterator[Resize]:
         """Yield expansions of the running malleable jobs, in order of start, to the free nodes that they reach."""
-        for job in [job for job in state.resizable if job not in state.resizing | state.cancelling]:
+        fixed = state.resizing | state.cancelling
+        for job in [job for job in state.resizable if job not in fixed]:
             if not state.jobs.requests_of(job):
                 yield from self._take(state, job, _most(state, job))
 
