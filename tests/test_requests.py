@@ -149,6 +149,19 @@ def test_a_request_during_a_resize_is_answered_after_it() -> None:
     assert sizes(run, 0) == [(0.0, 50.0, 2), (50.0, 70.0, 4), (70.0, 130.0, 1)]
 
 
+def test_a_request_for_the_present_size_is_neither_granted_nor_denied() -> None:
+    run = predict(asking([(0.0, 100.0, 2, 1, 4, "0.25:2 0.5:4", math.nan)]), 4, "leak")
+    assert answers(run) == [("0", 50.0, 4, 4, "applied")]
+
+
+def test_a_request_for_the_size_to_come_withdraws_the_one_that_waits() -> None:
+    """The expansion to 4 nodes takes effect at 70 s. The request for 1 node waits for it, until that for 4 nodes."""
+    work = asking([(0.0, 100.0, 2, 1, 4, "0.5:4 0.6:1 0.65:4", math.nan)])
+    run = predict(work, 4, "leak", overheads=Overheads(expand_s=20.0))
+    assert sizes(run, 0) == [(0.0, 50.0, 2), (50.0, 85.0, 4)]
+    assert answers(run) == [("0", 50.0, 4, 4, "applied")]
+
+
 def test_requests_at_one_malleability_point_are_one_request() -> None:
     """Iterations end at 50 and 100 s. The job asks for 3 nodes at 50 s, too late: the next point is its end."""
     work = asking([(0.0, 100.0, 2, 1, 4, "0.2:4 0.4:3 0.8:1", math.nan)])

@@ -271,8 +271,7 @@ class Replayer:
             self.scheduler.resized(job, now)
         for job, nodes in asked:
             self.rounds.note("request", job, nodes=nodes)
-            self.record.asked[job] = nodes
-            self.scheduler.ask(job, nodes, now)
+            self.record.ask(job, nodes, answered=self.scheduler.ask(job, nodes, now))
         for job in submitted:
             self.record.submit[job] = now
             self.scheduler.submit(job, now)

@@ -70,8 +70,6 @@ class Record:
         self.resizes = Resizes()
         self.measured: dict[int, Mapping[str, float]] = {}
         """Row of `resizes` -> further columns of the table `reconfigurations`: `seen` and the stages."""
-        self.asked: dict[int, int] = {}
-        """Evolving job -> number of nodes for which it asks, until the policy has answered."""
         self.nodes_asked: dict[int, int] = {}
         """Row of `resizes` -> number of nodes for which the evolving job asked."""
         self.denied: set[int] = set()
@@ -80,6 +78,7 @@ class Record:
         self.outages: list[Outage] = []
         self.pauses: list[dict[str, Any]] = []
         self._open: dict[int, int] = {}  # job -> the row of its pending resize
+        self._asked: dict[int, int] = {}  # evolving job -> number of nodes for which it asks, until the answer
 
     def finish(self, job: int, now: float, state: JobState = JobState.COMPLETED, reason: str = "") -> None:
         """Record the end of `job`, which may not have started."""
@@ -121,8 +120,8 @@ class Record:
         """Record that the policy decided a resize of `job` from `before` to `after` nodes."""
         resizes = self.resizes
         self._open[job] = len(resizes)
-        if job in self.asked:
-            self.nodes_asked[len(resizes)] = self.asked.pop(job)
+        if job in self._asked:
+            self.nodes_asked[len(resizes)] = self._asked.pop(job)
         resizes.job.append(job)
         resizes.nodes_from.append(before)
         resizes.nodes_to.append(after)
@@ -130,6 +129,12 @@ class Record:
         resizes.decided.append(NEVER)
         resizes.applied.append(NEVER)
         resizes.ended.append(NEVER)
+
+    def ask(self, job: int, wanted: int, *, answered: bool) -> None:
+        """Record that the evolving `job` asks for `wanted` nodes, and whether a policy will answer."""
+        self._asked.pop(job, None)
+        if answered:
+            self._asked[job] = wanted
 
     def deny(self, job: int, nodes: int, wanted: int, now: float) -> None:
         """Record that the evolving `job` does not get `wanted` nodes, and goes on with `nodes`."""
@@ -148,7 +153,7 @@ class Record:
 
     def _forget(self, job: int) -> None:
         self._open.pop(job, None)
-        self.asked.pop(job, None)
+        self._asked.pop(job, None)
         self.cores.forget(job)
 
 

@@ -34,6 +34,7 @@ from tracebed.orchestrator.scheduling.state import (
     seen_by,
     shares,
 )
+from tracebed.orchestrator.scheduling.ticks import next_multiple
 
 
 class PolicyError(TracebedError):
@@ -42,19 +43,6 @@ class PolicyError(TracebedError):
 
 MOST_CALLS = 100_000
 """Largest number of calls at one instant that a policy may ask for."""
-COUNTABLE = 2.0**53
-"""Largest number of steps that a float represents exactly. Above it, every instant counts as a multiple."""
-
-
-def next_multiple(step: float, at: float, *, origin: float = 0.0, first: int | None = None) -> float:
-    """Return the smallest `origin + k * step` >= `at`, with a whole number k >= `first`."""
-    if (at - origin) / step >= COUNTABLE:
-        return at
-    k = math.ceil((at - origin) / step) - 1  # one less, in case the division was rounded up
-    k = k if first is None else max(first, k)
-    while origin + k * step < at:
-        k += 1
-    return origin + k * step
 
 
 class Scheduler:
@@ -179,10 +167,17 @@ class Scheduler:
         self._came_free()
         self._withdraw_promises()  # a node that the job releases may be lost
 
-    def ask(self, job: int, nodes: int, now: float) -> None:
-        """Handle the request of the running evolving `job` for `nodes` nodes. It replaces an unanswered one."""
-        self.state.now, self.state.settled = now, False
-        self.state.asked[job] = nodes
+    def ask(self, job: int, nodes: int, now: float) -> bool:
+        """Handle the request of the running evolving `job` for `nodes` nodes. It replaces an unanswered one.
+
+        Return whether the policy has to answer: not if the job has, or is about to have, this number of nodes.
+        """
+        state = self.state
+        state.now, state.settled = now, False
+        state.asked.pop(job, None)
+        if nodes != state.size[job]:
+            state.asked[job] = nodes
+        return job in state.asked
 
     def unstarted(self, job: int, now: float) -> None:
         """Handle the end of the waiting or promised `job` before its start."""
@@ -250,9 +245,8 @@ class Scheduler:
             elif type(decision) is Note:
                 state.notes[decision.name] = decision.value
         for job in heard:
-            wanted = state.asked.pop(job, 0)  # missing: a resize has answered it
-            if wanted and wanted != state.size[job]:
-                self.executor.deny(job, wanted)
+            if job in state.asked:  # no resize has answered it
+                self.executor.deny(job, state.asked.pop(job))
         state.arrived.clear()
         if self._resized_in_call:
             # Nodes being released count as available, even if the job they were requested for started on idle nodes.

@@ -13,8 +13,9 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.record import Record
-from tracebed.orchestrator.scheduling.scheduler import Scheduler, next_multiple
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.scheduling.ticks import next_multiple
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -310,8 +311,8 @@ class Simulator:
         """Let the evolving `job` make its next request, and prepare the one after it."""
         _, number = self._asks[job]
         self._asked[job] = number + 1
-        wanted = self.record.asked[job] = self.jobs.requests[job][number].nodes
-        self.scheduler.ask(job, wanted, self._now)
+        wanted = self.jobs.requests[job][number].nodes
+        self.record.ask(job, wanted, answered=self.scheduler.ask(job, wanted, self._now))
         self._prepare_request(job)
 
     def _prepare_request(self, job: int) -> None:

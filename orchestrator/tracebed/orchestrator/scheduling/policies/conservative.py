@@ -11,9 +11,9 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import Profile
-from tracebed.orchestrator.scheduling.scheduler import next_multiple
 from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Reserve, Start, State, Wake
+from tracebed.orchestrator.scheduling.ticks import next_multiple
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import ClassVar
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill, first_of_users
 from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of, nodes_of
-from tracebed.orchestrator.scheduling.scheduler import next_multiple
 from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Note, Start, State, Wake
+from tracebed.orchestrator.scheduling.ticks import next_multiple
 
 MINUTE_S = 60
 ROUNDING_S = 1e-6
