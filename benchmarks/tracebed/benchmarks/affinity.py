@@ -36,8 +36,8 @@ def processes_of(pid: int) -> list[int]:
 def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) -> int:
     """Bind all threads of a process to CPUs, and return the number of threads.
 
-    A thread that starts meanwhile inherits the CPUs of the thread that starts it, so threads are listed again until
-    all are bound.
+    A thread that starts meanwhile inherits the CPUs of the thread that starts it, and a list of threads may lack some
+    if others end meanwhile. So threads are listed again, twice each time, until all are bound.
 
     Args:
         pid: the process.
@@ -53,6 +53,8 @@ def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) ->
     bound: set[int] = set()
     for _ in range(ROUNDS):
         found = _threads(pid, descendants=descendants) - bound
+        if bound:
+            found |= strays(pid, mask, descendants=descendants).keys()
         if not found:
             break
         for thread in found:

@@ -20,6 +20,8 @@ from tracebed.validation.metrics.jobs import resolution
 from tracebed.validation.statistics import Differences, differences, harrell_davis
 
 DECILES = tuple(percent / 100 for percent in range(10, 100, 10))
+DECIMALS = 6
+"""Decimals of a second to which values are rounded where equal values count."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,11 @@ def _kendall_tau(a: FloatArray, b: FloatArray) -> float:
 
 
 def _ks_distance(a: FloatArray, b: FloatArray) -> float:
-    """Return the largest difference of the two empirical distribution functions; `a` and `b` are ascending."""
+    """Return the largest difference of the two empirical distribution functions; `a` and `b` are ascending.
+
+    Values are rounded to microseconds: differences of times have rounding errors, so that equal values would differ.
+    """
+    a, b = np.round(a, DECIMALS), np.round(b, DECIMALS)
     at = np.concatenate((a, b))
     below = (np.searchsorted(side, at, side="right") / len(side) for side in (a, b))
     return float(np.abs(np.subtract(*below)).max())
