@@ -102,7 +102,8 @@ class Workload:
         """Return a column of texts, or its default if the workload lacks the column."""
         if name in self.table:
             return self.table[name]
-        return pd.Series(pd.array([str(SCHEMA[name].default)], dtype="str").take(np.zeros(len(self), dtype=np.int64)))
+        default = pa.repeat(pa.scalar(str(SCHEMA[name].default), pa.large_string()), len(self))
+        return pd.Series(pd.array(default, dtype="str"))
 
     def with_step(self, step: Step, table: pd.DataFrame | None = None, *, system: System | None = None) -> Workload:
         """Return the workload with `step` added to its provenance, and with the new table or system if given."""

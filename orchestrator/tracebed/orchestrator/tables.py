@@ -76,7 +76,8 @@ def jobs_table(record: Record) -> pd.DataFrame:
         "checksum": record.checksum,
     }
     own = {name: np.array(values) for name, values in columns.items() if TABLES["jobs"][name].dtype != "str"}
-    return pd.DataFrame({name: own[name] if name in own else _texts(values) for name, values in columns.items()})
+    own |= {name: _texts(values) for name, values in columns.items() if name not in own}
+    return pd.DataFrame({name: own[name] for name in columns}, copy=False)
 
 
 def _texts(values: Any) -> Any:
@@ -161,7 +162,7 @@ def allocations_table(
         row, low, high = _split(low, high, kind)
         job, start, end, entry = job[row], start[row], end[row], entry[row] if ledger.parts else entry
     if not _ascend(start, job, low, end):
-        order = np.lexsort((end, low, job, start))
+        order = np.lexsort((end, job.astype(np.int64) << 32 | low, start))  # one key of two is sorted once
         start = start[order]  # one after the other, so that each old array is freed before the next is sorted
         end = end[order]
         job = job[order]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -112,7 +113,8 @@ def predict(
         sockets=[node.sockets for node in machine],
         interference=interference,
     )
-    with _no_collection():
+    with _no_collection(), ThreadPoolExecutor(1) as thread:
+        facts = thread.submit(workload_facts, workload, name)  # hashes while the compiled engine simulates
         record = simulator.run(on_progress)
     if (np.asarray(record.end) > MAX_EXACT).any():
         raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
@@ -121,7 +123,7 @@ def predict(
         engine="compiled" if simulator_class is CompiledSimulator else "python",
         execution="simulated",
         nodes=machine,
-        workload=workload_facts(workload, name),
+        workload=facts.result(),
         policy=policy_name,
         policy_parameters=registry.parameters(chosen),
         parameters={

@@ -34,7 +34,8 @@ def _held(run: Run, rows: pd.DataFrame) -> Steps:
     """Return the sum of the cores of `rows`, a table with the columns of allocations."""
     zero = origin(run)
     ends = rows["end"].to_numpy(dtype=np.float64) - zero
-    ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # the allocation lasted until the run was interrupted
+    if not np.isfinite(ends).all():
+        ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # it lasted until the run was interrupted
     starts = rows["start"].to_numpy(dtype=np.float64) - zero
     held = (rows["cores"] * rows["count"]).to_numpy()
     first = np.flatnonzero(np.append(True, (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]))[: len(rows)])
