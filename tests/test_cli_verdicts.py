@@ -75,6 +75,21 @@ def test_metrics_of_several_runs_stand_side_by_side(folder: Path) -> None:
     assert "makespan (s)" in result.stdout
     real, sim = figures(call("metrics", folder / "real", folder / "sim", "--json"))
     assert sim["makespan_s"] > real["makespan_s"]
+    assert "workloads" not in result.stderr
+
+
+def test_metrics_of_different_workloads_have_a_warning(folder: Path) -> None:
+    fcfs_run(60, sha256="b" * 64).save(folder / "other")
+    result = call("metrics", folder / "sim", folder / "other", folder / "real", "--json")
+    assert result.exception is None
+    warning = f"{folder / 'other'} and {folder / 'sim'} have different workloads"
+    assert [line for line in result.stderr.splitlines() if "different workloads" in line] == [
+        f"tracebed: warning: {warning} (the hashes differ)"
+    ]
+    error = call("compare", "--real", folder / "other", "--predicted", folder / "sim").exception
+    assert isinstance(error, InputError)
+    assert "different workloads: the hashes of tiny (real) and tiny (predicted) differ" in error.what
+    assert "--allow-different-workloads" in str(error.hint)
 
 
 def test_metrics_of_a_run_without_ended_jobs_have_a_reason(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from tracebed.errors import InputError
@@ -25,8 +26,7 @@ def with_parameters(noun: str, name: str, factory: Any, parameters: Mapping[str,
     Raises:
         InputError: a parameter is unknown, or a value is invalid.
     """
-    hints = get_type_hints(factory)
-    known = {field.name: hints[field.name] for field in fields(factory)}
+    known = _types(factory)
     values = {}
     for key, value in parameters.items():
         if key not in known:
@@ -34,6 +34,13 @@ def with_parameters(noun: str, name: str, factory: Any, parameters: Mapping[str,
             raise InputError(f"{noun} {name} has no parameter {key!r}", hint=f"parameters: {has}")
         values[key] = _parsed(value, known[key], f"{name}.{key}")
     return factory(**values)
+
+
+@cache
+def _types(factory: Any) -> dict[str, Any]:
+    """Return the type of each field of a dataclass. Evaluating the annotations is slow."""
+    hints = get_type_hints(factory)
+    return {field.name: hints[field.name] for field in fields(factory)}
 
 
 def _parsed(value: Any, kind: Any, where: str) -> Any:

@@ -79,6 +79,9 @@ def grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
         output: Path | None,
         **others: Any,
     ) -> Any:
+        from tracebed.orchestrator.cli.runs import end_on_signals
+
+        end_on_signals()  # a signal must end the workers and release what they share
         return command(grid=Grid(logs, output or Path("sweeps"), pool, scheduler, workers), **others)
 
     for option in reversed(options):

@@ -9,7 +9,7 @@ import click
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
-from tracebed.orchestrator.cli.messages import progress, say
+from tracebed.orchestrator.cli.messages import progress, say, warn
 from tracebed.orchestrator.cli.options import DURATION, duration, json_option, tau_option
 from tracebed.orchestrator.cli.shaking import UNKNOWN, change
 
@@ -95,15 +95,20 @@ def metrics(
     by_default = (tau, window, after, ended) == (TAU, "arrivals", 0.0, False)  # as the runs with shaken input
     found: dict[str, dict[str, Any]] = {}
     groups: dict[str, pd.DataFrame] = {}
+    workloads: dict[str, str | None] = {}
     model = _power_model(power)
     for path in dict.fromkeys(runs):
         run = _load(path)
         with progress(f"measuring {path.name}"):
             found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended, power=model, grid=grid)
+        workloads[str(path)] = run.info.workload.get("sha256")
         groups[str(path)] = group = figures_of(path, found[str(path)])
         if by_default and len(group) > 1:
             found[str(path)]["shaken"] = intervals(group).to_dict("index")
     first, *others = groups
+    for other in others:
+        if workloads[other] != workloads[first]:
+            warn(f"{other} and {first} have different workloads (the hashes differ)")
     against = {run: differences(groups[first], groups[run]) for run in others} if by_default else {}
     if as_json:
         sides = [{"run": run, "metrics": figures} for run, figures in found.items()]

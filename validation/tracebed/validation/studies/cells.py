@@ -7,8 +7,8 @@ import json
 import time
 import warnings
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from importlib.metadata import EntryPoint, version
+from functools import cache, lru_cache
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +36,7 @@ from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
 from tracebed.validation.studies.specs import WindowSpec
 from tracebed.validation.studies.study import NO_PROCESSES, Point, Study
-from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant
+from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant, version_of_tracebed
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "workload": base.sha256,
         "system": asdict(base.system),
         "malleable": wanted.path.stem if wanted else None,
-        "tracebed": [version("tracebed"), *(code_of(Path(room.__path__[0])) for room in _code(point))],
+        "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(point))],
         "by": maker_of(registry.POLICIES.entries[spec.policy]),
         "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
     }
@@ -173,12 +173,22 @@ def _programs(path: Path, machine: Machine, communication: Communication, seed: 
 
 def maker_of(entry: EntryPoint) -> list[str]:
     """Return the package of an entry point, the version, and a hash of the code in the folder of the module."""
+    name, release, path = _package_of(entry)
+    return [name, release, code_of(path)]
+
+
+@cache
+def _package_of(entry: EntryPoint) -> tuple[str, str, Path]:
+    """Return the package of an entry point, its version, and the path of the code.
+
+    The result is cached: reading the metadata of a package takes about a millisecond, and each cell needs all metrics.
+    """
     spec = find_spec(entry.module)
     if spec is None or spec.origin is None:
         raise InputError("module not found", where=entry.value, hint="install the package again")
     file = Path(spec.origin)
-    code = code_of(file.parent if "." in entry.module else file)
-    return [entry.dist.name, entry.dist.version, code] if entry.dist else [entry.value, "", code]
+    path = file.parent if "." in entry.module else file
+    return (entry.dist.name, entry.dist.version, path) if entry.dist else (entry.value, "", path)
 
 
 def _row(run: Run, tau: float, window: WindowSpec) -> dict[str, Any]:

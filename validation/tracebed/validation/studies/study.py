@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
@@ -56,8 +56,8 @@ class Point:
 
     def fits(self, where: Mapping[str, Any]) -> bool:
         """Return whether the point matches `where`: key -> value, or list of accepted values."""
-        values = asdict(self)
-        return all(values[key] in (wanted if isinstance(wanted, list) else [wanted]) for key, wanted in where.items())
+        accepted = {key: wanted if isinstance(wanted, list) else [wanted] for key, wanted in where.items()}
+        return all(getattr(self, key) in values for key, values in accepted.items())
 
 
 KEYS = tuple(Point.__dataclass_fields__)

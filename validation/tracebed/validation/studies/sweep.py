@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ def gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.Data
         if cell.identity not in kept:
             kept[cell.identity] = store.read(cell, folder)
         found = kept[cell.identity]
-        about = {**asdict(point), "parameters": cell.parameters, "cell": cell.identity, "seconds": found.seconds}
+        about = {**vars(point), "parameters": cell.parameters, "cell": cell.identity, "seconds": found.seconds}
         rows += [{**about, **row} for row in found.rows]
     return pd.DataFrame(rows), dict(Counter(warning for found in kept.values() for warning in found.warnings))
 

@@ -78,9 +78,15 @@ def code_of(path: Path) -> str:
     return found.hexdigest()
 
 
+@cache
+def version_of_tracebed() -> str:
+    """Return the installed version, for the hashes of cells. Reading it for each of 100,000 cells takes minutes."""
+    return version("tracebed")
+
+
 def _maker() -> list[str]:
     """Return the version of tracebed and a hash of the code of the converters."""
-    return [version("tracebed"), code_of(Path(converters.__file__).parent)]
+    return [version_of_tracebed(), code_of(Path(converters.__file__).parent)]
 
 
 def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:

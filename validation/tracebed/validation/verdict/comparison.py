@@ -118,7 +118,8 @@ def check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> N
         )
     same = real.info.workload.get("sha256") == predicted.info.workload.get("sha256")
     if not same and not allow_different_workloads:
+        names = [run.info.workload.get("name") or "unknown" for run in (real, predicted)]
         raise InputError(
-            "the runs have different workloads (the hashes differ)",
+            f"the runs have different workloads: the hashes of {names[0]} (real) and {names[1]} (predicted) differ",
             hint="simulate the replayed workload, or match jobs by id with --allow-different-workloads",
         )
