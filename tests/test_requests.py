@@ -27,7 +27,7 @@ from tracebed.orchestrator.scheduling.policies.leak import Leak
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.validation.budget.observation import RealRun
-from tracebed.validation.metrics import MeasuredRun
+from tracebed.validation.metrics import MeasuredRun, metrics
 from tracebed.validation.verdict.rates import paired_rates
 
 COLUMNS = ["submit_time", "run_time", "nodes", "nodes_min", "nodes_max", "requests", "deadline"]
@@ -118,6 +118,7 @@ def test_a_job_gets_idle_nodes_and_gives_them_back() -> None:
     run = predict(asking([(0.0, 100.0, 2, 1, 4, "0.5:4 0.75:1", math.nan)]), 4, "leak")
     assert sizes(run, 0) == [(0.0, 50.0, 2), (50.0, 62.5, 4), (62.5, 112.5, 1)]
     assert answers(run) == [("0", 50.0, 4, 4, "applied"), ("0", 62.5, 1, 1, "applied")]
+    assert metrics(run)["granted_rate"] == 1.0
     assert run.jobs["state"][0] == "completed"
 
 
@@ -139,6 +140,7 @@ def test_a_job_gets_a_part_of_what_it_asks_for() -> None:
     work = asking([(0.0, 100.0, 2, 1, 4, "0.5:4", math.nan), (0.0, 200.0, 1, 1, 1, "", math.nan)])
     run = predict(work, 4, Leak(contiguous=False))
     assert answers(run) == [("0", 50.0, 4, 3, "applied")]
+    assert metrics(run)["granted_rate"] == 0.0
     assert sizes(run, 0) == [(0.0, 50.0, 2), (50.0, pytest.approx(50 + 50 / 1.5), 3)]
 
 

@@ -74,6 +74,13 @@ def _blocked_node_seconds(run: MeasuredRun) -> float:
     return float(np.nansum(blocked)) if (~np.isnan(blocked)).any() else float("nan")
 
 
+def _granted_rate(run: MeasuredRun) -> float:
+    run.require("reconfigurations")
+    requests = run.run.requests
+    granted = (requests["state"] != "denied") & (requests["nodes_to"] == requests["nodes_asked"])
+    return mean(granted.astype(np.float64))
+
+
 METRICS = (
     Metric(
         name="makespan_s",
@@ -318,6 +325,14 @@ METRICS = (
         of_malleable_jobs=True,
         mean_of="shrinks",
         docs="executed shrink operations of finished jobs / finished malleable jobs",
+    ),
+    Metric(
+        name="granted_rate",
+        label="granted requests of evolving jobs",
+        definition=_granted_rate,
+        undefined="no request of an evolving job was answered",
+        optional=True,
+        docs="requests of evolving jobs that were granted in full / answered requests",
     ),
     Metric(
         name="median_reconfiguration_s",
