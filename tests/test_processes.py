@@ -16,8 +16,10 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed as cli
 from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.processes import as_processes
+from tracebed.orchestrator.simulation.processes import Processes, as_processes
 from tracebed.states import JobState
+from tracebed.validation.studies.choices import setting
+from tracebed.validation.studies.study_file import load_study
 
 
 def tracebed(*words: object) -> Result:
@@ -134,3 +136,137 @@ def test_a_study_has_the_axis_processes_and_policies_have_placements(tmp_path: P
     assert table[table["processes"] != "none"]["guarantee_rate"].notna().all()
     assert "acceptance rate" in done.output
     assert tracebed("sweep", str(study), "-o", str(tmp_path / "out")).stdout.count("0 of them to compute") <= 1
+
+
+# -- the free choices of the paper -------------------------------------------------------------------------------------
+
+
+def test_a_job_may_be_cancelled_at_the_end_of_its_reservation() -> None:
+    """Job a lasts 1 % longer than planned on scattered nodes. No other job starts on its nodes."""
+    work = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 8, 1], behaviour="bsp", deadline=[1000.0, 1000.0, 90.0])
+    planned = tb.simulate(work, "deadline", placement="first", policy_parameters={"margin_s": 0.25})
+    assert planned.jobs["start"].tolist()[:2] == [0.0, 0.0]
+    scattered = [0, 1, 6, 7, 8, 9, 14, 15]
+    held = {"a": scattered, "b": [node for node in range(16) if node not in scattered]}
+    rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
+    planned.allocations = pd.DataFrame(rows).assign(count=1, start=0.0, end=100.0, cores=2, cpus="")
+    assert as_processes(planned, work).jobs["state"].tolist() == ["completed", "completed", "rejected"]
+    run = as_processes(planned, work, Processes(cancel="reserved"))
+    assert run.jobs["state"][0] == "cancelled"
+    assert run.jobs["end"][0] == pytest.approx(100.25, rel=1e-5)
+    assert run.info.parameters["processes_options"] == {"cancel": "reserved"}
+
+
+def test_a_job_may_wait_for_a_core_until_its_deadline() -> None:
+    """Job b finds no idle core at its submission, and one when job a has ended. Job c finds none by its deadline."""
+    work = jobs_of(
+        submit_time=[0.0, 1.0, 2.0],
+        run_time=[100.0, 10.0, 10.0],
+        nodes=[16, 1, 1],
+        behaviour="independent",
+        deadline=[1000.0, 1000.0, 50.0],
+    )
+    found = {
+        waits: tb.simulate(
+            work, "leak", grid="4x4", processes="asynchronous", processes_options={"waits": waits, "imbalance": 0}
+        )
+        for waits in ("no", "yes")
+    }
+    assert found["no"].jobs["state"].tolist() == ["completed", "rejected", "rejected"]
+    assert found["yes"].jobs["state"].tolist() == ["completed", "completed", "rejected"]
+    assert found["yes"].jobs["start"][1] == pytest.approx(100.0, rel=0.1)
+    assert found["yes"].info.parameters["processes_options"] == {"imbalance": 0.0, "waits": True}
+
+
+def test_messages_are_what_makes_scattered_jobs_slower() -> None:
+    pair = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 8, 1], behaviour="bsp")
+    planned = predict(pair, None, "easy", placement="first@4x4")
+    scattered = [0, 1, 6, 7, 8, 9, 14, 15]
+    held = {"a": scattered, "b": [node for node in range(16) if node not in scattered]}
+    rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
+    planned.allocations = pd.DataFrame(rows).assign(count=1, start=0.0, end=100.0, cores=2, cpus="")
+    planned.jobs.loc[2, ["start", "state"]] = [np.nan, "rejected"]
+    ends = [as_processes(planned, pair, Processes(message=size)).jobs["end"][0] for size in (0.0, 0.05, 0.8)]
+    assert ends[0] == pytest.approx(100.0)
+    assert 100.0 < ends[1] < ends[2]
+
+
+def test_options_of_processes_are_checked(tmp_path: Path) -> None:
+    work, out = tmp_path / "d.parquet", tmp_path / "run"
+    tracebed("generate", "deadline-heavy", "--jobs", "20", "--seed", "1", "-o", str(work))
+    command = ["simulate", work, "--policy", "easy", "--placement", "hilbert", "-o", out]
+    for option, says in {
+        "messages=1": "has no parameter 'messages'",
+        "waits=perhaps": "processes.waits cannot be 'perhaps'",
+        "message=-1": "invalid message -1",
+        "cancel=never": "processes.cancel cannot be 'never'",
+    }.items():
+        done = tracebed(*command, "--processes", "asynchronous", "--processes-option", option)
+        assert isinstance(done.exception, InputError) and says in str(done.exception)
+    done = tracebed(*command, "--processes-option", "waits=yes")
+    assert "processes.communication cannot be None" in str(done.exception)
+    tracebed(*command, "--processes", "asynchronous", "--processes-option", "message=0.2")
+    assert json.loads((out / "run.json").read_text())["parameters"]["processes_options"] == {"message": 0.2}
+
+
+def test_a_study_compares_options_of_processes(tmp_path: Path) -> None:
+    study = tmp_path / "s.yaml"
+    options = "[{communication: asynchronous, options: {message: 0.8}, label: large}, asynchronous]"
+    study.write_text(STUDY.replace("[none, asynchronous, synchronous]", options).replace("seeds: 2", "seeds: 1"))
+    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    table = pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")
+    assert table.groupby("processes").size().to_dict() == {"asynchronous": 2, "large": 2}
+    runs = table.groupby("processes")["mean_run_s"].mean()
+    assert runs["large"] > runs["asynchronous"]
+
+
+@pytest.mark.parametrize(
+    ("processes", "says"),
+    [
+        ("{communication: asynchronous, options: {mesage: 1}}", "has no parameter 'mesage'"),
+        ("{communication: none, options: {message: 1}}", "jobs without processes have no options"),
+        ("[asynchronous, {communication: asynchronous}]", "'asynchronous' is listed twice"),
+        ("sometimes", "processes"),
+    ],
+)
+def test_a_study_refuses_invalid_processes(tmp_path: Path, processes: str, says: str) -> None:
+    study = tmp_path / "s.yaml"
+    study.write_text(STUDY.replace("[none, asynchronous, synchronous]", processes))
+    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    assert isinstance(done.exception, InputError) and says in str(done.exception)
+    assert "s.yaml:8" in str(done.exception)
+
+
+def test_a_study_changes_constants_of_a_model(tmp_path: Path) -> None:
+    late = tb.generate("deadline-heavy", jobs=30, seed=1, parameters={"ahead": 0})
+    assert (late.floats("earliest_start") == late.floats("submit_time")).all()
+    study = tmp_path / "s.yaml"
+    study.write_text(STUDY.replace("{jobs: 30}", "{jobs: 30, parameters: {ahed: 0}}"))
+    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    assert isinstance(done.exception, InputError) and "has no parameter 'ahed'" in str(done.exception)
+
+
+def test_the_processes_of_a_study_are_a_free_choice(tmp_path: Path) -> None:
+    study = tmp_path / "s.yaml"
+    large = "{communication: asynchronous, options: {message: 0.8}, label: large}"
+    study.write_text(STUDY.replace("[none, asynchronous, synchronous]", f"[{large}, synchronous]"))
+    file = load_study(str(study))
+    first, other = (setting(file, changes) for changes in ({}, {"processes": "synchronous"}))
+    assert first.file.study.processes_of(first.point) == Processes(message=0.8)
+    assert other.file.study.processes_of(other.point) == Processes(communication="synchronous")
+    study.write_text(STUDY.replace("[none, asynchronous, synchronous]", "synchronous"))
+    assert setting(load_study(str(study)), {}).point.processes == "synchronous"
+    with pytest.raises(InputError, match="processes"):
+        setting(file, {"processes": "sometimes"})
+
+
+def test_a_change_relative_to_zero_is_undefined(tmp_path: Path) -> None:
+    study = tmp_path / "s.yaml"
+    none = "{figure: cancel_rate, value: -0.5, at: {policy: easy median}, relative_to: {policy: easy hilbert}}"
+    study.write_text(STUDY.replace("[none, asynchronous, synchronous]", f"none\npublished:\n  - {none}"))
+    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    assert (pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")["cancel_rate"] == 0).all()
+    (row,) = pd.read_csv(tmp_path / "out" / "s" / "published.csv").to_dict("records")
+    assert np.isnan(row["ours"]) and np.isnan(row["difference"])

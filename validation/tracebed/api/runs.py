@@ -67,6 +67,7 @@ def simulate(
     keep: Path | str | None = None,
     processes: Communication | None = None,
     processes_seed: int = 0,
+    processes_options: Mapping[str, Any] | None = None,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -102,6 +103,7 @@ def simulate(
         processes: communication of the processes of jobs, `asynchronous` or `synchronous`: each job is a program of its
             `behaviour`, whose run time follows from its nodes and from other jobs. None: a job takes its run time.
         processes_seed: seed of the programs.
+        processes_options: constants of the programs and other choices, the fields of `simulation.processes.Processes`.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of submitted jobs.
 
@@ -175,12 +177,12 @@ def simulate(
         engine=engine,
         on_progress=on_progress,
     )
-    if processes is not None:
-        from tracebed.orchestrator.simulation.processes import as_processes
+    if processes is not None or processes_options:
+        from tracebed.orchestrator.simulation.processes import Processes, as_processes
 
         if overheads != Overheads() or chosen is not None:
             raise InputError("overheads do not apply to processes", hint="leave the overheads and the calibration out")
-        run = as_processes(run, workload, processes, seed=processes_seed)
+        run = as_processes(run, workload, Processes.of(processes, processes_options), seed=processes_seed)
     return Run.of(run)
 
 

@@ -13,9 +13,11 @@ option of `tracebed generate`; the docstring is its help text. A workload with a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, get_args
 
+from tracebed.parameters import with_parameters
 from tracebed.registry import Registry
 
 if TYPE_CHECKING:
@@ -30,9 +32,15 @@ def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
     Args:
         model: name of the model in `MODELS`.
         jobs: number of jobs; the workloads of papers have a default.
-        options: other arguments of the model's function.
+        options: other arguments of the model's function. `parameters` may be a mapping: constant -> value.
 
     Raises:
         InputError: the model is unknown, or an option is out of range.
     """
-    return MODELS.load(model)(**({} if jobs is None else {"jobs": jobs}), **options)
+    function = MODELS.load(model)
+    constants = options.get("parameters")
+    if isinstance(constants, Mapping):
+        kind = inspect.signature(function, eval_str=True).parameters["parameters"].annotation
+        (factory,) = (part for part in get_args(kind) or [kind] if part is not type(None))
+        options["parameters"] = with_parameters("model", model, factory, constants)
+    return function(**({} if jobs is None else {"jobs": jobs}), **options)

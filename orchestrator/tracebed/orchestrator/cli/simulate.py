@@ -114,6 +114,13 @@ if TYPE_CHECKING:
     help="Seed of the programs of processes.",
 )
 @click.option(
+    "--processes-option",
+    "processes_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a constant of the programs or another choice of --processes (message=0.2, waits=yes); may be repeated.",
+)
+@click.option(
     "--with",
     "simulator",
     cls=ExtensionOption,
@@ -171,6 +178,7 @@ def simulate(
     cloud: bool,
     processes: Communication | None,
     processes_seed: int,
+    processes_options: Sequence[str],
     simulator: str | None,
     shake: int | None,
     shake_submit: float,
@@ -243,6 +251,7 @@ def simulate(
             keep=keep,
             processes=processes,
             processes_seed=processes_seed,
+            processes_options=parsed(processes_options),
             name=workload.name,
             on_progress=on_progress,
         )

@@ -8,18 +8,23 @@ Under the policy `leak`, the processes find their cores themselves.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.evolving.behaviours import Parameters
 from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
 from tracebed.orchestrator.evolving.programs import Communication, FloatArray, Programs
 from tracebed.orchestrator.evolving.simulation import leaking, programs_of, reserved, simulate
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.placement import grid_of
+from tracebed.parameters import with_parameters
 from tracebed.states import JobState
 from tracebed.topology import Grid
 
@@ -29,6 +34,38 @@ DEADLINE = "deadline"
 """Policy under which nodes are reserved."""
 ROUNDING = 1e-6
 """Part of its run time by which a job may be late for the next reservation: times of processes are rounded."""
+
+
+@dataclass(frozen=True)
+class Processes(Parameters):
+    """How jobs are carried out as processes: the constants of their programs, and what seed 004 leaves open."""
+
+    communication: Communication = "asynchronous"
+    """Whether sends wait for their receivers."""
+    waits: bool = False
+    """`leak`: whether a job without an idle core at its earliest start waits for one until its deadline; else it is
+    rejected."""
+    cancel: Literal["taken", "reserved"] = "taken"
+    """`deadline`: a job that lasts longer than reserved is cancelled when another job starts on one of its nodes, or
+    at the end of its reservation."""
+
+    @classmethod
+    def of(cls, communication: Communication | None, options: Mapping[str, Any] | None = None) -> Processes:
+        """Return the choices with this communication and `options`: name -> value, which may be a string.
+
+        Raises:
+            InputError: the communication is missing, or an option is unknown or invalid.
+        """
+        made: Processes = with_parameters(
+            "option", "processes", cls, {**(options or {}), "communication": communication}
+        )
+        return made
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that differ from their defaults, without the communication."""
+        usual = asdict(Processes(communication=self.communication))
+        return {name: value for name, value in asdict(self).items() if value != usual[name]}
 
 
 def machine_of(run: Run, grid: str = "") -> Machine:
@@ -50,38 +87,41 @@ def machine_of(run: Run, grid: str = "") -> Machine:
 
 
 def as_processes(
-    run: Run, workload: Workload, communication: Communication = "asynchronous", *, seed: int = 0, grid: str = ""
+    run: Run, workload: Workload, processes: Processes | None = None, *, seed: int = 0, grid: str = ""
 ) -> Run:
     """Return the run in which the jobs of `run` are programs of their behavior, drawn by `seed`.
 
     Args:
         run: a simulation of the workload.
         workload: the workload, with the column `behaviour`.
-        communication: whether sends wait for their receivers.
+        processes: the choices; None: the defaults.
         seed: seed of the programs.
         grid: the grid of the nodes if the placement of the run has none; empty: a line.
 
     Raises:
         InputError: as `machine_of`, `programs_of` and `carried_out`.
     """
-    machine = machine_of(run, grid)
-    programs = programs_of(workload, machine, communication=communication, seed=seed)
-    return carried_out(run, workload, programs, machine, seed=seed)
+    machine, chosen = machine_of(run, grid), processes or Processes()
+    programs = programs_of(workload, machine, communication=chosen.communication, seed=seed, parameters=chosen)
+    return carried_out(run, workload, programs, machine, chosen, seed=seed)
 
 
-def carried_out(run: Run, workload: Workload, programs: Programs, machine: Machine, *, seed: int = 0) -> Run:
+def carried_out(
+    run: Run, workload: Workload, programs: Programs, machine: Machine, processes: Processes, *, seed: int = 0
+) -> Run:
     """Return the run in which the jobs of `run` are programs on its nodes.
 
     A job starts at the start and on the nodes of `run`. It ends when its processes have ended, or is cancelled at its
     deadline. Under the policy `deadline`, a job that lasts longer than planned is cancelled as soon as another job
-    starts on one of its nodes; under others, both then share the cores. Under the policy `leak`, only the earliest
-    starts count. The cores that a job holds are not recorded.
+    starts on one of its nodes, or at the end of its reservation (`processes.cancel`); under others, both then share the
+    cores. Under the policy `leak`, only the earliest starts count. The cores that a job holds are not recorded.
 
     Args:
         run: a simulation of the workload.
         workload: the workload.
         programs: a program for each job of the workload.
         machine: the machine of the run.
+        processes: the choices, which the run records, with which `programs` were drawn.
         seed: seed of the programs, which the run records.
 
     Raises:
@@ -98,15 +138,18 @@ def carried_out(run: Run, workload: Workload, programs: Programs, machine: Machi
         )
     if run.info.policy == LEAK:
         contiguous = run.info.policy_parameters["contiguous"]
-        plan = leaking(workload, Leak.CONTIGUOUS if contiguous else Leak.NONCONTIGUOUS)
+        plan = leaking(workload, Leak.CONTIGUOUS if contiguous else Leak.NONCONTIGUOUS, waits=processes.waits)
     else:
         starts = run.jobs["start"].to_numpy(dtype=np.float64)
         until = workload.floats("deadline")
         if run.info.policy == DEADLINE:
-            until = np.fmin(until, _taken(run) + ROUNDING * workload.floats("run_time"))
+            ends = _taken(run) if processes.cancel == "taken" else _reserved(run, workload)
+            until = np.fmin(until, ends + ROUNDING * workload.floats("run_time"))
         plan = reserved(programs, starts, _nodes(run), until)
     made = _run_of(run, plan, simulate(programs, machine, plan))
     made.info.parameters |= {"processes": programs.communication, "processes_seed": seed}
+    if processes.options:
+        made.info.parameters["processes_options"] = processes.options
     return made
 
 
@@ -119,6 +162,14 @@ def _nodes(run: Run) -> list[list[int]]:
     for job, first, count in zip(*columns, strict=True):
         nodes[number[job]] += range(first, first + count)
     return nodes
+
+
+def _reserved(run: Run, workload: Workload) -> FloatArray:
+    """Return the end of the reservation of each job, s, shape (jobs,); NaN: rejected."""
+    run_time, margin_s = workload.floats("run_time"), float(run.info.policy_parameters["margin_s"])
+    length = np.fmax(run_time, workload.floats("time_limit")) + margin_s
+    ends: FloatArray = run.jobs["start"].to_numpy(dtype=np.float64) + np.maximum(length, SHORTEST_S)
+    return ends
 
 
 def _taken(run: Run) -> FloatArray:

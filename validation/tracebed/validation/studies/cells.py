@@ -23,19 +23,19 @@ from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator import evolving, scheduling, simulation
 from tracebed.orchestrator.evolving.machine import Machine
-from tracebed.orchestrator.evolving.programs import Communication, Programs
+from tracebed.orchestrator.evolving.programs import Programs
 from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import shares
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.processes import carried_out, machine_of
+from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
-from tracebed.validation.studies.specs import WindowSpec
-from tracebed.validation.studies.study import NO_PROCESSES, Point, Study
+from tracebed.validation.studies.specs import NO_PROCESSES, WindowSpec
+from tracebed.validation.studies.study import Point, Study
 from tracebed.validation.studies.workloads import Prepared, Variant, code_of, variant, version_of_tracebed
 
 
@@ -56,7 +56,7 @@ class Cell:
     placement: str
     """Placement with the grid of the machine, as `hilbert@8x16`."""
     processes: str
-    """Communication of the processes of jobs; `none`: jobs take their run times."""
+    """Fields of `Processes` as JSON, including defaults; `none`: jobs take their run times."""
     processes_seed: int
     tau: float
     windows: tuple[tuple[str, WindowSpec], ...]
@@ -86,6 +86,7 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
     """
     spec = study.policy(point)
     policy = registry.load(spec.policy, spec.parameters)
+    processes = study.processes_of(point)
     share, seed = 0.0, 0
     if point.share and (policy.malleable or shares(policy)):
         share, seed = point.share, point.seed if point.share < 1.0 else 0
@@ -102,8 +103,8 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "malleability_interval_s": point.malleability_interval_s,
         "over_limit": str(study.over_limit),
         "placement": f"{spec.placement}@{base.system.grid}" if base.system.grid else spec.placement,
-        "processes": point.processes,
-        "processes_seed": 0 if point.processes == NO_PROCESSES else point.seed,
+        "processes": json.dumps(asdict(processes), sort_keys=True) if processes else NO_PROCESSES,
+        "processes_seed": point.seed if processes else 0,
         "tau": study.tau,
     }
     identity = {
@@ -112,7 +113,7 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "workload": base.sha256,
         "system": asdict(base.system),
         "malleable": wanted.path.stem if wanted else None,
-        "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(point))],
+        "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(processes))],
         "by": maker_of(registry.POLICIES.entries[spec.policy]),
         "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
     }
@@ -121,9 +122,9 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
     return Cell(path, base.system, **facts, windows=tuple(study.windows.items()), identity=name, jobs=jobs), wanted
 
 
-def _code(point: Point) -> list[ModuleType]:
+def _code(processes: Processes | None) -> list[ModuleType]:
     """Return the packages whose code determines the result of a point."""
-    return [scheduling, simulation, *([evolving] if point.processes != NO_PROCESSES else [])]
+    return [scheduling, simulation, *([evolving] if processes else [])]
 
 
 def compute(cell: Cell) -> Measured:
@@ -160,15 +161,16 @@ def _workload(path: Path) -> Workload:
 
 def _as_processes(run: Run, workload: Workload, cell: Cell) -> Run:
     """Return the run with jobs that are programs of processes."""
-    machine = machine_of(run)
-    programs = _programs(cell.workload, machine, cell.processes, cell.processes_seed)
-    return carried_out(run, workload, programs, machine, seed=cell.processes_seed)
+    machine, processes = machine_of(run), Processes(**json.loads(cell.processes))
+    programs = _programs(cell.workload, machine, processes, cell.processes_seed)
+    return carried_out(run, workload, programs, machine, processes, seed=cell.processes_seed)
 
 
 @lru_cache(maxsize=2)
-def _programs(path: Path, machine: Machine, communication: Communication, seed: int) -> Programs:
+def _programs(path: Path, machine: Machine, processes: Processes, seed: int) -> Programs:
     """Return the programs of the jobs of a workload, which are the same under all policies."""
-    return programs_of(_workload(path), machine, communication=communication, seed=seed)
+    communication = processes.communication
+    return programs_of(_workload(path), machine, communication=communication, seed=seed, parameters=processes)
 
 
 def maker_of(entry: EntryPoint) -> list[str]:

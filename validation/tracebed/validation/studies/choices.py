@@ -22,7 +22,7 @@ from typing import Any
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.studies.published import REPLICATE
-from tracebed.validation.studies.specs import Malleable, WorkloadSpec, named
+from tracebed.validation.studies.specs import NO_PROCESSES, Malleable, WorkloadSpec, as_list, named
 from tracebed.validation.studies.study import KEYS, Point, Study
 from tracebed.validation.studies.study_file import StudyFile
 
@@ -157,6 +157,10 @@ def _set(study: Study, raw: dict[str, Any], name: str, value: Any) -> None:
         raw["policies"] = [{"label": value} | named(own.get(value, value))]  # the name stays with other parameters
     elif name == "share":
         raw["malleable"] = {**(raw.get("malleable") or {}), "shares": value}
+    elif name == "processes":
+        given = as_list(raw.get(name, NO_PROCESSES))
+        own = {spec.name: each for spec, each in zip(study.processes, given, strict=False)}
+        raw[name] = own.get(value, value)
     elif name in KEYS:
         raw[name] = value
     else:

@@ -70,9 +70,10 @@ def is_shaken(table: pd.DataFrame) -> bool:
 def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """Return the published figures and those of the table: a row per figure and window.
 
-    `difference` is ours / published - 1, or ours - published for a relative change. `at` lists only computed values. If
-    others are missing, the `note` contains a remark. If the workload was shaken, `low` to `high` is the interval of
-    ours over seeds and changes, and `differ` is whether the printed value is outside; else these are missing.
+    `difference` is ours / published - 1, or ours - published for a relative change. A change relative to 0 is NaN. `at`
+    lists only computed values. If others are missing, the `note` contains a remark. If the workload was shaken, `low`
+    to `high` is the interval of ours over seeds and changes, and `differ` is whether the printed value is outside; else
+    these are missing.
     """
     averaged = means(table)
     single = [rows for _, rows in table.groupby(REPLICATE, sort=False)] if is_shaken(table) else []
@@ -126,7 +127,8 @@ def _found(published: Published, averaged: pd.DataFrame, settings: Mapping[str, 
         base = chosen(averaged, {**settings, **published.relative_to}).dropna(subset=published.figure)
         if not len(base):
             return None
-        ours = ours / float(base[published.figure].mean()) - 1.0
+        reference = float(base[published.figure].mean())
+        ours = ours / reference - 1.0 if reference else math.nan
         label, whole_base = _label(published.relative_to, base)
         at, whole = f"{at} against {label}", whole and whole_base
     notes = [published.note] if whole else ["only some of these points were computed", published.note]

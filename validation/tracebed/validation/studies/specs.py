@@ -10,7 +10,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tracebed.converters.malleability import Thresholds
 from tracebed.converters.models.registry import MODELS
 from tracebed.converters.shaking import Shaking
+from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.placement import FIRST, PLACEMENTS
+from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.validation.metrics import all_metrics
 
 MOST_POINTS = 1_000_000
@@ -186,6 +188,42 @@ class PolicySpec(Part):
         placement = [] if self.placement == FIRST else [self.placement]
         parameters = [f"{key}={value}" for key, value in self.parameters.items()]
         return self.label or " ".join([self.policy, *parameters, *placement])
+
+
+NO_PROCESSES = "none"
+
+
+def communicating(value: Any) -> Any:
+    """Return processes without options for the name of a communication, and any other value unchanged."""
+    return {"communication": value} if isinstance(value, str) else value
+
+
+class ProcessesSpec(Part):
+    """Jobs as programs of processes: their communication, the options of `Processes`, and the label in tables."""
+
+    communication: Literal["none", "asynchronous", "synchronous"]
+    options: dict[str, Any] = {}
+    label: Annotated[str, Field(max_length=80)] = ""
+
+    @model_validator(mode="after")
+    def _known(self) -> ProcessesSpec:
+        try:
+            chosen = self.chosen
+        except InputError as error:
+            raise ValueError(f"{error.what}; {error.hint}") from error
+        if chosen is None and self.options:
+            raise ValueError("jobs without processes have no options; leave `options` out")
+        return self
+
+    @property
+    def chosen(self) -> Processes | None:
+        """The choices; None: jobs take their run times."""
+        return None if self.communication == "none" else Processes.of(self.communication, self.options)
+
+    @property
+    def name(self) -> str:
+        """The label, by default the communication with its options."""
+        return self.label or " ".join([self.communication, *(f"{key}={value}" for key, value in self.options.items())])
 
 
 class WindowSpec(Part):

@@ -5,21 +5,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
+from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.metrics import TAU
 from tracebed.validation.studies.specs import (
     AXIS,
+    NO_PROCESSES,
     STRICT,
     Malleable,
     Name,
     Plot,
     PolicySpec,
+    ProcessesSpec,
     Published,
     Seconds,
     SensitivitySpec,
@@ -27,12 +30,12 @@ from tracebed.validation.studies.specs import (
     Where,
     WindowSpec,
     WorkloadSpec,
+    as_list,
+    communicating,
     counted,
     named,
     shaken,
 )
-
-NO_PROCESSES = "none"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Point:
     shake: int = 0
     """Number of the random change of the workload; 0: none."""
     processes: str = NO_PROCESSES
-    """Communication of the processes of jobs; `none`: jobs take their run times."""
+    """Name of the processes of jobs in the study; `none`: jobs take their run times."""
 
     def fits(self, where: Mapping[str, Any]) -> bool:
         """Return whether the point matches `where`: key -> value, or list of accepted values."""
@@ -78,7 +81,9 @@ class Study(BaseModel):
     interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     malleability_interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     shake: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], *AXIS, BeforeValidator(shaken)] = [0]
-    processes: Annotated[list[Literal["none", "asynchronous", "synchronous"]], *AXIS] = ["none"]
+    processes: Annotated[
+        list[Annotated[ProcessesSpec, BeforeValidator(communicating)]], BeforeValidator(as_list), Field(min_length=1)
+    ] = [ProcessesSpec(communication="none")]
     shaking: ShakingSpec = ShakingSpec()
     over_limit: Annotated[OverLimit, Field(strict=False)] = OverLimit.EXTEND
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
@@ -104,6 +109,15 @@ class Study(BaseModel):
                 raise ValueError(f"unknown priority {name!r}; use one of {', '.join(PRIORITIES)}")
         return names
 
+    @field_validator("processes")
+    @classmethod
+    def _distinct(cls, specs: list[ProcessesSpec]) -> list[ProcessesSpec]:
+        names = [spec.name for spec in specs]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is listed twice; give the processes other labels")
+        return specs
+
     def points(self) -> list[Point]:
         """Return the points of the grid that are not excluded."""
         points = (Point(*values) for values in itertools.product(*self.axes.values()))
@@ -122,9 +136,13 @@ class Study(BaseModel):
             "interval_s": self.interval_s,
             "malleability_interval_s": self.malleability_interval_s,
             "shake": self.shake,
-            "processes": self.processes,
+            "processes": [processes.name for processes in self.processes],
         }
 
     def policy(self, point: Point) -> PolicySpec:
         """Return the policy of a point."""
         return next(policy for policy in self.policies if policy.name == point.policy)
+
+    def processes_of(self, point: Point) -> Processes | None:
+        """Return the choices for the processes of a point; None: jobs take their run times."""
+        return next(processes for processes in self.processes if processes.name == point.processes).chosen
