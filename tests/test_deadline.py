@@ -52,7 +52,7 @@ class EveryInterval:
 INSTANTS = st.integers(0, 12).map(float)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.integers(1, 70), st.data())
 def test_reservations_are_those_of_a_list_of_intervals(nodes: int, data: st.DataObject) -> None:
     found, expected = Reservations(nodes), EveryInterval()
@@ -165,7 +165,7 @@ def cases(draw: st.DrawFn) -> tuple[Workload, Grid, str]:
     return jobs_with_deadlines(rows), grid, draw(st.sampled_from(["first", "hilbert", "median"]))
 
 
-@settings(max_examples=250)
+@settings(max_examples=120)
 @given(cases())
 def test_accepted_jobs_starts_and_nodes_are_those_of_a_slow_twin(case: tuple[Workload, Grid, str]) -> None:
     work, grid, placement = case
@@ -194,7 +194,7 @@ def held_at_once(run: Run) -> Iterator[tuple[Any, Any]]:
             yield one, other
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(cases(), st.sampled_from([0.0, 0.25, 2.0]), st.sampled_from([0.0, 0.25, 4.0]), st.sampled_from([0.0, 3.0]))
 def test_every_accepted_job_ends_or_is_cancelled_by_its_deadline(
     case: tuple[Workload, Grid, str], launch_s: float, margin_s: float, interval_s: float
@@ -219,11 +219,14 @@ def test_every_accepted_job_ends_or_is_cancelled_by_its_deadline(
         assert not (jobs["state"] == "cancelled").any()
 
 
-@pytest.mark.parametrize("placement", ["first", "hilbert@2x4", "median@2x4"])
-def test_the_policy_keeps_the_invariants_of_policies(placement: str) -> None:
+def test_the_policy_keeps_the_invariants_of_policies() -> None:
     check_policy(Deadline)
+
+
+@pytest.mark.parametrize("placement", ["first", "hilbert@8x16", "median@8x16"])
+def test_no_job_of_the_study_is_cancelled_if_all_run_as_planned(placement: str) -> None:
     work = tb.generate("deadline-very-heavy", jobs=40, seed=2)
-    assert predict(work, 128, "deadline", placement="median@8x16").jobs["state"].isin(["completed", "rejected"]).all()
+    assert predict(work, 128, "deadline", placement=placement).jobs["state"].isin(["completed", "rejected"]).all()
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------

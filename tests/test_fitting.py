@@ -119,6 +119,7 @@ def test_the_cloud_contains_the_truth_and_is_wide_where_the_runs_say_little() ->
         assert ranges[name].high > 10 * ranges[name].low
 
 
+@pytest.mark.slow
 def test_every_set_of_the_cloud_fits_and_the_cloud_is_spread_and_small() -> None:
     found, of = fitted(), workload(3)
     assert 10 <= len(found.cloud) <= 50
@@ -295,6 +296,7 @@ def test_invalid_options_of_a_fit_are_rejected() -> None:
             fit(cases, **given)
 
 
+@pytest.mark.slow
 def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

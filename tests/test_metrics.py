@@ -296,7 +296,7 @@ def runs(draw: st.DrawFn) -> Run:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(run=runs(), tau=st.sampled_from([1.0, 10.0, 60.0]))
 def test_metrics_agree_with_the_reference(run: Run, tau: float) -> None:
     with warnings.catch_warnings():

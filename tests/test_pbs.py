@@ -231,7 +231,7 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
     assert table["run_time"].isna().sum() == 2
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(mutated(("\n".join([*LOG, ended("10.srv", 9, 80, 90, **TORQUE)]) + "\n").encode()))
 def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
     read_or_refuse(data, "20210301", "pbs")

@@ -95,7 +95,7 @@ def chosen(name: str, grid: Grid, idle: Sequence[int], count: int, held: Sequenc
     return [int(node) for node in PLACEMENTS.load(name)(grid, idle, count, held, job)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(GRIDS, st.sampled_from(NAMES), st.data())
 def test_a_job_gets_idle_nodes_in_the_shape_of_its_placement(grid: Grid, name: str, data: st.DataObject) -> None:
     free = data.draw(st.sets(st.integers(0, len(grid) - 1), min_size=1))
@@ -120,7 +120,7 @@ def test_a_job_gets_idle_nodes_in_the_shape_of_its_placement(grid: Grid, name: s
         assert len(grid.parts(nodes)) <= len(grid.parts(idle))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(GRIDS, st.sampled_from(NAMES), st.data())
 def test_a_shape_is_admissible_or_missing_and_its_placement_chooses_it(
     grid: Grid, name: str, data: st.DataObject
@@ -222,7 +222,7 @@ def test_an_expansion_takes_nodes_near_those_of_the_job() -> None:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(POLICIES), st.sampled_from(NAMES[1:]))
 def test_a_placement_changes_neither_starts_nor_sizes(seed: int, policy: str, name: str) -> None:
     case = draw(seed, policy)

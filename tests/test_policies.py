@@ -71,7 +71,7 @@ def predicted(jobs: list[RefJob], machine: int, policy: str, *, ids: list[str] |
 # -- the slow reference --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=SEEDS, policy=st.sampled_from(POLICIES))
 def test_schedules_equal_the_reference_to_the_microsecond(seed: int, policy: str) -> None:
     case = draw(seed, policy)
@@ -81,7 +81,7 @@ def test_schedules_equal_the_reference_to_the_microsecond(seed: int, policy: str
 # -- invariants of every installed policy ---------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=SEEDS, policy=INSTALLED)
 def test_cores_are_never_oversubscribed_bounds_are_kept_and_every_job_ends(seed: int, policy: str) -> None:
     case = draw(seed)
@@ -104,7 +104,7 @@ def test_cores_are_never_oversubscribed_bounds_are_kept_and_every_job_ends(seed:
                 assert smallest <= nodes <= largest
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, policy=INSTALLED)
 def test_work_is_conserved(seed: int, policy: str) -> None:
     """The integral of the rate over a job's life is its run time at the requested size."""
@@ -176,7 +176,7 @@ def test_the_same_input_gives_the_same_bytes_under_every_policy(policy: str, tmp
 # -- guarantees ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=SEEDS, priority=st.sampled_from(PRIORITIES))
 def test_conservative_starts_no_job_later_than_first_reserved(seed: int, priority: str) -> None:
     case = draw(seed, "conservative", limits_hold=True)

@@ -72,7 +72,7 @@ def test_a_reservation_ends_when_the_next_job_starts_on_its_nodes() -> None:
     planned.allocations = table.assign(start=np.where(table["job_id"] == "b", 100.0, 0.0))
     run = as_processes(planned, work)
     assert run.jobs["state"].tolist() == ["cancelled", "completed", "completed"]
-    assert run.jobs["reason"][0] == "its reservation ended, and another job starts"
+    assert run.jobs["reason"][0] == "its reservation ended"
     assert run.jobs["end"].tolist()[0] == pytest.approx(100.0, rel=1e-5)
     planned.info.policy = "easy"  # without reservations, jobs share the cores
     assert as_processes(planned, work).jobs["state"].tolist() == ["completed"] * 3

@@ -163,6 +163,7 @@ def test_what_happened_before_or_during_a_pause_is_at_the_pause() -> None:
         assert timeline.trace(timeline.zero + 100.0) == pytest.approx(1000.0)
 
 
+@pytest.mark.slow
 def test_the_pause_is_not_part_of_the_times(case: Case) -> None:
     process = case.start()
     case.wait_until(process, count("start", 3))
@@ -223,6 +224,7 @@ def test_a_replay_with_a_steady_clock_on_real_cpus_is_resumed(tmp_path: Path) ->
         case.end()
 
 
+@pytest.mark.slow
 def test_a_replay_whose_nodes_do_not_start_when_it_is_resumed_can_be_resumed_later(case: Case) -> None:
     process = case.start()
     case.wait_until(process, count("start", 3))

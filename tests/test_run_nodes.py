@@ -36,7 +36,7 @@ def info_of(nodes: list[NodeFacts]) -> RunInfo:
     return info
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     found=st.lists(st.tuples(names, st.integers(1, 2)), max_size=30, unique_by=lambda node: node[0]),
     many=st.integers(1, 4),

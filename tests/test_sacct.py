@@ -359,7 +359,7 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
 NAMED = [{**values, "JobName": "a|b\nc"} if number == 4 else values for number, values in enumerate(ROWS)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(mutated(table(NAMED).encode()))
 def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
     read_or_refuse(data, "log.txt", "sacct")

@@ -194,13 +194,12 @@ def _run_of(run: Run, plan: Plan, outcome: Outcome) -> Run:
     ran = ~np.isnan(outcome.start)
     cancelled, deadline = ran & ~outcome.completed, run.jobs["deadline"].to_numpy(dtype=np.float64)
     not_begun = ~ran & ~np.isnan(plan.start)
-    full = (
-        (JobState.CANCELLED, "deadline") if plan.leak is None else (JobState.REJECTED, "no core is idle at its start")
-    )
+    no_core = f"no core is idle {'until its deadline' if plan.waits else 'at its start'}"
+    full = (JobState.CANCELLED, "deadline") if plan.leak is None else (JobState.REJECTED, no_core)
     for chosen, state, reason in (
         (outcome.completed, JobState.COMPLETED, ""),
         (cancelled & (outcome.end >= deadline), JobState.CANCELLED, "deadline"),
-        (cancelled & ~(outcome.end >= deadline), JobState.CANCELLED, "its reservation ended, and another job starts"),
+        (cancelled & ~(outcome.end >= deadline), JobState.CANCELLED, "its reservation ended"),
         (not_begun, *full),
     ):
         states[chosen], reasons[chosen] = str(state), reason
