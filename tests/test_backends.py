@@ -103,7 +103,9 @@ def test_a_program_without_a_cpu_is_stopped(table: Table, programs: list[int]) -
     psutil.Process(processes_of(second)[1]).kill()
     psutil.Process(second).kill()
     assert until(lambda: administrator.get(first) == (Result.SUCCESS, CPUS))
-    assert not any(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in processes_of(first))
+    # The signal to continue has been sent; the kernel delivers it to each process in turn.
+    own = [psutil.Process(pid) for pid in processes_of(first)]
+    assert until(lambda: all(process.status() != psutil.STATUS_STOPPED for process in own))
     assert not strays(first, CPUS, descendants=True)
 
 

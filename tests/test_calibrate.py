@@ -172,6 +172,7 @@ def test_a_stall_distorts_one_block_of_a_single_repetition() -> None:
 
 
 @pytest.mark.usefixtures("no_process_is_left")
+@pytest.mark.slow
 def test_a_calibration_of_emulated_nodes_from_end_to_end(tmp_path: Path) -> None:
     path = tmp_path / "e.calibration.yaml"
     shares: list[float] = []

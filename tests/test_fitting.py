@@ -111,6 +111,7 @@ def test_the_fit_recovers_what_the_runs_identify(loss: LossName) -> None:
     assert set(found.ranges) == set(free)
 
 
+@pytest.mark.slow
 def test_the_cloud_contains_the_truth_and_is_wide_where_the_runs_say_little() -> None:
     ranges = fitted().ranges
     for name, values in ranges.items():
@@ -133,6 +134,7 @@ def test_every_set_of_the_cloud_fits_and_the_cloud_is_spread_and_small() -> None
     assert found.loss_without == pytest.approx(slow_loss(of, found.cases[0].runs, {}), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_overheads_of_resizes_have_no_effect_on_rigid_jobs() -> None:
     found = fitted(share=0.0)
     assert found.without_effect == ("reconfiguration_s", "expand_s", "expand_rank_s", "release_s")
@@ -140,6 +142,7 @@ def test_overheads_of_resizes_have_no_effect_on_rigid_jobs() -> None:
     assert all(member.overheads[name] == 0 for member in found.cloud for name in found.without_effect)
 
 
+@pytest.mark.slow
 def test_a_fit_depends_on_its_seed_only_and_keeps_its_budget() -> None:
     runs = repetitions(workload(3), "w3")
     cases = cases_of({"w3": workload(3)}, runs)

@@ -100,6 +100,7 @@ def test_the_real_run_of_sd_policy_has_its_figures(tmp_path: Path, monkeypatch: 
     assert int(shared[2]) > 0  # a study of rigid jobs would compare nothing but two kinds of backfill
 
 
+@pytest.mark.slow
 def test_the_throughput_of_malleable_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that keep their preferred size wait less and run longer, as in the paper, simulated and replayed."""
     monkeypatch.setattr(throughput, "JOBS", (100,))

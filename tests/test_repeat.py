@@ -144,6 +144,7 @@ def test_a_campaign_may_grow_and_only_what_is_new_is_replayed(folder: Path) -> N
     assert "repetitions.a was 3, is 2" in error and "repetitions.c was 3, is missing" in error
 
 
+@pytest.mark.slow
 def test_a_campaign_of_an_earlier_version_continues_if_later_options_have_their_defaults(folder: Path) -> None:
     repeat("c.yaml", "-o", "out")
     path = folder / "out" / "campaign.json"
@@ -219,6 +220,7 @@ def test_a_run_that_is_not_in_the_log_is_in_the_statistics(folder: Path) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.slow
 def test_an_interrupted_campaign_continues_with_the_interrupted_repetition(folder: Path, number: int) -> None:
     slow = CAMPAIGN.replace("repetitions: 2", "repetitions: 1").replace("1e6", "40000")
     (folder / "c.yaml").write_text(slow.replace("  a: {}", "  a: {beside: echo $$ > pid; sleep 1000}"))

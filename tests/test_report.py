@@ -193,6 +193,7 @@ def test_every_section_is_present_once(page: str) -> None:
         assert page.count(f'<section id="{name}"') == 1
 
 
+@pytest.mark.slow
 def test_changes_of_cores_are_drawn_and_listed_with_the_worst_hand_overs() -> None:
     facts = {"handovers": 4, "gap_s": 0.0123, "gap_at": "CPU 3 of n1, jobs 1 and 2", "overlap_s": 0.0}
     page = rendered(lending_run(handovers=facts, strays=7), lending_run(real=False))
@@ -329,6 +330,7 @@ def test_the_report_names_the_health_of_a_replay(info: dict[str, Any], says: str
     assert (says or "") in page
 
 
+@pytest.mark.slow
 def test_samples_of_the_real_run_are_drawn_by_signal() -> None:
     real = malleable(real=True)
     assert '<section id="samples"' not in rendered(real, malleable(real=False))

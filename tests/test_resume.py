@@ -181,6 +181,7 @@ def test_the_pause_is_not_part_of_the_times(case: Case) -> None:
 
 
 @pytest.mark.parametrize(("treatment", "states"), [("requeue", {"completed"}), ("fail", {"completed", "failed"})])
+@pytest.mark.slow
 def test_jobs_whose_agents_died_with_the_replayer_wait_again_or_fail(
     tmp_path: Path, treatment: str, states: set[str]
 ) -> None:

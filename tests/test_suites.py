@@ -119,6 +119,7 @@ def test_what_is_done_is_not_repeated(folder: Path) -> None:
     assert times(folder / "out", "predicted/*/*/run.json") != before[1]
 
 
+@pytest.mark.slow
 def test_a_suite_may_grow_but_not_change(folder: Path) -> None:
     validate("s.yaml", "-o", "out")
     before = times(folder / "out", "real/*/*/run.json")
@@ -140,6 +141,7 @@ def test_a_dry_run_writes_nothing(folder: Path) -> None:
     assert not (folder / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_validation_continues(folder: Path) -> None:
     (folder / "s.yaml").write_text(SUITE.replace("1e6", "20000").replace("repetitions: 2", "repetitions: 1"))
     command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()", "validate", "s.yaml"]
@@ -321,6 +323,7 @@ def test_a_simulator_that_fails_does_not_stop_the_others(recorded: Path) -> None
         tb.validate("s.yaml", "out")
 
 
+@pytest.mark.slow
 def test_a_baseline_and_annotations(recorded: Path) -> None:
     validate("s.yaml", "-o", "out")
     CliRunner().invoke(tracebed, ["baseline", "update", "out/verdict.json", "-o", "baseline.yaml"])
@@ -447,6 +450,7 @@ def test_the_task_of_a_recorded_run_has_the_options_of_the_run(folder: Path) -> 
     assert found["tracebed"]["w-easy"][0].info.parameters["interval_s"] == 5
 
 
+@pytest.mark.slow
 def test_in_python(recorded: Path) -> None:
     found = tb.validate("s.yaml", "out")
     assert [type(item) for item in found.values()] == [tb.Validation]
@@ -476,6 +480,7 @@ def test_compare_takes_several_runs_folders_of_repetitions_and_margins(recorded:
         tb.compare("real", predicted)
 
 
+@pytest.mark.slow
 def test_the_options_of_compare(recorded: Path) -> None:
     sides = ("--real", "real/tiny-fcfs", "--predicted", "right/tiny-fcfs")
 

@@ -178,6 +178,7 @@ def test_faults_are_told(made: Path) -> None:
     assert view.nodes_out == []
 
 
+@pytest.mark.slow
 def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
     write_workload(workload(), tmp_path / "w.csv")
     watcher = subprocess.Popen(

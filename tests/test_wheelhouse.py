@@ -64,6 +64,7 @@ def test_a_wheel_for_another_platform_has_only_the_pure_parts(tmp_path: Path) ->
         assert "linux" in ours.name
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_gives_the_same_wheel_as_an_editable_installation(tmp_path: Path) -> None:
     made = wheel(tmp_path)
     site = tmp_path / "site"
